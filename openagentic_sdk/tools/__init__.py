@@ -1,1 +1,1 @@
-"""What a model can do."""
+"""The built-in tools."""

@@ -1,6 +1,6 @@
-"""What tools are made of: their input is checked against its schema, and they run from plain code too.
+"""The base class of tools: input is checked against its schema, and a tool can run from plain code, too.
 
-What the kernel needs of a tool, and gives to one for a call, is in `kernel.tool`; the names that programs know are here.
+The kernel's requirements of a tool, and what it passes to a call, are in `kernel.tool`; this module has the public names.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ __all__ = [
 
 
 class Tool(BareTool):
-    """One thing that a model can ask for; `kernel.tool.BareTool` says what its fields mean.
+    """One thing that a model can ask for; `kernel.tool.BareTool` documents its fields.
 
-    `labels` is what it declares about the data that it gives and takes, None for nothing: then the careful answer counts.
+    `labels` declares properties of the tool's inputs and results; None assumes the most cautious ones.
     """
 
     labels: ToolLabels | None = None
@@ -74,7 +74,7 @@ class Tool(BareTool):
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         """Run the tool to its end from plain code, with or without a running event loop in this thread.
 
-        Raises `ToolInputError` for input that does not fit; `run` is given input that does.
+        Raises `ToolInputError` for input that does not fit; `run` only receives valid input.
         """
         input = self.check_input(input)
 
@@ -91,7 +91,7 @@ class Tool(BareTool):
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON has this value as it is."""
+    """Whether JSON can represent this value unchanged."""
     kind = value.__class__
     if kind is dict:
         return all(
@@ -106,14 +106,14 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 class BlockingTool(Tool):
-    """A tool whose work is plain blocking code; it runs in a thread of its own, so the event loop goes on.
+    """A tool with blocking code; it runs in a thread of its own, so the event loop is not blocked.
 
     A cancelled call sets `ctx.cancelled` and waits for the thread to notice: no thread outlives its call.
     """
 
     @abstractmethod
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do it, in a thread. Long work looks at `ctx.cancelled` now and then."""
+        """Do the work, in a thread. Long work must poll `ctx.cancelled`."""
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)

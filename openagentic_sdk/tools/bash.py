@@ -1,8 +1,8 @@
 """Run a command line with bash.
 
-Each call is a shell of its own: `bash --noprofile --norc -c <the command, byte for byte>`, no standard input, a scrubbed
-environment. Between calls only the working directory is kept, as long as it stays inside the workspace. When a call returns,
-nothing that it started still runs, except a shell that was asked for with `run_in_background`, which ends with the run.
+Each call is a separate shell: `bash --noprofile --norc -c <the command, byte for byte>`, no standard input, a scrubbed
+environment. Between calls only the working directory is kept, as long as it stays inside the workspace. When a call
+returns, nothing that it started still runs, except a shell started with `run_in_background`, which ends with the run.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
 
 @frozen
 class TriedCommand:
-    """A command that ran on a copy. `changes` is what it did; `shortfall` is what it lacked there, None for nothing."""
+    """A command that ran on a copy. `changes` are its effects; `shortfall` is what was missing there, or None."""
 
     command: str
     spec: CommandSpec
@@ -99,12 +99,12 @@ class TriedCommand:
 
     @property
     def root(self) -> str:
-        """The first folder of the workspace, to which paths are shown."""
+        """The first folder of the workspace, to which displayed paths are relative."""
         return self.confinement.layers[0][0]
 
     @property
     def source_of(self) -> dict[str, str]:
-        """Where what it created and changed lies, by path."""
+        """The location of the created and changed files, by path."""
         layers, paths = self.confinement.layers, [change.path for change in self.changes]
         return {
             path: os.path.join(upper, os.path.relpath(path, folder))
@@ -115,7 +115,7 @@ class TriedCommand:
 
 
 class _FreeSpace:
-    """How much a trial writes, told by the room that its file system loses meanwhile."""
+    """Tracks how much a trial writes by the space that its file system loses meanwhile."""
 
     def __init__(self, folder: str, most_bytes: int) -> None:
         self._folder, self._most_bytes = folder, most_bytes
@@ -135,17 +135,18 @@ class BashTool(BlockingTool):
     """Returns a dict:
 
     `stdout`, `stderr`: text, each at most `max_output_bytes` bytes of UTF-8, start and end kept; `stdout_truncated`,
-    `stderr_truncated`, and where it was cut `stdout_file`, `stderr_file` with all of it; `exit_code` (128 + n when signal n
-    ended the shell) and `signal` (its name or None); `timed_out`; `duration_s`; `cwd` for the next call, relative to the
-    workspace; `notes`: sentences about what was cut, ended or reset. With `run_in_background` instead `shell_id`, `status`
-    and `notes`.
+    `stderr_truncated`, and if truncated `stdout_file`, `stderr_file` with the complete output; `exit_code` (128 + n if
+    signal n ended the shell) and `signal` (its name or None); `timed_out`; `duration_s`; `cwd` for the next call, relative
+    to the workspace; `notes`: sentences about what was truncated, ended or reset. With `run_in_background`, `shell_id`,
+    `status` and `notes` instead.
 
-    `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
-    pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
-    `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and `effects`
-    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run.
-    `trusts_git` lets git run what a repository's own configuration names, its hooks for example; else hooks are off, what
-    else could run something is left out where there are mounts, and the result of a git command tells what was.
+    `max_file_bytes` is how much a command may write to one stream before it is ended. `keep_environment` names variables
+    that are passed although they look like secrets or influence programs, `environment` adds variables. `sandbox`,
+    `sandbox_...` and `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and
+    `effects` (`{"created", "changed", "deleted", "applied", "total"}`), and a `system.notice` describes the sandbox once
+    per run. `trusts_git` lets git run what a repository's own configuration names, its hooks for example; otherwise hooks
+    are off, other settings that could run something are removed where there are mounts, and the result of a git command
+    says so.
     """
 
     name = "Bash"
@@ -201,7 +202,7 @@ class BashTool(BlockingTool):
         )
 
     def keeps(self, sandbox: SandboxMode, effects: EffectsMode | None) -> bool:
-        """Whether it runs nothing without a sandbox where that is required, and does with effects what is wished."""
+        """Whether it satisfies a required sandbox and the requested handling of effects."""
         own = self._sandbox
         return (sandbox != "require" or own.mode == "require") and effects in (None, own.effects)
 
@@ -250,7 +251,7 @@ class BashTool(BlockingTool):
         timeout_s: float,
         ctx: ToolContext,
     ) -> dict[str, Any] | ToolOutput:
-        """What the model reads of a command that has ended."""
+        """The output for the model, of a command that has ended."""
         folder, roots = command_folder(ctx), _roots(ctx)
         notes = [
             *_ending_notes(report, timeout_s),
@@ -281,7 +282,7 @@ class BashTool(BlockingTool):
     # --- trials ----------------------------------------------------------------------------------------------------------
 
     def untriable(self, cwd: str) -> str | None:
-        """Why commands are not tried on a copy here; empty where nobody needs to be told, None where they are."""
+        """The reason why commands are not tried on a copy here; empty if nobody needs to know it, None if they are."""
         if self._sandbox.mode == "off" or self._sandbox.effects is not None:
             return ""
         report = probe_sandbox()
@@ -295,9 +296,9 @@ class BashTool(BlockingTool):
     def try_out(
         self, input: Mapping[str, Any], ctx: ToolContext, stack: ExitStack, policy: FilePolicy, limits: TrialLimits
     ) -> TriedCommand:
-        """Run a command on a copy that goes with `stack`; `keep` or `drop` says what becomes of it.
+        """Run a command on a copy that is removed with `stack`; `keep` or `drop` determines its fate.
 
-        `policy` is what rules close for a command that nobody has permitted.
+        `policy` is what rules close for a command that nobody has approved.
         """
         command = _checked_command(input["command"])
         if policy.problem is not None:
@@ -329,17 +330,17 @@ class BashTool(BlockingTool):
         return TriedCommand(command, spec, report, confinement, policy, sandbox, changes, lacks, timeout_s)
 
     def is_current(self, tried: TriedCommand) -> bool:
-        """Whether keeping what a trial did would change now exactly what it was judged by."""
+        """Whether keeping a trial's effects now would change exactly what was judged."""
         return _changes_on(tried.confinement) == tried.changes
 
     def keep(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        """Apply what a trial did, the files kept before they change, and give its result."""
+        """Apply a trial's effects, after keeping copies of the files that they change, and return its result."""
         keep = functools.partial(keep_files, ctx)
         effects = tried.sandbox.settle(tried.confinement, tried.policy, tried.root, keep)
         return self._ended(tried, effects, ctx)
 
     def drop(self, tried: TriedCommand, ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        """Give the result of a trial, and what it would have changed."""
+        """Return the result of a trial, and what it would have changed."""
         previewed = replace(tried.sandbox, effects="preview")
         effects = previewed.settle(tried.confinement, tried.policy, tried.root, lambda paths: None)
         return self._ended(tried, effects if tried.changes else None, ctx)
@@ -350,7 +351,7 @@ class BashTool(BlockingTool):
         return self._output(tried.command, tried.report, tried.spec, tried.confinement, effects, tried.timeout_s, ctx)
 
     def sandbox_under(self, rules: CommandRules) -> BashSandbox:
-        """The sandbox of its commands: its own, or where it has none that of the run's rules."""
+        """The sandbox of its commands: its own, otherwise that of the run's rules."""
         own = self._sandbox
         if own.mode is not None:
             return own
@@ -438,7 +439,7 @@ class BashTool(BlockingTool):
 
 
 def bash_path(workspace: Iterable[str] = ()) -> str:
-    """Where bash is. Raises `ToolError` when it is nowhere outside of the workspace."""
+    """The path of bash. Raises `ToolError` if there is none outside the workspace."""
     found = find_program("bash", workspace)
     if found is None:
         raise ToolError("there is no bash on this machine: use the file tools, or install bash")
@@ -446,7 +447,7 @@ def bash_path(workspace: Iterable[str] = ()) -> str:
 
 
 def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
-    """What keeping all that a command did on a copy would change, as the workspace is now."""
+    """The changes that keeping all effects of a command on a copy would make, given the workspace as it is now."""
     return tuple(
         change
         for folder, upper in confinement.layers
@@ -456,7 +457,7 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 
 @functools.cache
 def has_utf8_locale() -> bool:
-    """Whether bash knows C.UTF-8 here. In another locale it may read other letters than those whose command was judged."""
+    """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
     counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", "\u00e9"]
     found = subprocess.run(
         counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
@@ -494,7 +495,7 @@ def _roots(ctx: ToolContext) -> list[str]:
 
 
 def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
-    """Where the next command starts: where the last one left off, or the session's folder when that is gone."""
+    """Where the next command starts: where the last one ended, or the session's folder if that is gone."""
     kept = folder.kept()
     if kept is not None:
         return kept
@@ -505,7 +506,7 @@ def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
 
 
 def _move(folder: CommandFolder, cwd: str | None, roots: list[str], ctx: ToolContext) -> list[str]:
-    """Remember where the command ended; a note when that is outside the workspace and so is not kept."""
+    """Remember where the command ended; return a note if that is outside the workspace and so not kept."""
     if cwd is None or not os.path.isdir(cwd):
         return []
     real = os.path.realpath(cwd)  # a command can say what it likes, a path with links and dots in it for example
@@ -544,7 +545,7 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
 
 
 def _new_notices(shells: RunShells, confinement: ConfinedCommand) -> list[str]:
-    """What there is to say about the sandbox, once per run."""
+    """The notices about the sandbox, once per run."""
     fresh = [note for note in confinement.notes if note not in shells.notices]
     shells.notices.update(fresh)
     return fresh

@@ -1,4 +1,4 @@
-"""The built-in tools, as an agent gets them when nobody chooses."""
+"""The built-in tools that an agent has by default."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def default_tools(
 ) -> ToolRegistry:
     """All built-in tools.
 
-    `agents` maps names to what each is for; without any there is no Task tool. `library` is where the skill tools look
-    (default: what the run has read), `bash` the shell tool when it has settings of its own.
+    `agents` maps names to their purposes; without any there is no Task tool. `library` is where the skill tools look
+    (default: what the run has read), `bash` the shell tool if it has its own settings.
     """
     registry = ToolRegistry(
         [

@@ -1,7 +1,7 @@
 """The Edit tool: replace exact text in a file, and nothing else in it.
 
-Never fuzzy: text that does not match character by character is an error that shows the nearest place;
-bytes outside the replaced places come back as they were, byte order mark and line ends included.
+Never fuzzy: text that does not match character by character is an error that shows the nearest match; bytes outside the
+replaced parts are preserved, including byte order mark and line ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EDIT_FIELDS: Mapping[str, Any] = {
 
 @frozen
 class _Replacement:
-    """One replacement. `count` is how many places at most, 0 for all, None for exactly one."""
+    """One replacement. `count` is the maximum number of replaced occurrences, 0 for all, None for exactly one."""
 
     old: str
     new: str
@@ -57,11 +57,11 @@ class _Replacement:
 
 
 class EditTool(Tool):
-    """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` is where the changed places now are.
+    """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` are the changed lines' new positions.
 
-    Several `edits` apply one after the other to the result of the one before, all of them or none. Raises `ValueError`
-    when a text or an anchor is not there, or is there more often than asked for; `ToolError` when the file changed after
-    the model read it.
+    Several `edits` apply one after the other, each to the result of the previous one, all of them or none. Raises
+    `ValueError` if a text or an anchor does not occur, or occurs more often than requested; `ToolError` if the file changed
+    after the model read it.
     """
 
     name = "Edit"
@@ -123,7 +123,7 @@ class EditTool(Tool):
         return ToolOutput(output, {"files": {path.real: sha256}})
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: a file that is still what the model last saw was not edited; otherwise it is unknown."""
+        """After a crash: a file in the state that the model last saw was not edited; otherwise the outcome is unknown."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         if now is None or now != observed_digest(path, ctx):
@@ -133,7 +133,7 @@ class EditTool(Tool):
 
 
 def edited_text(text: str, input: Mapping[str, Any]) -> str:
-    """What a call with this input would make of a text. Raises `ValueError` when it would be refused."""
+    """The text after a call with this input. Raises `ValueError` if the call would be refused."""
     return _apply(text, _changes(input), "the file")[0]
 
 
@@ -158,7 +158,7 @@ def _changes(input: Mapping[str, Any]) -> list[_Replacement]:
 
 
 def _apply(text: str, changes: list[_Replacement], name: str) -> tuple[str, list[int]]:
-    """The text after all changes, and where in it each replaced place begins."""
+    """The text after all changes, and the position of each replaced part in it."""
     places: list[int] = []
     for number, change in enumerate(changes, 1):
         label = f"edit {number} of {len(changes)}: " if len(changes) > 1 else ""
@@ -188,7 +188,7 @@ def _apply_one(text: str, change: _Replacement, places: list[int], name: str) ->
 
 
 def _with_line_ends(text: str, change: _Replacement) -> _Replacement:
-    """In a file with CRLF line ends a newline of the model means one of them, unless its text matches as it is."""
+    """In a file with CRLF line ends, interpret the model's newlines as such, unless its text matches unchanged."""
     if "\r\n" not in text:
         return change
     before, after = _as_it_stands(text, change.before), _as_it_stands(text, change.after)
@@ -207,7 +207,7 @@ def _crlf(text: str) -> str:
 
 
 def _choose(text: str, found: list[int], change: _Replacement, name: str) -> list[int]:
-    """The places that fit the anchors, as many of them as asked for."""
+    """The occurrences that fit the anchors, as many as requested."""
     chosen = [
         start
         for start in found

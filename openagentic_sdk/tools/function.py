@@ -1,13 +1,13 @@
-"""Make a tool of a typed function.
+"""Make a tool from a typed function.
 
     @tool
     async def add(a: Annotated[int, "the first number"], b: int = 1) -> int:
         "Add two numbers."
         return a + b
 
-The JSON schema comes from the annotations (see `ground.schemas.typed`); `Annotated[..., "text"]` gives the description. A
-parameter named `ctx` or annotated `ToolContext` gets the call's context and is not part of the schema. Methods, partials and
-objects that can be called are functions too: what is bound already is not asked of the model.
+The JSON schema comes from the annotations (see `ground.schemas.typed`); `Annotated[..., "text"]` adds the description. A
+parameter named `ctx` or annotated `ToolContext` receives the call's context and is not part of the schema. Methods,
+partials and callable objects are functions, too: bound arguments are not asked of the model.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def tool(
     control: Sequence[str] | None = None,
     sink: bool | None = None,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
-    """Turn a function, async or not, into a tool; a function that is not async runs in a thread of its own.
+    """Turn a function, async or not, into a tool; a synchronous one runs in a thread of its own.
 
-    `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
-    `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers`
-    is as in `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels.
-    Raises `OptionsError` for a parameter or result that JSON cannot hold, and for labels that cannot be meant.
+    `name` defaults to the function's, `description` to its docstring. `effect`: `read` if it changes nothing, `idempotent`
+    if repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers` is as in
+    `Tool`. The other arguments are those of `ToolLabels`; without any of them the tool declares no labels. Raises
+    `OptionsError` for a parameter or result that JSON cannot hold, and for invalid labels.
     """
     declares = (source, control, sink) != (None, None, None) or trusted_fields != () or secret is not False
     source = "untrusted" if source is None else source
@@ -90,7 +90,7 @@ def tool(
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool; calling it calls the function, and type checkers see its parameters and what it returns.
+    """A function as a tool; calling it calls the function, and type checkers see its parameters and result.
 
     In a class body it is a method: `Shop().refund` is the tool of that shop.
     """
@@ -214,7 +214,7 @@ def inside_partials(function: Any) -> Any:
 
 
 def plain_function(function: Any) -> Any:
-    """The function that has the annotations: what is in a partial, or what an object or a class does when it is called."""
+    """The function with the annotations: the one inside a partial, or the call method of an object or class."""
     function = inside_partials(function)
     if inspect.isroutine(function) or isinstance(function, staticmethod | classmethod):
         return function
@@ -222,7 +222,7 @@ def plain_function(function: Any) -> Any:
 
 
 def _is_method(function: Any) -> bool:
-    """Whether a function of a class body waits for its object."""
+    """Whether a function of a class body needs its object."""
     outer = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not inspect.isfunction(function) or not outer or outer.endswith("<locals>"):
         return False

@@ -1,4 +1,4 @@
-"""The Glob tool: which files of a tree have names that match a pattern."""
+"""The Glob tool: find the files of a tree whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .schema import boolean, integer, object_schema, string
 class GlobTool(Tool):
     """Find files by name: `{"root", "matches", "total", "truncated", "note"}`.
 
-    `matches` are paths relative to the working directory (absolute outside of it), a folder's files before its subfolders,
-    each in the order of names; with `sort` "modified" the files changed last come first. Links to files are listed, links to
-    folders are not followed, `.git` is never entered.
+    `matches` are paths relative to the working directory (absolute outside it), a folder's files before its subfolders,
+    each sorted by name; with `sort` "modified" the most recently changed files come first. Links to files are listed, links
+    to folders are not followed, `.git` is never entered.
     """
 
     name = "Glob"

@@ -1,4 +1,4 @@
-"""The Grep tool: which lines of the files of a tree match a regular expression."""
+"""The Grep tool: find the lines of a tree's files that match a regular expression."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .schema import boolean, integer, object_schema, string
 class GrepTool(Tool):
     """Search file contents.
 
-    `mode` "content" gives `{"matches": [{"file_path", "line", "text", "before"?, "after"?}]}`, "files" gives `{"files"}`,
-    "count" gives `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches, files or
-    matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
+    `mode` "content" returns `{"matches": [{"file_path", "line", "text", "before"?, "after"?}]}`, "files" returns
+    `{"files"}`, "count" returns `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches,
+    files or matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
 
-    `timeout_s` bounds a whole search, on `clock`; `max_matches` and `max_output_chars` (as JSON) what is shown.
+    `timeout_s` limits a whole search, on `clock`; `max_matches` and `max_output_chars` (as JSON) limit what is shown.
     """
 
     name = "Grep"

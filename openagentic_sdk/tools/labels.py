@@ -1,4 +1,4 @@
-"""What a tool declares about the data it gives and takes, for the rules on labels (see `parts.labels`)."""
+"""A tool's declaration about its inputs and results, for the rules on labels (see `parts.labels`)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Source = _Named | Callable[[Mapping[str, Any], Any], str | None]
 
 @frozen
 class ToolLabels:
-    """Where results come from, who may learn them, and which arguments decide where to and on what a call acts.
+    """The origin of results, who may learn them, and which arguments determine the target of a call.
 
     source          "trusted" for results that only the user or their own systems write, "untrusted" for all others, "files"
-                    for what is trusted where the files that the call names are, "derived" for what is made of what the
-                    session has read so far, or a plain function of input and output that returns the source in a few
-                    words, None for a trusted one; where it fails or returns anything else, the result is untrusted
+                    for results as trusted as the files that the call names, "derived" for results made from what the session
+                    has read so far, or a plain function of input and output that returns the source in a few words, None for
+                    a trusted one; if it fails or returns anything else, the result is untrusted
     trusted_fields  fields of an untrusted structured result that are trusted: dotted names, `*` for every item of a list
-    secret          who may learn the result: False is anyone whom the user tells, True only the user; names are those
-                    of readers, as they stand in control arguments (an address, a channel)
-    control         names of the arguments that decide where to or on what the call acts: a recipient, an amount, a URL, a
-                    path, a command; None is all of them. An argument that the tool's schema does not name is one, too
-    sink            whether something leaves the machine; None is true of each tool whose effect is not `read`
-    described_by    who wrote the tool's name, description and schema, where that is not whoever wrote the program: from
-                    the moment that the model is told of the tool, the session has read untrusted text
+    secret          who may learn the result: False is anyone the user tells, True only the user; names are those of readers,
+                    as they appear in control arguments (an address, a channel)
+    control         names of the arguments that determine the target of the call: a recipient, an amount, a URL, a path, a
+                    command; None is all of them. An argument not named by the tool's schema is one, too
+    sink            whether something leaves the machine; None means true for each tool whose effect is not `read`
+    described_by    who wrote the tool's name, description and schema, if not the author of the program: once the model
+                    receives the tool, the session has read untrusted text
 
-    Raises `OptionsError` for values that are none of these.
+    Raises `OptionsError` for any other value.
     """
 
     source: Source = "untrusted"
@@ -61,7 +61,7 @@ class ToolLabels:
             raise _refused("described_by", self.described_by, "a text or None")
 
     def check_arguments(self, tool: str, names: Sequence[str]) -> None:
-        """Raise `OptionsError` for a control argument that a tool with these arguments does not have."""
+        """Raise `OptionsError` for a control argument that is not among the tool's arguments."""
         for name in self.control or ():
             if name not in names:
                 raise OptionsError(

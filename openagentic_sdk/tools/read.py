@@ -1,6 +1,6 @@
 """The Read tool: a window of a text file with line numbers, an image or PDF as data, a notebook as cells.
 
-A file passes through in pieces and is never held whole, except images, PDFs and notebooks up to their limits.
+A file is processed in pieces and never held as a whole, except images, PDFs and notebooks up to their limits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BLOB = regex(r"blob:([0-9a-f]{64})\Z")
 
 @frozen
 class _ByteSource:
-    """Something with bytes: where it is in words, its size, its first bytes, and how to read it from the start."""
+    """A source of bytes: its location in words, its size, its first bytes, and how to read it from the start."""
 
     name: str
     size: int
@@ -54,7 +54,7 @@ class _ByteSource:
 
 @frozen
 class _Scan:
-    """What one pass over a text found. `total_lines` and `sha256` are None when the pass stopped before the end."""
+    """The result of one pass over a text. `total_lines` and `sha256` are None if the pass stopped before the end."""
 
     window: LineWindow
     encoding: Encoding
@@ -65,11 +65,11 @@ class _Scan:
 class ReadTool(Tool):
     """Read a file.
 
-    A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
-    line numbers and, as JSON, at most `max_output_chars`; `note` says what was left out and how to go on. `total_lines` is
-    None for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. An image gives `{"type": "image",
-    "media_type", "data", ...}`, a PDF the same with the type `file`, a notebook its cells as text. Folders, devices and
-    binary files are refused.
+    A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content`
+    has line numbers and, as JSON, at most `max_output_chars`; `note` tells what was omitted and how to continue.
+    `total_lines` is None for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. An image gives
+    `{"type": "image", "media_type", "data", ...}`, a PDF the same with the type `file`, a notebook its cells as text.
+    Folders, devices and binary files are refused.
     """
 
     name = "Read"
@@ -211,7 +211,7 @@ class ReadTool(Tool):
         }
 
     def _read_media(self, source: _ByteSource, media_type: str) -> tuple[dict[str, Any], str | None]:
-        """A picture or a PDF as the model takes it, within what vendors take."""
+        """A picture or PDF for the model, within the vendors' limits."""
         kind = part_type_of(media_type)
         noun, limit = ("an image", self._max_image_bytes) if kind == "image" else ("a PDF document", MAX_BYTES[kind])
         data = read_at_most(source.chunks(), limit)
@@ -236,7 +236,7 @@ class ReadTool(Tool):
 
 
 def _position(window: LineWindow, total: int | None) -> str:
-    """Where the window stands in the file, and how to go on."""
+    """The position of the window in the file, and how to continue."""
     if total == 0:
         return "the file is empty"
     if total is not None and window.first > total:

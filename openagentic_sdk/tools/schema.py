@@ -1,4 +1,4 @@
-"""Write a tool's JSON schema in few words; `schemas` checks arguments against it."""
+"""Write a tool's JSON schema concisely; `schemas` checks arguments against it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["array", "boolean", "integer", "number", "object_schema", "string", "
 
 
 def object_schema(properties: Mapping[str, Any], **keywords: Any) -> dict[str, Any]:
-    """The schema of an object with these properties; `keywords` are further ones of JSON Schema, such as `required`."""
+    """The schema of an object with these properties; `keywords` are further JSON Schema keywords, such as `required`."""
     return {"type": "object", "properties": properties, **keywords}
 
 
 def string(about: str, **keywords: Any) -> dict[str, Any]:
-    """The schema of a text, `about` is what the model is told of it; so for the four below."""
+    """The schema of a string; `about` is its description for the model, here and in the four functions below."""
     return {"type": "string", **keywords, "description": about}
 
 

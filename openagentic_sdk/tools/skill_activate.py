@@ -1,4 +1,4 @@
-"""SkillActivate and SkillDeactivate: make a skill part of the instructions, and take it out again, on the record."""
+"""SkillActivate and SkillDeactivate: add a skill to the instructions, and remove it again, on the record."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SkillRuns:
     """A service: what skills need of a run besides being read."""
 
     async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
-        """Run the commands of a skill's text; returns the text with their output. Raises `ToolError`."""
+        """Run the commands in a skill's text; return the text with their output. Raises `ToolError`."""
         raise NotImplementedError
 
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
-        """Run a subagent in which alone the skill is active, as `context: fork` asks for. Raises `ToolError`."""
+        """Run a subagent in which alone the skill is active, as required by `context: fork`. Raises `ToolError`."""
         raise NotImplementedError
 
 
@@ -39,8 +39,8 @@ class SkillActivateTool(SkillTool):
     """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
     A skill with `context: fork` is carried out by a subagent instead, in which alone it is active: then the answer is that
-    of `TaskTool` with `skill` in the place of `agent`. Activating a skill that is active with the same text and arguments
-    changes nothing and records nothing.
+    of `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
+    records nothing.
     """
 
     name = "SkillActivate"
@@ -94,7 +94,7 @@ class SkillActivateTool(SkillTool):
 
 
 def session_events(ctx: ToolContext) -> list[Event]:
-    """The session's events that decide which skills are active."""
+    """The session's events that determine which skills are active."""
     fold = ctx.services.find(SkillsFold)
     return ctx.services.get(SessionLog).events() if fold is None else list(fold.events)
 
@@ -127,7 +127,7 @@ class SkillDeactivateTool(Tool):
 
 
 def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
-    """The active skill with this declared name, else with this folder's name or qualified id."""
+    """The active skill with this declared name, otherwise with this folder's name or qualified id."""
     wanted = name_key(name)
     for skill in active:
         if name_key(skill.name) == wanted:

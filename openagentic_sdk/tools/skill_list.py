@@ -1,4 +1,4 @@
-"""SkillList: which skills there are, for a model that wants to find one."""
+"""SkillList: the available skills, for a model that looks for one."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ def _absolute(path: str, ctx: ToolContext) -> str:
 
 
 class SkillTool(Tool):
-    """A tool over skills: those of its own `library`, else those that the run has read, else those of a project alone."""
+    """A tool over skills: those of its own `library`, otherwise those that the run has read, otherwise those of a project
+    alone.
+    """
 
     def __init__(self, library: SkillLibrary | None = None) -> None:
         self._own = library
         self._alone = SkillLibrary()
 
     def library(self, ctx: ToolContext) -> SkillLibrary:
-        """Where a call looks."""
+        """The library that a call uses."""
         return self._own or ctx.services.find(SkillLibrary) or self._alone
 
     async def find_index(self, input: Mapping[str, Any], ctx: ToolContext) -> SkillIndex:
-        """The index of the project that a call is about: the one it names, else the session's, else the working directory.
+        """The index of the project that a call refers to: the one it names, otherwise the session's, otherwise the working
+        directory.
 
-        Raises `ToolError` when the call names a project that the permission gate keeps closed.
+        Raises `ToolError` if the call names a project that the permission gate does not allow.
         """
         named, own = input.get("project_dir"), ctx.project_dir or ctx.cwd
         if not named:
@@ -48,7 +51,7 @@ class SkillTool(Tool):
 
 
 def one_skill_schema(other: Mapping[str, Any]) -> dict[str, Any]:
-    """The input of a tool about one skill: its name, what `other` describes, and the project."""
+    """The input of a tool for one skill: its name, the properties in `other`, and the project."""
     name = string("The skill's name as SkillList shows it.")
     properties = {"name": name, **other, "project_dir": _PROJECT_DIR}
     return object_schema(properties, required=["name"], additionalProperties=False)

@@ -1,4 +1,4 @@
-"""SkillLoad: the text of one skill, or one of the files beside it. Reading changes nothing and runs nothing."""
+"""SkillLoad: the text of one skill, or one of its other files. Reading changes nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def refuse_user_only(skill: SkillInfo) -> None:
 
 
 def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
-    """One text file of the skill's folder. Raises `ToolError` for a path that leads elsewhere or cannot be read."""
+    """Read one text file in the skill's folder. Raises `ToolError` for a path that leads elsewhere or cannot be read."""
     folder = os.path.dirname(skill.path)
     if os.path.isabs(path) or "\0" in path or ".." in path.replace("\\", "/").split("/"):
         raise ToolError(f"{path!r} is not a file of the skill {skill.name!r}: give a path relative to {folder}")

@@ -1,8 +1,8 @@
 """Fetch a page from the web and return it as text.
 
-The address that is connected to is the one that was checked: a host is looked up once, every answer must be allowed, and
-the socket goes to that very answer, with the name only in `Host` and in the TLS handshake. Each redirect begins again at the
-check; one to another host is reported to the model and not followed, so a permission to fetch stays with one host.
+The connection goes to the address that was checked: a host is looked up once, every address must be allowed, and the socket
+connects to exactly that one, with the name only in `Host` and in the TLS handshake. Each redirect is checked again; one to
+another host is reported to the model and not followed, so a permission to fetch stays with one host.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ _HEADERS = {
 class WebFetchTool(FetchingTool):
     """Returns a dict:
 
-    `url` (after redirects on the same host), `status`, `content_type`, `title`, `text` (Markdown for HTML unless `format` is
-    `raw`), `truncated` and with it `next_offset`, `charset`, `notes`; `redirect_url` when another host was named instead.
+    `url` (after redirects on the same host), `status`, `content_type`, `title`, `text` (Markdown for HTML unless `format`
+    is `raw`), `truncated` and with it `next_offset`, `charset`, `notes`; `redirect_url` if the page redirects to another
+    host.
 
-    `allow_private_networks` opens private, loopback and carrier-grade networks; link-local, metadata, multicast and reserved
-    addresses stay shut. `resolver(host)` returns addresses. `transport(url, headers)` returns `(status, headers, body)` and
-    replaces the connection, not the checks.
+    `allow_private_networks` permits private, loopback and carrier-grade networks; link-local, metadata, multicast and
+    reserved addresses remain forbidden. `resolver(host)` returns addresses. `transport(url, headers)` returns `(status,
+    headers, body)` and replaces the connection, not the checks.
     """
 
     name = "WebFetch"
@@ -159,7 +160,7 @@ def _described(url: WebUrl, answer: FetchAnswer, text: str, **more: Any) -> dict
 
 
 def _may_follow(url: WebUrl, target: WebUrl) -> bool:
-    """Whether a redirect stays at home: the same host, the same port or the step from http to https, never back."""
+    """Whether a redirect stays on the host: the same port or the step from http to https, never back."""
     if url.host != target.host:
         return False
     is_upgrade = (url.scheme, url.port, target.scheme, target.port) == ("http", 80, "https", 443)
@@ -167,7 +168,7 @@ def _may_follow(url: WebUrl, target: WebUrl) -> bool:
 
 
 def ask(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
-    """Raises `ToolError` when no address answers, in time, with HTTP."""
+    """Send the request. Raises `ToolError` if no address answers with HTTP in time."""
     from .web.transport import fetch_from_addresses  # no run that fetches nothing pays for HTTP
 
     return fetch_from_addresses(request, signal)

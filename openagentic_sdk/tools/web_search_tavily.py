@@ -1,6 +1,6 @@
 """Search the web with the Tavily service.
 
-What comes back is text from strangers: four string fields per hit and nothing else reaches the model.
+Results are untrusted text: only four string fields per hit reach the model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _DOMAINS: Mapping[str, Any] = {"items": {"type": "string"}, "maxItems": 50}
 class WebSearchTool(FetchingTool):
     """Returns `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
 
-    `transport(url, headers, payload)` returns the service's answer as a dict. `api_key` is `TAVILY_API_KEY` of the
-    environment when None, looked up at each call.
+    `transport(url, headers, payload)` returns the service's answer as a dict. `api_key` None is `TAVILY_API_KEY` of the
+    environment, read at each call.
     """
 
     name = "WebSearch"

@@ -1,7 +1,7 @@
-"""The Write tool: a whole file in one step, never over something that the model has not seen.
+"""The Write tool: a whole file in one step, never over content that the model has not seen.
 
-Its effect class is `unsafe`, with a `reconcile` that looks: after a crash the file itself says whether the call was carried
-out, and a blind repetition could undo what somebody wrote in between.
+Its effect class is `unsafe`, with a `reconcile` that inspects the file: after a crash the file itself shows whether the
+call was carried out, and a blind repetition could undo what somebody wrote in between.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .schema import boolean, object_schema, string
 
 
 class WriteTool(Tool):
-    """Create a file, or replace one when `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
+    """Create a file, or replace one if `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
 
-    Raises `FileExistsError` when the file exists and `overwrite` is not set, and `ToolError` when the file changed after the
+    Raises `FileExistsError` if the file exists and `overwrite` is not set, and `ToolError` if the file changed after the
     model read or wrote it.
     """
 
@@ -67,7 +67,9 @@ class WriteTool(Tool):
         return _written(path, data, ctx, created=before is None, notes=notes)
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """After a crash: the file holds the content (done), or what the model last saw (not done), or it is unknown."""
+        """After a crash: the file has the new content (done), or the content that the model last saw (not done), or the
+        outcome is unknown.
+        """
         path = resolve_path(call.input["file_path"], ctx.cwd)
         data = self._encode(call.input["content"])
         now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)

@@ -1,6 +1,6 @@
-"""The tool `Code`: Python of the model's in a sandbox, which calls the other tools as functions.
+"""The tool `Code`: Python written by the model, run in a sandbox, that calls the other tools as functions.
 
-Nothing of this room is loaded until somebody takes the tool.
+This room is imported only if the tool is used.
 """
 
 from .place import CodeLimits as CodeLimits

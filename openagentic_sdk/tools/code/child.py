@@ -1,7 +1,7 @@
-"""What runs in the sandbox: the model's code, and the functions by which it calls tools.
+"""The program in the sandbox: the model's code, and the functions with which it calls tools.
 
-The file's text is given to a bare interpreter (`program.py`), so it imports nothing of ours. It is written for code that
-means well; whoever does not can do here what he likes, and the host believes nothing of what it is sent.
+The text of this file is passed to a bare interpreter (`program.py`), so it imports nothing of ours. It is written for
+well-behaved code; hostile code can do anything here, and the host trusts nothing that it receives.
 
 Frames in both directions are four bytes of length (big endian) and JSON. In: first `{"code", "tools"}`, then answers
 `{"id", "value"}` or `{"id", "error": {"type", "message"}}`. Out: calls `{"id", "tool", "input"}`.
@@ -33,7 +33,7 @@ OURS = ("ToolError", "tools", "help", "exit")
 
 
 class ToolError(Exception):
-    """A call of a tool that did not succeed, in the words of its result; `error_type` is its kind."""
+    """A failed tool call, with the message of its result; `error_type` is its type."""
 
     def __init__(self, error_type: str, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class ToolError(Exception):
 
 
 class Host:
-    """The channel to the host: sends calls and hands each its answer, in whichever event loop the code runs."""
+    """The channel to the host: sends calls and delivers their answers, in whichever event loop the code runs."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -52,7 +52,7 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
 
     def first_frame(self) -> Any:
-        """What the host asks for, read before there is an event loop."""
+        """The host's request, read before there is an event loop."""
         while (frame := self._next_frame()) is None:
             piece = self._channel.recv(1 << 16)
             if not piece:
@@ -70,7 +70,7 @@ class Host:
         return frame
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool; what it gave. Raises `ToolError`."""
+        """Call a tool and return its output. Raises `ToolError`."""
         number = next(self._ids)
         body = json.dumps({"id": number, "tool": tool, "input": arguments}).encode()
         loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class Host:
 
 
 def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callable[..., Any]]:
-    """An async function for each tool, by its name as Python can say it."""
+    """An async function for each tool, under its name as a Python identifier."""
     functions: dict[str, Callable[..., Any]] = {}
     for tool in tools:
         name = re.sub(r"\W", "_", tool["name"])
@@ -111,7 +111,7 @@ def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callabl
 
 
 def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., Any]:
-    """The function of one tool: arguments by name, or in the order of its schema with what is required first."""
+    """The function of one tool: arguments by name, or in the order of its schema with the required ones first."""
     properties, wanted = tool["schema"].get("properties"), tool["schema"].get("required")
     properties = properties if isinstance(properties, dict) else {}
     required = [key for key in wanted if isinstance(key, str) and key in properties] if isinstance(wanted, list) else []
@@ -140,7 +140,7 @@ def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., 
 
 
 def describe(schema: Any) -> str:
-    """A parameter's type and text."""
+    """A parameter's type and description."""
     if not isinstance(schema, dict):
         return ""
     kinds = schema.get("enum") or schema.get("type") or ""
@@ -148,12 +148,14 @@ def describe(schema: Any) -> str:
 
 
 def show_help(function: Any) -> None:
-    """The `help` of an interactive Python, for functions; the real one takes as long to load as everything else here."""
+    """Like the `help` of an interactive Python, for functions; importing the real one takes as long as everything else
+    here.
+    """
     print(f"{function.__name__}{inspect.signature(function)}\n{inspect.getdoc(function) or ''}")
 
 
 def run(code: str, names: dict[str, Any]) -> int:
-    """Run the model's code, in which `await` stands anywhere; 0, or 1 when it raised."""
+    """Run the model's code, which may use `await` anywhere; return 0, or 1 if it raised."""
     linecache.cache["code"] = (len(code), None, code.splitlines(keepends=True), "code")
     try:
         compiled = compile(code, "code", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -181,7 +183,7 @@ async def evaluate(compiled: Any, names: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Take the code and the tools, run it, and end at once, whatever threads it has left."""
+    """Receive the code and the tools, run it, and exit at once, whatever threads are left."""
     channel = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

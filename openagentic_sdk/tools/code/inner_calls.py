@@ -1,4 +1,4 @@
-"""Calls inside of a call: how the code of one tool uses the other tools of its run."""
+"""Inner calls: how the code of one tool uses the other tools of its run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...kernel.tool import BareTool, ToolContext
 
 
 class CallsInside(Protocol):
-    """Makes calls inside of one call: through gate, hooks and log, as any other."""
+    """Makes calls inside one call: through gate, hooks and log, like any other."""
 
     def tools(self) -> Sequence[BareTool]:
         """The tools that may be called."""
 
     async def make(self, name: str, input: Mapping[str, Any], labels: Mapping[str, Any] | None = None, /) -> ToolResult:
-        """Make a call and wait for its result, which is in the log by then, also when this is cancelled. `labels` are those
+        """Make a call and wait for its result, which is in the log by then, even if this is cancelled. `labels` are those
         of its arguments, from code that tracks them.
 
-        Raises what ends the run.
+        Raises whatever ends the run.
         """
 
 
@@ -27,5 +27,5 @@ class InnerCalls:
     """A service: lets a tool call other tools."""
 
     def inside(self, ctx: ToolContext) -> CallsInside:
-        """What makes calls inside of this call."""
+        """The maker of calls inside this call."""
         raise NotImplementedError

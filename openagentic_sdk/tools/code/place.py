@@ -1,6 +1,6 @@
-"""Where a model's Python runs: an interpreter that sees its own library, one empty folder, and nothing else.
+"""Where a model's Python runs: an interpreter that sees its own library and one empty folder.
 
-It is the sandbox of the shell in its `closed` form (`tools.shell.sandbox`): no network, no files of this machine, no other
+It is the shell's sandbox in its `closed` form (`tools.shell.sandbox`): no network, no files of this machine, no other
 processes. Every rung is tried once per process, by running an interpreter in it.
 """
 
@@ -27,8 +27,7 @@ _MAX_FILES = 64
 
 @frozen
 class CodeLimits:
-    """What one run of code may use: calls of tools, seconds without the time of these calls, and bytes of memory, of files
-    and of output."""
+    """The limits of one run of code: tool calls, seconds (excluding these calls), and bytes of memory, files and output."""
 
     max_calls: int = 100
     seconds: float = 60.0
@@ -51,7 +50,7 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """How to run `source` in a sandbox that is removed behind the block. Raises `ToolError` where there is none."""
+    """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if there is none."""
     with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
         # The strongest sandbox in which code runs here.
         report = probe_sandbox()

@@ -1,7 +1,7 @@
-"""The host's side of running code: one process in a sandbox, and the calls that it asks for.
+"""The host's side of running code: one process in a sandbox, and the calls that it requests.
 
-What comes from the process is believed in nothing: a frame that is too long, no JSON, or no call ends it. The channel is its
-standard input, a socket in both directions (`child.py` has the frames); standard output and errors are one pipe.
+Nothing from the process is trusted: a frame that is too long, not JSON or not a call ends it. The channel is its standard
+input, a bidirectional socket (`child.py` has the frames); standard output and error are one pipe.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CallTool = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 
 @mutable
 class Ended:
-    """How code ended: its exit code, what it printed, how many calls it made, and why it was ended, if it was."""
+    """How code ended: its exit code, its output, its number of calls, and why it was ended, if it was."""
 
     exit_code: int = 0
     output: bytes = b""
@@ -51,9 +51,9 @@ class Ended:
 
 
 async def run_program(code: str, tools: Sequence[BareTool], call: CallTool, limits: CodeLimits) -> Ended:
-    """Run code to its end or to a limit; nothing of it is left when this returns or raises, and no call goes on.
+    """Run code to its end or to a limit; when this returns or raises, the process is gone and no call is running.
 
-    Raises `ToolError` where there is no sandbox, and what `call` raises besides its results.
+    Raises `ToolError` if there is no sandbox, and re-raises the errors of `call`.
     """
     program = _CodeProgram(call, limits)
     with code_place(files(__package__).joinpath("child.py").read_text("utf-8"), limits) as spec:
@@ -72,7 +72,7 @@ def _framed(value: Any) -> bytes:
 
 
 class _CodeProgram:
-    """One process and its calls. `stop` ends it from outside, for a reason that the model is told."""
+    """One process and its calls. `stop` ends it from outside, for a reason that the model receives."""
 
     def __init__(self, call: CallTool, limits: CodeLimits) -> None:
         self.ended = Ended()
@@ -121,7 +121,7 @@ class _CodeProgram:
         self._send(first_frame)
 
     async def watch(self) -> None:
-        """Wait for its end, or for its time to be over; while a tool works for it, its clock stands still."""
+        """Wait for its end or its time limit; its clock is stopped while a tool works for it."""
         began = self._loop.time()
         while not self._over.is_set():
             working_s = self._loop.time() - self._working_since if self._at_work else 0.0
@@ -139,7 +139,7 @@ class _CodeProgram:
         self._over.set()
 
     async def end(self) -> None:
-        """Kill what still runs, end the calls that are under way, and take what was printed."""
+        """Kill what still runs, end the pending calls, and read the remaining output."""
         self._over.set()  # from here on no call begins
         tasks = set(self._tasks)
         for task in tasks:
@@ -179,7 +179,7 @@ class _CodeProgram:
             )
 
     def _read_output(self) -> bool:
-        """Read one piece of its output; says whether there was one."""
+        """Read one piece of its output; return whether there was one."""
         try:
             data = os.read(self._out_r, _READ_BYTES)
         except BlockingIOError:
@@ -197,7 +197,7 @@ class _CodeProgram:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def _read_calls(self) -> None:
-        """Take what has come on the channel, until it is closed or misused."""
+        """Process frames from the channel until it is closed or misused."""
         assert self._channel is not None, "it is watched"
         try:
             data = self._channel.recv(_READ_BYTES)
@@ -215,7 +215,7 @@ class _CodeProgram:
             self._loop.remove_reader(self._channel)
 
     def _take_frames(self) -> None:
-        """Begin the calls of the frames that are whole. Raises `ToolError` for one that is no call."""
+        """Begin the calls of the complete frames. Raises `ToolError` for an invalid one."""
         while len(self._received) >= 4:
             length = int.from_bytes(self._received[:4], "big")
             if length > MAX_FRAME_BYTES:
@@ -230,7 +230,7 @@ class _CodeProgram:
         self._begin_calls()
 
     def _begin_calls(self) -> None:
-        """Begin the calls that there is room for; while others wait, nothing more is read."""
+        """Begin the calls within the limit; while others wait, nothing more is read."""
         while self._waiting and len(self._tasks) < MAX_AT_ONCE and not self._over.is_set():
             task = self._loop.create_task(self._answer(*self._waiting.popleft()))
             self._tasks.add(task)
@@ -294,7 +294,7 @@ class _CodeProgram:
 
 
 def _read_call(body: bytes, seen: set[int]) -> tuple[int, str, Mapping[str, Any]]:
-    """One call of a process that may send anything. Raises `ToolError`."""
+    """Parse one call from an untrusted process. Raises `ToolError`."""
     try:
         frame = loads_json(body)
     except InvalidEventError as error:

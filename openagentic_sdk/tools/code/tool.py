@@ -1,4 +1,4 @@
-"""Code: the model writes Python that calls its other tools, and sees only what that prints."""
+"""Code: the model writes Python that calls its other tools, and sees only its output."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAX_CODE_CHARS = 200_000
 
 
 class CodeTool(Tool):
-    """`{"code"}` -> what the code printed. `limits` is what one call may use.
+    """`{"code"}` -> the output of the code. `limits` are those of one call.
 
     The code runs in a sandbox without network and files; each call that it makes is a call like any other, with its own
-    decision and result in the log. Where there is no sandbox the tool refuses.
+    decision and result in the log. Without a sandbox the tool refuses.
     """
 
     name = "Code"

@@ -1,1 +1,1 @@
-"""Files as tools see them: where a path leads, opened without races, and their text as a model reads it."""
+"""Files for tools: path resolution, opening without races, and text as a model reads it."""

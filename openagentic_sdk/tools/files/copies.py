@@ -1,4 +1,4 @@
-"""What files were before a call changed them."""
+"""Copies of files from before a call changed them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ...kernel.tool import ToolContext
 
 
 class FileCopies:
-    """A service: keeps what files are before a call changes them, so that the change can be undone."""
+    """A service: keeps copies of files before a call changes them, so that the change can be undone."""
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
-        """Keep the files at these resolved paths. To be called in a thread. Raises `StorageError`."""
+        """Keep copies of the files at these resolved paths. Call it in a thread. Raises `StorageError`."""
         raise NotImplementedError
 
 
 def keep_files(ctx: ToolContext, paths: Sequence[str]) -> None:
-    """Keep what these files are, where the run does."""
+    """Keep copies of these files, if the run does so."""
     copies = ctx.services.find(FileCopies)
     if copies is not None:
         copies.keep(ctx, paths)

@@ -1,6 +1,6 @@
-"""How the bytes of a text file are to be read, and what a file that holds no text holds instead.
+"""Detect the encoding of a text file, or the type of a file that is not text.
 
-A byte order mark decides, else UTF-8, else Latin-1: every file can be decoded, and encoded again without losing a byte.
+A byte order mark decides, otherwise UTF-8, otherwise Latin-1: every file can be decoded, and encoded again without loss.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEAD_BYTES = 8_192
 
 @frozen
 class Encoding:
-    """A codec's name, the byte order mark before the text, and a sentence when a reader should know about it."""
+    """A codec's name, the byte order mark before the text, and a sentence if a reader should know about it."""
 
     codec: str
     bom: bytes = b""
@@ -34,12 +34,12 @@ _MARKED = (
 
 
 def marked_encoding(head: bytes) -> Encoding | None:
-    """The encoding that a byte order mark at the start names, or None without one."""
+    """The encoding of a leading byte order mark, or None without one."""
     return next((encoding for encoding in _MARKED if head.startswith(encoding.bom)), None)
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first bytes of a file are no text: a NUL that no byte order mark explains, or a PDF's signature."""
+    """Whether the first bytes of a file are not text: a NUL that no byte order mark explains, or a PDF's signature."""
     return (b"\0" in head and marked_encoding(head) is None) or head.startswith(b"%PDF-")
 
 
@@ -55,7 +55,7 @@ def decode(data: bytes) -> tuple[str, Encoding]:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """The bytes of a text, byte order mark included. Raises `UnicodeEncodeError` for what the encoding cannot say."""
+    """Encode a text, including its byte order mark. Raises `UnicodeEncodeError` for unsupported characters."""
     return encoding.bom + text.encode(encoding.codec)
 
 
@@ -86,7 +86,7 @@ _BINARIES = (
 
 
 def binary_kind(head: bytes) -> str:
-    """What a binary file is, in words, by its first bytes."""
+    """The kind of a binary file, in words, by its first bytes."""
     if head[4:8] == b"ftyp":
         return "MP4 audio or video"
     return next((kind for start, kind in _BINARIES if head.startswith(start)), "binary data")

@@ -1,6 +1,6 @@
-"""Why a text was not found in a file: what differs, and the place that comes nearest.
+"""Explain why a text was not found in a file: the differences, and the nearest match.
 
-Only for the words of an error; nothing is ever changed on the ground of likeness.
+Only for error messages; nothing is ever changed based on similarity.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPACES = regex(r"\s+")
 
 
 def explain_missing(text: str, old: str) -> str:
-    """One or two sentences: a known reason when there is one, then the nearest place with its line numbers."""
+    """One or two sentences: a known reason if there is one, then the nearest match with its line numbers."""
     wanted = old.splitlines()
     if all(_NUMBERED.match(line) for line in wanted):
         return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"
@@ -49,7 +49,7 @@ def explain_missing(text: str, old: str) -> str:
 
 
 def _same_but_spaces(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the same lines stand when white space does not count; a single line may also be a part of one."""
+    """Where the same lines occur, ignoring white space; a single line may also be part of one."""
     target = [_squeeze(line) for line in wanted]
     if not any(target):
         return None
@@ -68,7 +68,7 @@ def _squeeze(line: str) -> str:
 
 
 def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
-    """Where the nearest place may begin: the windows that share most words with the text, a few hundred at most."""
+    """Where the nearest match may begin: the windows that share most words with the text, at most a few hundred."""
     words = set(re.findall(r"\w+", "\n".join(wanted)))
     shared = [len(words.intersection(re.findall(r"\w+", line[:500]))) for line in lines]
     size = len(wanted)

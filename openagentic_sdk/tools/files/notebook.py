@@ -1,4 +1,4 @@
-"""A Jupyter notebook as lines of text: each cell with its number and kind, its source, and its outputs."""
+"""A Jupyter notebook as lines of text: each cell with its number and type, its source, and its outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_OUTPUT_CHARS = 10_000
 
 
 def notebook_lines(data: bytes) -> list[str] | None:
-    """The cells as lines, or None when this is no notebook (nbformat 4: an object with a list of `cells`)."""
+    """The cells as lines, or None if this is not a notebook (nbformat 4: an object with a list of `cells`)."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -49,7 +49,7 @@ def _output_text(output: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """nbformat writes a text as one string or as a list of lines."""
+    """A text, which nbformat stores as one string or as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return as_text(value)

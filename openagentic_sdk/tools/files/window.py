@@ -1,6 +1,6 @@
-"""Fit text into what a model can read: a window of numbered lines, each of bounded length, with words on what was cut.
+"""Fit text into what a model can read: a window of numbered lines of limited length, with notes on what was cut.
 
-Pure and streaming: text goes in piece by piece, and no more of it is kept than what will be shown.
+Pure and streaming: text comes in pieces, and no more of it is kept than will be shown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ LINE_NUMBER_CHARS = 10
 
 @mutable
 class LineWindow:
-    """The lines `first` to `first + limit - 1` of a text that is fed in pieces. Lines are counted from 1.
+    """The lines `first` to `first + limit - 1` of a text that comes in pieces. Lines are counted from 1.
 
-    A line ends at a newline (one carriage return before it is no part of it) and keeps at most `max_line_chars`. The window
-    closes early when its lines, with their numbers and as JSON, would be longer than `max_chars`. A cut splits nothing that
-    `redact` masks.
+    A line ends at a newline (excluding one carriage return before it) and keeps at most `max_line_chars`. The window closes
+    early if its lines, with their numbers and as JSON, would exceed `max_chars`. A cut splits nothing that `redact` masks.
     """
 
     first: int
@@ -62,7 +61,7 @@ class LineWindow:
             self._length = len(text) - last - 1 if last >= 0 else self._length + len(text) - start
 
     def finish(self) -> int:
-        """Say that the text has ended; returns how many lines it has."""
+        """End the text; return its number of lines."""
         if self._length == 0:
             return self._number - 1
         total = self._number
@@ -72,7 +71,7 @@ class LineWindow:
 
     @property
     def last(self) -> int:
-        """The number of the last line in the window; `first - 1` when it is empty."""
+        """The number of the last line in the window; `first - 1` if it is empty."""
         return self.first + len(self.lines) - 1
 
     def _keep_line(self) -> None:
@@ -98,15 +97,15 @@ class LineWindow:
 
 
 def json_chars(text: str) -> int:
-    """How long a text is as JSON in ASCII, as it is stored: six characters for most that are not ASCII."""
+    """The length of a text as ASCII JSON, as it is stored: six characters for most that are not ASCII."""
     return len(encode_basestring_ascii(text)) - 2
 
 
 def cut_line(head: str, length: int, max_chars: int) -> str:
-    """The start of a line of `length` characters, and how many are not shown."""
+    """The start of a line of `length` characters, and the number of those not shown."""
     return f"{head[:max_chars]}… (+{length - max_chars:,} characters)" if length > max_chars else head
 
 
 def number_lines(lines: list[str], first: int) -> str:
-    """The lines with their numbers in front, a tab between, as `cat -n` writes them."""
+    """The lines preceded by their numbers and a tab, like `cat -n`."""
     return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))

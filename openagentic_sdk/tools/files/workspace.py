@@ -1,11 +1,11 @@
 """What a tool's path means, whether the call may touch it, and whether the file is still what the model saw.
 
-The gate has permitted a call before it starts, and a path may lead elsewhere by then. So a tool resolves its path once, asks
+The gate permits a call before it starts, and a path may lead elsewhere by then. So a tool resolves its path once, asks
 `PathRules` about the result (the gate answers from its rules and from what it approved for this call, without another
-question), and opens exactly that, by `openagentic_sdk.ground.files`.
+question), and opens exactly that, with `openagentic_sdk.ground.files`.
 
-Glob and Grep turn up many more paths, some of which rules may keep from being read: `PathRules.read_filter` is a plain
-function from an absolute path to whether it may be shown.
+Glob and Grep encounter many more paths, some of which rules may forbid to read: `PathRules.read_filter` is a predicate on
+absolute paths that tells whether they may be shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...sessions.folds.features.all import ObservedFilesFold
 
 @frozen
 class ResolvedPath:
-    """What a path means: `lexical` is absolute with `.` and `..` taken out, `real` has every link followed too.
+    """A resolved path: `lexical` is absolute without `.` and `..`, `real` also has every link followed.
 
     Neither needs to exist. Rules that deny match either, rules that allow need both; tools open `real`.
     """
@@ -34,9 +34,9 @@ class ResolvedPath:
 
 
 def resolve_path(path: str, cwd: str) -> ResolvedPath:
-    """What `path` means in the folder `cwd`. `~` alone and a leading `~/` are the home folder; nothing else is expanded.
+    """Resolve `path` in the folder `cwd`. `~` alone and a leading `~/` are the home folder; nothing else is expanded.
 
-    Raises `ToolError` for an empty path, one with a NUL, and one that means two things because its `..` follows a link.
+    Raises `ToolError` for an empty path, one with a NUL, and an ambiguous one, whose `..` follows a link.
     """
     if not path or "\0" in path:
         raise ToolError(f"{path!r} is no path: give the path of a file, absolute or relative to {cwd}")
@@ -51,7 +51,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
 
 
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:
-    """What `path` means. Raises `ToolError` when it leads to where the call may not go."""
+    """Resolve `path`. Raises `ToolError` if the call may not access it."""
     resolved = resolve_path(path, ctx.cwd)
     if not await ctx.services.get(PathRules).permits(ctx, resolved.real, write=write):
         raise ToolError(f"{path!r} leads to {resolved.real}, which this call may not {'write' if write else 'read'}")
@@ -60,7 +60,7 @@ async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> Resolve
 
 @frozen
 class Search:
-    """One call of Glob or Grep: where it looks, what it was given, and whether a path may be shown (None: every one may).
+    """One call of Glob or Grep: its root, its input, and whether a path may be shown (None: all may).
 
     `permits` is called in a thread, not on the event loop.
     """
@@ -72,18 +72,18 @@ class Search:
 
     @property
     def shown_root(self) -> str:
-        """The root as results show it."""
+        """The root as displayed in results."""
         return shown_path(self.root.lexical, self.ctx.cwd)
 
 
 async def permitted_search(input: Mapping[str, Any], ctx: ToolContext) -> Search:
-    """The search that a call asks for. Raises `ToolError` when its root is where the call may not go."""
+    """The search that a call requests. Raises `ToolError` if the call may not access its root."""
     root = await permitted_path(input.get("root") or ".", ctx, write=False)
     return Search(root, input, ctx, ctx.services.get(PathRules).read_filter())
 
 
 def shown_path(path: str, cwd: str) -> str:
-    """The path as results show it: relative to `cwd` when it is below, else absolute."""
+    """The path as displayed in results: relative to `cwd` if it is below, otherwise absolute."""
     base = os.path.abspath(cwd)
     if path == base:
         return "."
@@ -92,13 +92,13 @@ def shown_path(path: str, cwd: str) -> str:
 
 
 def check_cancelled(ctx: ToolContext) -> None:
-    """Raise `ToolError` when the call is to stop."""
+    """Raise `ToolError` if the call should stop."""
     if ctx.cancelled.is_set():
         raise ToolError("stopped: the call was cancelled")
 
 
 def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
-    """Raise `FileNotFoundError` or `NotADirectoryError`, with what to do, unless the path is a folder."""
+    """Raise `FileNotFoundError` or `NotADirectoryError`, with advice, unless the path is a folder."""
     if os.path.isdir(path.real):
         return
     if os.path.lexists(path.real):
@@ -107,7 +107,7 @@ def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
 
 
 def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFoundError:
-    """The error for a path where nothing is, with names in its folder that look alike."""
+    """The error for a missing path, with similar names in its folder."""
     folder, name = os.path.split(path.real)
     text = f"there is no {noun} {shown_path(path.lexical, cwd)!r} (working directory {os.path.abspath(cwd)})"
     try:
@@ -119,13 +119,13 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
 
 
 def observed_digest(path: ResolvedPath, ctx: ToolContext) -> str | None:
-    """The digest of the file as the model last saw or wrote it; None when it did neither."""
+    """The digest of the file as the model last read or wrote it; None if it did neither."""
     fold = ctx.services.find(ObservedFilesFold)
     return None if fold is None else fold.digests.get(path.real)
 
 
 def refuse_if_stale(path: ResolvedPath, sha256: str | None, ctx: ToolContext) -> None:
-    """Raise `ToolError` when the model has seen the file and it is not the same any more; `sha256` is what it is now."""
+    """Raise `ToolError` if the file differs from what the model has seen; `sha256` is its current digest."""
     seen = observed_digest(path, ctx)
     if seen is None or seen == sha256:
         return

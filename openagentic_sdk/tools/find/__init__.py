@@ -1,1 +1,1 @@
-"""Finding files and lines: patterns, trees, `.gitignore`, and searches that can be stopped."""
+"""Find files and lines: patterns, trees, `.gitignore`, and searches that can be stopped."""

@@ -1,6 +1,6 @@
-"""What Grep does: the lines of a tree's files that match a regular expression.
+"""The implementation of Grep: the lines of a tree's files that match a regular expression.
 
-The answer is always found by `search.py`, whether a pattern runs here or in a worker process that can be killed.
+Matches are always found by `search.py`, whether a pattern runs here or in a worker process that can be killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODES = {"content": "content", "files": "files", "files_with_matches": "files", 
 
 @mutable
 class _Findings:
-    """What a search has found so far. `counts` holds the matching lines of each file, in the order of the walk."""
+    """The results of a search so far. `counts` maps each file to its number of matching lines, in the order of the walk."""
 
     matches: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Findings:
     stopped: str = ""
 
     def take(self, path: str, count: int, hits: list[Hit], mode: str, limit: int, max_output_chars: int) -> None:
-        """Add what one file gave."""
+        """Add the results of one file."""
         self.counts[path] = count
         if mode != "content":
             self.is_full = len(self.counts) > limit
@@ -62,7 +62,7 @@ def search_contents(
     timeout_s: float,
     clock: Clock,
 ) -> dict[str, Any]:
-    """What Grep answers; files that may not be shown are passed over. Raises `ToolError`."""
+    """The result of Grep; files that may not be shown are skipped. Raises `ToolError`."""
     root, input, ctx, permits = search.root, search.input, search.ctx, search.permits
     limit = int(input.get("head_limit") or max_matches)
     around = int(input.get("-C") or 0)
@@ -107,7 +107,7 @@ def _lexical(root: ResolvedPath, file: ListedFile) -> str:
 
 
 def _files(search: Search) -> Iterator[ListedFile]:
-    """The files to search: the root itself when it is one."""
+    """The files to search: the root itself if it is one."""
     root = search.root
     if not os.path.isdir(root.real):
         try:
@@ -127,7 +127,7 @@ def _files(search: Search) -> Iterator[ListedFile]:
 
 
 def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:
-    """The hits of one file as the model reads them; lines around them are shown once, with the first hit they belong to."""
+    """The hits of one file in the model's format; context lines are shown once, with the first hit they belong to."""
     shown_up_to = 0
     for number, (line, text, before, after) in enumerate(hits):
         match: dict[str, Any] = {"file_path": path, "line": line, "text": text}

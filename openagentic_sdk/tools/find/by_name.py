@@ -1,4 +1,4 @@
-"""What Glob does: the files of a tree whose names match a pattern."""
+"""The implementation of Glob: the files of a tree whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tree import matching_files
 
 
 def find_files(search: Search, max_matches: int) -> dict[str, Any]:
-    """What Glob answers. Raises `ToolError`."""
+    """The result of Glob. Raises `ToolError`."""
     root, input, permits = search.root, search.input, search.permits
     check_folder(root, search.ctx)
     limit = min(int(input.get("limit") or max_matches), max_matches)
@@ -37,7 +37,7 @@ def find_files(search: Search, max_matches: int) -> dict[str, Any]:
 
 
 def _matches(search: Search, *, keep: int | None) -> tuple[list[str], int]:
-    """The first matches, at least `keep` of them if there are so many (None: all), and how many there are in all."""
+    """The first matches, at least `keep` of them if there are as many (None: all), and their total number."""
     pattern = _relative_pattern(search.input["pattern"], search.root)
     found: list[str] = []
     total = 0
@@ -49,7 +49,7 @@ def _matches(search: Search, *, keep: int | None) -> tuple[list[str], int]:
 
 
 def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
-    """The pattern as seen from the root; one that leads out of it is refused, as the gate has only permitted the root."""
+    """The pattern relative to the root; one that leads out of it is refused, since the gate permitted only the root."""
     for base in (root.lexical, root.real):
         if pattern.startswith(base.rstrip("/") + "/"):
             pattern = pattern[len(base.rstrip("/")) + 1 :]
@@ -60,7 +60,7 @@ def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
 
 
 def _worth_entering(pattern: str) -> Callable[[str], bool] | None:
-    """Whether a folder can hold a match, judged by the folders that the pattern names and by how deep it goes."""
+    """Whether a folder can contain a match, judged by the folders in the pattern and by its depth."""
     alternatives = expand_braces(pattern)
     starts = [static_folder(one) for one in alternatives]
     depths = [None if "**" in one.split("/") else one.count("/") for one in alternatives]

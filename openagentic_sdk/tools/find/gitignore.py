@@ -1,8 +1,8 @@
-"""What `.gitignore` files leave out, as git defines it (gitignore(5)).
+"""Ignore rules in `.gitignore` files, as git defines them (gitignore(5)).
 
-Pure: the text of a file goes in, verdicts on names come out. In one file the last pattern that matches decides; of several
-files the one nearest to the path. The caller walks from the top down and does not enter folders that are left out, so
-nothing below them can be taken back in.
+Pure: the text of a file goes in, verdicts on names come out. In one file the last matching pattern decides; of several
+files the one nearest to the path. The caller walks top-down and does not enter ignored folders, so nothing below them can
+be re-included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_RULES = 10_000
 
 @frozen
 class _IgnoreRule:
-    """One pattern: what it says of names, in folders that `in_folder` accepts (None: in every folder)."""
+    """One pattern: its verdict on names in folders that `in_folder` accepts (None: in every folder)."""
 
     name: str
     fits: Fits
@@ -28,7 +28,7 @@ class _IgnoreRule:
 
 
 class NameRules:
-    """The rules that count for the files, or for the folders, in one folder."""
+    """The rules that apply to the files, or to the folders, in one folder."""
 
     def __init__(self, rules: list[_IgnoreRule]) -> None:
         names = {rule.name for rule in rules}
@@ -41,7 +41,7 @@ class NameRules:
         self._in_order = rules[::-1] if not all(rule.ignores for rule in rules) else None
 
     def verdicts(self, names: list[str]) -> dict[str, bool]:
-        """True for names that are left out, False for those taken back in; names that no rule speaks of are missing."""
+        """True for ignored names, False for re-included ones; names without a matching rule are missing."""
         endings, others = self._endings, self._others
         concerned = [name for name in names if name.endswith(endings)] if endings else []
         if not self._literals.isdisjoint(names):
@@ -65,7 +65,7 @@ class IgnoreFile:
     def rules_in(self, prefix: str, *, folders: bool) -> NameRules:
         """The rules for the files, or the folders, in a folder.
 
-        `prefix` is the folder's path relative to the file of patterns, with a slash at its end, or empty.
+        `prefix` is the folder's path relative to the file of patterns, with a trailing slash, or empty.
         """
         here = tuple(number for number, in_folder in self._bound if in_folder(prefix))
         rules = self._known.get((folders, here))
@@ -80,7 +80,7 @@ class IgnoreFile:
 
 
 def _clean(line: str) -> str:
-    """The pattern in a line: no comment, no trailing spaces unless a backslash keeps them."""
+    """The pattern in a line: without comments, and without trailing spaces unless escaped."""
     if line.startswith("#"):
         return ""
     stripped = line.rstrip(" \t\r")
@@ -88,7 +88,7 @@ def _clean(line: str) -> str:
 
 
 def _rule(pattern: str) -> _IgnoreRule | None:
-    """What a pattern says; None for one that fits nothing, a set with an empty range."""
+    """The rule of a pattern; None for one that matches nothing, such as a set with an empty range."""
     body = pattern.removeprefix("!")
     bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
     folder, name = split_path(body)

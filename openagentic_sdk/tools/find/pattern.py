@@ -1,4 +1,4 @@
-"""What Glob and Grep ask of a pattern or a file type: which names of a folder's files fit."""
+"""Patterns and file types of Glob and Grep: which names of a folder's files match."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Names = list[str]
 
 
 class GlobPattern:
-    """A compiled pattern. What it says of folders is asked once for each folder, what it says of names for each file."""
+    """A compiled pattern. Its folder part is evaluated once per folder, its name part for each file."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises `ToolInputError` for a pattern that is empty, too long, or stands for too many alternatives."""
+        """Compile the pattern. Raises `ToolInputError` if it is empty, too long, or expands to too many alternatives."""
         names_by_folder: dict[str, list[str]] = {}
         for alternative in expand_braces(pattern):
             folder, name = split_path(alternative)
@@ -31,9 +31,9 @@ class GlobPattern:
             raise ToolInputError(f"{pattern!r}: {error}", path="pattern") from None
 
     def in_folder(self, prefix: str) -> Callable[[Names], Names] | None:
-        """A function that picks the matching ones of the names of files in a folder; None when there can be none.
+        """A function that selects the matching file names in a folder; None if there can be none.
 
-        `prefix` is the folder's path with a slash at its end, or empty.
+        `prefix` is the folder's path with a trailing slash, or empty.
         """
         pick = [pick for fits, pick in self._parts if fits is None or fits(prefix)]
         if len(pick) < 2:
@@ -42,7 +42,7 @@ class GlobPattern:
 
 
 def name_filter(patterns: list[str]) -> Callable[[Names], Names]:
-    """A function that picks the names that match any of several patterns, quickly for the frequent kinds of patterns."""
+    """A function that selects the names that match any of several patterns, fast for common kinds of patterns."""
     if "*" in patterns:
         return lambda names: names
     suffixes = tuple(pattern[1:] for pattern in patterns if pattern[0] == "*" and not SPECIAL.intersection(pattern[1:]))
@@ -53,7 +53,7 @@ def name_filter(patterns: list[str]) -> Callable[[Names], Names]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The patterns without braces that a pattern stands for; raises `ToolInputError` for one that cannot be used."""
+    """Expand the braces of a pattern. Raises `ToolInputError` for an unusable one."""
     if not 1 <= len(pattern) <= MAX_CHARS:
         raise ToolInputError(f"a glob pattern has 1 to {MAX_CHARS} characters, not {len(pattern)}", path="pattern")
     alternatives = globs.expand_braces(pattern, MAX_ALTERNATIVES)
@@ -93,7 +93,7 @@ _OTHER_NAMES = {"python": "py", "javascript": "js", "typescript": "ts", "markdow
 
 
 def type_suffixes(name: str) -> tuple[str, ...]:
-    """The endings that belong to a type. Raises `ToolInputError` for a type that is not known."""
+    """The suffixes of a file type. Raises `ToolInputError` for an unknown type."""
     suffixes = FILE_TYPES.get(_OTHER_NAMES.get(name, name))
     if suffixes is None:
         raise ToolInputError(f"there is no file type {name!r}: use a glob pattern, or one of {', '.join(FILE_TYPES)}")

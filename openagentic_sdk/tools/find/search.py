@@ -1,10 +1,10 @@
-"""Find the lines of a file that match a pattern, block by block; also the program of Grep's worker process.
+"""Find the matching lines of a file, block by block; also the program of Grep's worker process.
 
-It imports next to nothing, as a worker starts for a single search, and knows nothing of trees, rules or time. A file is
-read in blocks that end at a line's end, never whole.
+It imports almost nothing, because a worker starts for a single search, and depends on neither trees nor rules nor time. A
+file is read in blocks that end at a line's end, never as a whole.
 
-A pattern is matched against one line at a time, as grep does; searching a whole block at once is only how the lines are
-found quickly, and a match that reaches over a line's end is checked again on its line alone.
+A pattern is matched against one line at a time, as in grep; searching a whole block at once only serves to find lines
+quickly, and a match that crosses a line's end is checked again on its line alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines m
 
 
 class Query:
-    """What is looked for and how much of it is to be told; `max_hits` bounds the hits of one file."""
+    """What to search for and how much to report; `max_hits` limits the hits of one file."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ def _plain_set(found: re.Match[str]) -> str:
 
 
 def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
-    """The same pattern for text that is ASCII only; None when it cannot be said in bytes."""
+    """The same pattern for ASCII-only text; None if it has no equivalent for bytes."""
     if not pattern.isascii():
         return None
     try:
@@ -85,7 +85,7 @@ def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
 
 
 def open_listed(path: str, inode: int) -> int:
-    """A descriptor of the regular file that a walk listed with this inode number, or -1 when another is there now."""
+    """A descriptor of the regular file that a walk listed with this inode number, or -1 if another file is there now."""
     fd = os.open(path, _OPEN_FLAGS)
     status = os.fstat(fd)
     if status.st_ino == inode and stat.S_ISREG(status.st_mode):
@@ -95,7 +95,7 @@ def open_listed(path: str, inode: int) -> int:
 
 
 def search_file(fd: int, query: Query) -> Answer:
-    """What a file holds of a query: `ok` and its hits, or `binary` or `large` for a file that was not searched."""
+    """The result for one file: `ok` and its hits, or `binary` or `large` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
     is_whole = len(data) < size
@@ -118,7 +118,7 @@ def search_file(fd: int, query: Query) -> Answer:
 
 
 def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
-    """Blocks that end at a line's end; a line of more than `MAX_LINE_BYTES` is cut into several."""
+    """Iterate over blocks that end at a line's end; a line of more than `MAX_LINE_BYTES` is split."""
     while more := os.read(fd, query.block_bytes):
         end = data.rfind(b"\n") + 1
         if end == 0 and len(data) > MAX_LINE_BYTES:
@@ -152,7 +152,7 @@ class _Hits:
         self._open: list[tuple[list[str], int]] = []  # lists of lines after a hit, and how many are still to come
 
     def take(self, block: bytes, *, is_last: bool) -> bool:
-        """Search one block; says whether more are wanted."""
+        """Search one block; return whether more are needed."""
         if self._query.is_literal or (self._query.bytes_pattern and block.isascii()):
             return self.take_text(block, is_last)
         return self.take_text(block.decode("utf-8", "surrogateescape"), is_last)
@@ -199,7 +199,7 @@ class _Hits:
         return _lines_before(data, len(data), self._query.before, self._query.max_line_chars)
 
     def complete(self, data: AnyStr) -> None:
-        """Give the hits at the end of the block before the lines after them that stand in this one."""
+        """Add the context lines in this block to the hits at the end of the previous one."""
         still_open = []
         for after, missing in self._open:
             lines = _lines_after(data, 0, missing, self._query.max_line_chars)
@@ -210,7 +210,7 @@ class _Hits:
 
 
 def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
-    """The lines that match, in their order."""
+    """The matching lines, in order."""
     newline = _newline(data)
     find = _finder(data, query)
     pos, failed, size = 0, MAX_FAILED_CHECKS if query.by_line else 0, len(data)
@@ -246,7 +246,7 @@ def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[Span]:
 
 
 def multiline_spans(data: AnyStr, query: Query) -> Iterator[Span]:
-    """The matches, each widened to whole lines; what follows on the last of these lines is not looked at again."""
+    """The matches, each extended to whole lines; the rest of its last line is not searched again."""
     newline = _newline(data)
     find = _finder(data, query)
     pos, size = 0, len(data)
@@ -265,7 +265,7 @@ def _newline(data: AnyStr) -> AnyStr:
 
 
 def _finder(data: AnyStr, query: Query) -> Find:
-    """A function from a position to where the next match begins and ends."""
+    """A function from a position to the start and end of the next match."""
     if query.is_literal:
         wanted: AnyStr = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
         size = len(wanted)
@@ -285,7 +285,7 @@ def _finder(data: AnyStr, query: Query) -> Find:
 
 
 def _lines_before(data: AnyStr, end: int, count: int, limit: int) -> list[str]:
-    """Up to `count` lines that end at or before `end`, which is a line's start."""
+    """Up to `count` lines that end at or before `end`, the start of a line."""
     newline = _newline(data)
     lines: list[str] = []
     if end == len(data) and end and data[-1:] != newline:
@@ -309,7 +309,7 @@ def _lines_after(data: AnyStr, start: int, count: int, limit: int) -> list[str]:
 
 
 def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> str:
-    """A line, or the part of a long one around its match, with the number of characters that are left out."""
+    """A line, or the part of a long one around its match, with the number of omitted characters."""
     if end - start <= limit:
         return _text(data[start:end])
     first = max(start, at - limit // 4)
@@ -323,7 +323,7 @@ def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> st
 
 
 def _at_token(data: bytes | str, cut: int, stop: int, step: int) -> int:
-    """The cut moved inwards to a token's edge, at most to the match or by 512."""
+    """The cut moved inwards to a token's edge, at most to the match or by 512 characters."""
     for place in range(cut, max(stop, cut - 512) if step < 0 else min(stop, cut + 512), step):
         two = data[place - 1 : place + 1]
         text = two if isinstance(two, str) else two.decode("latin-1")
@@ -338,9 +338,10 @@ def _text(data: bytes | str) -> str:
 
 
 def serve() -> None:
-    """Be a worker: first a line with the query, then a list of files a line; an answer a line, in the same order.
+    """Run as a worker: first read a line with the query, then a list of files per line; write one answer per line, in
+    order.
 
-    The limit on processor time ends a worker that is caught in a pattern when its host is gone.
+    A limit on processor time ends a worker that is stuck in a pattern when its host is gone.
     """
     import json
     import resource

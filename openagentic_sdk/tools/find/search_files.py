@@ -1,4 +1,4 @@
-"""Search many files for one query: here while that is safe, else in a worker process that can be killed.
+"""Search many files for one query: in this process while that is safe, otherwise in a worker that can be killed.
 
 Python's `re` backtracks and cannot be interrupted, so a pattern with repetitions, alternatives or groups never runs in this
 process. Starting the worker takes some 20 ms; over many files it is as fast as a search here.
@@ -26,7 +26,7 @@ _UNREADABLE: Answer = ("unreadable", 0, [])
 
 
 class ListedFile(NamedTuple):
-    """A file to search: its path relative to the root, where it is, and its inode number as the walk saw it."""
+    """A file to search: its path relative to the root, its location, and its inode number as listed by the walk."""
 
     path: str
     real: str
@@ -34,14 +34,14 @@ class ListedFile(NamedTuple):
 
 
 class SearchStopped(Exception):
-    """The time is up; the text says where the search was."""
+    """The time is up; the message tells how far the search got."""
 
 
 class FileSearch:
-    """One search. Close it at its end."""
+    """One search. Its creator must close it."""
 
     def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext, clock: Clock) -> None:
-        """`query` holds the arguments of `search.Query`. Raises `re.error` for a pattern that is none."""
+        """Prepare a search; `query` holds the arguments of `search.Query`. Raises `re.error` for an invalid pattern."""
         self._query = Query(**query)
         self._timeout_s = timeout_s
         self._clock = clock
@@ -51,7 +51,7 @@ class FileSearch:
         self._ctx = ctx
 
     def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
-        """Each file with its answer, in their order. Raises `SearchStopped`."""
+        """Iterate over the files with their answers, in order. Raises `SearchStopped`."""
         if is_linear(self._query.pattern):
             return ((file, self._search_here(file)) for file in files)
         return self._search_apart(iter(files))
@@ -73,7 +73,7 @@ class FileSearch:
             return _UNREADABLE
 
     def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
-        """One batch is always under way while the answers to the one before are taken."""
+        """Search in the worker: one batch is always under way while the previous one's answers are read."""
         asked: list[ListedFile] = []
         for batch in _batches(files):
             self._worker.send([(file.real, file.inode) for file in batch])
@@ -91,7 +91,7 @@ class FileSearch:
             yield file, answer
 
     def _search_moved(self, file: ListedFile) -> Answer:
-        """Another inode than listed, as on layered file systems: found without following links, and asked for again."""
+        """Search a file whose inode differs from the listed one, as on layered file systems, without following links."""
         try:
             with open_file(file.real) as fd:
                 inode = os.fstat(fd).st_ino
@@ -119,5 +119,5 @@ def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
 
 
 def is_linear(pattern: str) -> bool:
-    """Whether a pattern can match in one way only at each place: characters, sets, escapes and anchors, nothing else."""
+    """Whether a pattern can match in only one way at each position: characters, sets, escapes and anchors, nothing else."""
     return _LINEAR.fullmatch(pattern) is not None

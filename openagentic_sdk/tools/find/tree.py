@@ -1,7 +1,7 @@
-"""Walk a folder tree without following links, leaving out what `.gitignore` files say.
+"""Walk a folder tree without following links, excluding what `.gitignore` files exclude.
 
-Every folder is opened and compared with the entry that named it before it is listed, so a link that is
-swapped in during the walk leads nowhere. Folders come in a fixed order, each before those in it.
+Every folder is opened and compared with the entry that named it before it is listed, so a link swapped in during the walk
+leads nowhere. Folders come in a fixed order, each before its subfolders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Level = tuple[IgnoreFile, str, int]
 
 @frozen
 class WalkOptions:
-    """What a walk leaves out. `enters` says whether a folder, by its relative path, is worth entering."""
+    """What a walk excludes. `enters` tells whether a folder, by its relative path, is worth entering."""
 
     include_ignored: bool = False
     include_hidden: bool = True
@@ -40,9 +40,9 @@ class WalkOptions:
 
 
 class Folder(NamedTuple):
-    """One folder of a walk: where it is, its path relative to the root (empty or with a slash at its end), its files.
+    """One folder of a walk: its location, its path relative to the root (empty or with a trailing slash), its files.
 
-    `names` are those of its regular files and links to such, in no order; `entries` holds these and possibly more.
+    `names` are those of its regular files and links to such, unordered; `entries` contains these and possibly more.
     """
 
     path: str
@@ -59,7 +59,7 @@ class _WaitingFolder(NamedTuple):
 
 
 def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
-    """The folders below `root`, itself first. A folder that cannot be listed is passed over, the root alone raises."""
+    """Iterate over `root` and the folders below. A folder that cannot be listed is skipped; only the root raises."""
     levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
     stack = [_WaitingFolder(root.real, "", -1, levels)]
     while stack:
@@ -83,7 +83,7 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
 def matching_files(
     search: Search, pattern: GlobPattern, enters: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[Folder, list[str]]]:
-    """The folders of a search that may hold a match, each with the names of the files that the pattern and `type` fit."""
+    """The folders of a search that may contain a match, each with the names of the files that match."""
     given = search.input
     suffixes = type_suffixes(given["type"]) if given.get("type") else None
     options = WalkOptions(bool(given.get("include_ignored")), given.get("include_hidden", True), enters)
@@ -96,7 +96,7 @@ def matching_files(
 
 
 def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
-    """The names of the files to show, all entries, the folders to enter, and the ignore files that count below."""
+    """The names of the files to show, all entries, the folders to enter, and the ignore files that apply below."""
     fd = _open_listed(here)
     try:
         with os.scandir(fd) as found:
@@ -135,7 +135,7 @@ def _open_listed(here: _WaitingFolder) -> int:
 
 
 def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:
-    """The names that are left out."""
+    """The ignored names."""
     verdicts: dict[str, bool] = {}
     for ignore, outer, length in reversed(levels):  # the nearest last, as it has the last word
         verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
@@ -143,7 +143,7 @@ def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folde
 
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
-    """The ignore files above `real` that count in it: those of its repository, or without one those from `cwd` down."""
+    """The ignore files above `real` that apply to it: those of its repository, or without one those from `cwd` down."""
     top = nearest_holding(".git", real) or os.path.realpath(cwd)
     if not (real + "/").startswith(top.rstrip("/") + "/"):
         return ()
@@ -160,7 +160,7 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
 
 
 def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:
-    """The patterns in a file, or None when there is no such regular file or it says nothing. git follows no link here."""
+    """The patterns in a file, or None if there is no such regular file or it is empty. git follows no link here."""
     try:
         opened = os.open(path, READ_FLAGS, dir_fd=fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""The process in which Grep runs patterns that may not come to an end: started when needed, killed when time is up."""
+"""The process in which Grep runs patterns that may not terminate: started on demand, killed when time is up."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MAX_BATCH_BYTES = 30_000
 
 
 def batch_bytes(path: str) -> int:
-    """How much a file takes of a batch, at most; the sum over a batch may be `MAX_BATCH_BYTES`."""
+    """An upper bound of a file's share of a batch; the sum over a batch may be `MAX_BATCH_BYTES`."""
     return (len(path) if path.isascii() else 6 * len(path)) + 40
 
 
 def find_interpreter() -> str:
-    """The Python to run the worker with. In a program that embeds Python, `sys.executable` is that program."""
+    """The Python with which to run the worker. In a program that embeds Python, `sys.executable` is that program."""
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
@@ -53,7 +53,7 @@ class GrepWorker:
     """
 
     def __init__(self, query: dict[str, Any], deadline: float, clock: Clock) -> None:
-        """`query` holds the arguments of `search.Query`, `deadline` is a moment of the clock's `monotonic`."""
+        """Start the worker; `query` holds the arguments of `search.Query`, `deadline` is on the scale of `monotonic`."""
         self._query = query
         self._deadline = deadline
         self._clock = clock
@@ -62,7 +62,7 @@ class GrepWorker:
         self._rest = b""
 
     def send(self, files: Sequence[tuple[str, int]]) -> None:
-        """Ask for a batch of files, each a path and its inode number."""
+        """Request a batch of files, each a path and its inode number."""
         process = self._process or self._start()
         assert process.stdin is not None
         try:

@@ -1,4 +1,4 @@
-"""What an agent keeps for its later sessions: where it lives, and the tool that reads and writes it."""
+"""An agent's notes for its later sessions: their storage, and the tool that reads and writes them."""
 
 from .store import MemoryFolders
 from .tool import MemoryTool

@@ -1,8 +1,8 @@
-"""Notes that outlive a session, one folder of them for each project and one for the user, and why each is there.
+"""Notes that outlive a session, one folder for each project and one for the user, with the origin of each note.
 
-A folder is one file of JSON with all its entries: a name that a model chose never reaches the disk, and every change is made
-whole or not at all. Each entry names the calls that wrote it (session and `seq`) and what of elsewhere those sessions had
-read by then, and is sealed with the key of this installation: what somebody else put there is seen to be so.
+A folder is one JSON file with all its entries: a name chosen by a model never reaches the disk, and every change is atomic.
+Each entry names the calls that wrote it (session and `seq`) and the outside content that those sessions had read by then,
+and is sealed with this installation's key: entries from others are recognized.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _NAME_SIGNS = frozenset(" ._-+@,()#'")
 
 @frozen
 class Write:
-    """One call that wrote an entry: what it did, in which session, by which event, when, and what of elsewhere that session
-    had read by then. A person who vouched for the entry has no session."""
+    """One call that wrote an entry: its action, session, event and time, and the outside content that the session had read
+    by then. A person who vouched for the entry has no session.
+    """
 
     command: str
     session_id: str
@@ -55,7 +56,9 @@ class Write:
 
 @frozen
 class Entry:
-    """One note. `sources` is what of elsewhere could have had a say in it, `is_ours` that this installation wrote it."""
+    """One note. `sources` is the outside content that could have influenced it, `is_ours` is true if this installation
+    wrote it.
+    """
 
     path: str
     text: str
@@ -65,12 +68,12 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Its bytes as UTF-8."""
+        """Its size in bytes of UTF-8."""
         return len(self.text.encode("utf-8", "replace"))
 
     @property
     def doubt(self) -> str:
-        """Why the model is not shown this entry by itself; empty when it is."""
+        """The reason why the model is not shown this entry automatically; empty if it is."""
         if not self.is_ours:
             return "it was changed by something else than the memory tool of this installation"
         if self.sources:
@@ -79,7 +82,7 @@ class Entry:
 
 
 class MemoryFolder:
-    """The entries of one project or of the user, by their paths within it."""
+    """The entries of one project or of the user, by path."""
 
     def __init__(self, scope: str, path: Path, seal: Seal) -> None:
         self.scope = scope
@@ -87,14 +90,14 @@ class MemoryFolder:
         self._seal = seal
 
     def entries(self) -> dict[str, Entry]:
-        """All entries by path, sorted. Raises `StorageError` for a file that is damaged."""
+        """All entries, sorted by path. Raises `StorageError` for a damaged file."""
         return {name: self.entry(name, kept) for name, kept in sorted(self._file.read().items())}
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The entries as they are kept, to be changed by `put`, `pop` and the like while no other process changes them.
+        """The stored entries, to be changed by `put`, `pop` and the like while no other process changes them.
 
-        Raises `StorageError`, and `ToolError` when they would take more room than there is: nothing is changed then.
+        Raises `StorageError`, and `ToolError` if they would exceed the size limit: then nothing is changed.
         """
         with self._file.changing() as kept:
             before = len(canonical_json(kept))
@@ -107,7 +110,7 @@ class MemoryFolder:
                 )
 
     def put(self, kept: dict[str, Any], name: str, text: str, write: Write, moved_from: str | None = None) -> None:
-        """Make, change or move an entry. What cast doubt on it before still does, until a person vouches for it."""
+        """Create, change or move an entry. Earlier doubts remain until a person vouches for it."""
         old = moved_from or name
         known = self.entry(old, kept.pop(old)) if old in kept else Entry("", "", (), (), is_ours=True)
         strange = () if known.is_ours else ("what was there before is of unknown origin",)
@@ -129,7 +132,7 @@ class MemoryFolder:
         )
 
     def entry(self, name: str, kept: Any) -> Entry:
-        """What is kept under a name, whoever put it there."""
+        """The entry under a name, whoever wrote it."""
         kept = as_mapping(kept)
         parts = {key: kept.get(key) for key in ("lines", "writes", "sources")}
         is_ours = self._seal.matches(str(kept.get("mac")), *self._sealed(name, parts))
@@ -150,9 +153,9 @@ def _write(kept: Mapping[str, Any]) -> Write:
 
 
 class MemoryFolders:
-    """Both folders of a project, in the home folder of this library: what lies in the project itself has no say.
+    """Both folders of a project, in this library's home folder: contents of the project itself have no influence.
 
-    Each `tenant` of a server has folders of its own; the empty text is for who is none.
+    Each `tenant` of a server has its own folders; the empty text means no tenant.
     """
 
     def __init__(self, home: Path, project: str | os.PathLike[str], seal: Seal, *, tenant: str = "") -> None:
@@ -172,9 +175,10 @@ class MemoryFolders:
         return [entry for folder in self.folders.values() for entry in folder.entries().values()]
 
     def overview(self) -> str:
-        """What a model is told of its notes when a session begins: those that nothing casts doubt on as far as there is
-        room, newest first, and of the others the paths, but only the number of those that are doubtful: a name can say what
-        a text can. Empty when there are none. Raises `StorageError`."""
+        """The notes to show to a model when a session begins: undoubted ones as far as they fit, newest first, the paths of
+        the other undoubted ones, and only the number of doubtful ones, because a name can carry the same influence as a
+        text. Empty if there are none. Raises `StorageError`.
+        """
         entries = sorted(self.entries(), key=lambda entry: entry.writes[-1].at if entry.writes else 0, reverse=True)
         shown, listed, room = [], [], MAX_SHOWN_BYTES
         for entry in entries:
@@ -200,9 +204,9 @@ class MemoryFolders:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The scope and the name in it that a path of the model's means; a folder's name is empty or ends nowhere special.
+    """The scope and the name in it of a model's path; a folder's name may be empty.
 
-    `/memories/x` is `/memories/project/x`. Raises `ToolError` for every path that is not plainly one below /memories.
+    `/memories/x` is `/memories/project/x`. Raises `ToolError` for any path that is not plainly below /memories.
     """
     parts = path.split("/")
     if path.rstrip("/") == ROOT:
@@ -226,7 +230,7 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def checked_text(text: str) -> str:
-    """A text as it is kept. Raises `ToolError` for one that is too large or holds letters that cannot be seen."""
+    """A text as stored. Raises `ToolError` if it is too large or contains invisible characters."""
     text = text.replace("\r\n", "\n")
     if without_hidden(text) != text:
         raise ToolError("the text holds control, direction or tag letters, which nobody can see: leave them out")

@@ -1,4 +1,4 @@
-"""The memory tool: notes for later sessions, with the commands that models know from Anthropic's memory tool.
+"""The memory tool: notes for later sessions, with the commands of Anthropic's memory tool, which models know.
 
 Commands, parameters and answers are those of platform.claude.com, "Memory tool" (`memory_20250818`), for any model; the
 paths below /memories begin with `project` or `user`.
@@ -30,7 +30,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 class MemoryTool(BlockingTool):
-    """View and change the notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` gives a text."""
+    """View and change notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` returns a text."""
 
     name = "memory"
     labels = OWN_SESSION
@@ -67,7 +67,7 @@ class MemoryTool(BlockingTool):
         self.memory = memory
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
-        """`memory.create` and the like, for rules about one command."""
+        """`memory.create` and so on, for rules about one command."""
         return (f"memory.{input.get('command')}",)
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -158,7 +158,7 @@ class MemoryTool(BlockingTool):
 
 
 def _refuse_taken(kept: Mapping[str, Any], name: str, place: str) -> None:
-    """No file where one is, or a folder, and none in a file."""
+    """Refuse a path that is taken by a file or a folder, or is inside a file."""
     parts = name.split("/")
     if name in kept or any(other.startswith(f"{name}/") for other in kept):
         raise ToolError(f"File {place} already exists")
@@ -196,7 +196,7 @@ def _replaced(lines: list[str], old: str, new: str, place: str) -> list[str]:
 
 
 def _listing(place: str, found: Mapping[str, Entry]) -> str:
-    """The files and folders in a folder and those one level below."""
+    """The files and folders in a folder, and those one level below."""
     names = {place: 0} if place != ROOT else dict.fromkeys([ROOT, *(f"{ROOT}/{scope}" for scope in SCOPES)], 0)
     marks = {}
     for path, entry in found.items():

@@ -1,6 +1,6 @@
 """Put one or more questions to the person behind the session.
 
-An answer is one of the choices or free text. Nobody to ask is an error that the model reads; it is never an empty answer.
+An answer is one of the choices or free text. If nobody can be asked, the model reads an error, never an empty answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUESTION_FIELDS = {
 
 @frozen
 class Question:
-    """One question as it will be asked."""
+    """One question to ask."""
 
     text: str
     choices: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Question:
 
     @property
     def prompt(self) -> str:
-        """The text that the person reads: the question, what each choice means, and how to pick several."""
+        """The text for the person: the question, the meaning of each choice, and how to choose several."""
         lines = [self.text, *self.descriptions]
         if self.multi_select:
             lines.append(SEVERAL_ANSWERS)

@@ -1,6 +1,6 @@
-"""Subagents that work while the conversation goes on, and the tool that fetches what came of them.
+"""Subagents that work while the conversation continues, and the tool that fetches their results.
 
-They belong to the run: what has not ended when it ends is cancelled, and the end of the run waits until that is done.
+They belong to the run: those still running at its end are cancelled, and the end of the run waits for that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ END_LIMIT_S = 30.0
 
 @frozen
 class SubagentResult:
-    """What a subagent gave back: its last text, where its session is, and why it ended (see `Result.stop_reason`)."""
+    """The result of a subagent: its last text, its session, and why it ended (see `Result.stop_reason`)."""
 
     final_text: str
     child_session_id: str
@@ -33,7 +33,7 @@ class SubagentResult:
 
 @frozen
 class BackgroundTask:
-    """One subagent at work."""
+    """One running subagent."""
 
     agent: str
     task: asyncio.Task[SubagentResult]
@@ -46,7 +46,7 @@ class RunTasks:
         self._tasks: dict[str, BackgroundTask] = {}
 
     def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult], task_id: str | None = None) -> str:
-        """Start one and return its id: the one that an earlier run of the session gave it, or a new one."""
+        """Start one and return its id: the one from an earlier run of the session, or a new one."""
         number = len(self._tasks) + 1
         while f"task_{number}" in self._tasks:  # an earlier run of the session may have had it
             number += 1
@@ -58,7 +58,7 @@ class RunTasks:
         return task_id
 
     def put(self, task_id: str, agent: str, done: SubagentResult) -> None:
-        """Know one that an earlier run of the session started, and that has ended by now."""
+        """Register one that an earlier run of the session started, and that has ended by now."""
 
         async def result() -> SubagentResult:
             return done
@@ -72,7 +72,7 @@ class RunTasks:
         return self._tasks[task_id]
 
     def close(self) -> None:
-        """Cancel what still works and wait for its end. Called from a thread beside the event loop, or after the loop."""
+        """Cancel the running ones and wait for their end. Called from a thread beside the event loop, or after the loop."""
         tasks = [background.task for background in self._tasks.values() if not background.task.done()]
         self._tasks.clear()
         try:
@@ -95,19 +95,19 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
 
 
 def run_tasks(ctx: ToolContext) -> RunTasks:
-    """The background subagents of the run that `ctx` belongs to."""
+    """The background subagents of the run of `ctx`."""
     return ctx.services.get(RunResources).get(RunTasks)
 
 
 def running_task(use: ToolUse, result: ToolResult | None) -> str | None:
-    """The id of the task that a call has started, None for any other call."""
+    """The id of the task that a call started, None for any other call."""
     output = None if result is None else result.output
     task_id = output.get("task_id") if isinstance(output, Mapping) and use.input.get("background") is True else None
     return task_id if isinstance(task_id, str) else None
 
 
 def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:
-    """What a subagent gave back, as the model reads it; `result` is `final_text` again."""
+    """A subagent's result in the model's format; `result` duplicates `final_text`."""
     output = {
         "agent": agent,
         "child_session_id": done.child_session_id,
@@ -121,7 +121,7 @@ def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:
 
 
 class TaskOutputTool(Tool):
-    """Returns `{"task_id", "agent", "status"}`: `running`, `failed` with `error_message`, `done` with what Task returns."""
+    """Returns `{"task_id", "agent", "status"}`: `running`, `failed` with `error_message`, `done` with the result of Task."""
 
     name = "TaskOutput"
     labels = OWN_SESSION

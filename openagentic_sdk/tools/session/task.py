@@ -1,6 +1,6 @@
-"""Give a piece of work to a subagent, which has its own session and context.
+"""Delegate a task to a subagent, which has its own session and context.
 
-How a subagent is built and run is the business of whatever part of a run offers `Subagents`: this tool only checks the name.
+Building and running a subagent is up to the part of a run that offers `Subagents`: this tool only checks the name.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class Subagents:
     async def spawn(
         self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: Build | None = None
     ) -> SubagentResult:
-        """Run a subagent to its end, for this call. `events` are recorded behind its prompt (a skill that is active there).
-        `build` makes the agent of one that has no definition, of the agent that starts it.
+        """Run a subagent to its end, for this call. `events` are recorded after its prompt (a skill that is active there).
+        `build` creates an agent without a definition from the agent that starts it.
 
-        A call that an earlier process left open goes on with its subagent. Raises `ToolError` when there is no agent of this
-        name or none may be started, and `UnknownOutcomeError` when that subagent cannot go on.
+        A call left open by an earlier process continues with its subagent. Raises `ToolError` if there is no agent of this
+        name or none may be started, and `UnknownOutcomeError` if that subagent cannot continue.
         """
         raise NotImplementedError
 
 
 class TaskTool(Tool):
-    """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` is `final_text` again.
+    """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` duplicates `final_text`.
 
-    `agents` maps the names that may be asked for to what each is for. A subagent that ended with an error gives an error
-    result with the same fields. With `background` a model may also start one and go on: the call then returns
-    `{"agent", "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
+    `agents` maps the available names to their purposes. A subagent that ended with an error produces an error result with
+    the same fields. With `background` a model may also start one without waiting: the call then returns `{"agent",
+    "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
     """
 
     name = "Task"

@@ -1,4 +1,4 @@
-"""The TodoWrite tool: the model's to-do list, replaced whole by each call and kept as an event."""
+"""The TodoWrite tool: the model's to-do list, replaced as a whole by each call and stored as an event."""
 
 from __future__ import annotations
 

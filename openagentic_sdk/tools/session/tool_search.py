@@ -1,7 +1,7 @@
-"""ToolSearch: find tools whose definitions would cost too much to be told with every request.
+"""ToolSearch: find tools whose definitions would be too expensive to send with every request.
 
-Ranking is BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009, section 3) over the words of a tool's
-name, description and parameters, of which those of the name count most. Pure Python: a thousand tools are ranked in
+Ranking is BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009, section 3) over the words of a
+tool's name, description and parameters; those of the name weigh most. Pure Python: a thousand tools are ranked in
 milliseconds.
 """
 
@@ -35,7 +35,7 @@ _WORD = regex(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 class ToolSearchTool(Tool):
     """`{"query", "limit"?}` -> `{"tools": [{"name", "description"}]}`, best first; they can be called from then on.
 
-    `catalog` gives the tools that can be found. What was found is in the log as `tools.loaded`.
+    `catalog` returns the tools that can be found. The results are in the log as `tools.loaded`.
     """
 
     name = TOOL_SEARCH
@@ -73,7 +73,7 @@ class ToolSearchTool(Tool):
 
 
 def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND) -> list[BareTool]:
-    """The tools that fit a query, best first; those whose exact names it has come before all others."""
+    """The tools that match a query, best first; those named exactly in it come before all others."""
     wanted = set(re.split(r"[\s,;\"'`()]+", query))
     exact = [tool for tool in tools if tool.name in wanted]
     terms = set(_words(query))
@@ -93,7 +93,7 @@ def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND)
 
 
 def _weights(tool: BareTool) -> Mapping[str, float]:
-    """How often each word stands in a tool's definition, each time weighed by where."""
+    """The frequency of each word in a tool's definition, weighted by location."""
     found: dict[str, float] = {}
     told = [(_NAME, tool.name), (_DESCRIPTION, tool.description)]
     for name, schema in as_mapping(tool.input_schema.get("properties")).items():
@@ -105,6 +105,6 @@ def _weights(tool: BareTool) -> Mapping[str, float]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text or name (`createIssue`, `list_pull_requests`), without their case and plural ending."""
+    """The words of a text or name (`createIssue`, `list_pull_requests`), lower-case and without plural endings."""
     words = [word.lower() for word in _WORD.findall(text[: 20 * _MAX_WORDS])[:_MAX_WORDS]]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in words]

@@ -1,1 +1,1 @@
-"""Running commands: the helper process, its host's side, the sandbox, and what a command leaves."""
+"""Run commands: the helper process, the host's side, the sandbox, and the effects of a command."""

@@ -1,7 +1,7 @@
-"""What the Bash calls of one run share: the working directory, and the shells that run in the background.
+"""The state shared by the Bash calls of one run: the working directory, and the background shells.
 
-The shells end with the run: the runtime closes what it finds in `RunResources`. A context that is simply forgotten ends
-them too, when it is collected or at the latest when the process ends.
+The shells end with the run: the runtime closes what it finds in `RunResources`. An abandoned context ends them, too, when
+it is collected or at the latest when the process ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Stream:
             return 0
 
     def take(self, max_bytes: int, is_last: bool, redact: Redact | None) -> KeptText:
-        """What is new, masked; a character, and with `redact` a line, that is still being written comes the next time."""
+        """The new output, masked; an incomplete character, and with `redact` an incomplete line, is left for later."""
         new_bytes = max(0, self.size() - self.offset)
         before = min(self.offset, CUT_MARGIN) if redact else 0
         edge_bytes = max_bytes + (2 * CUT_MARGIN if redact else 0)
@@ -63,7 +63,7 @@ class _Stream:
 
 
 def _going_on(earlier: bytes, redact: Redact) -> Redact:
-    """Masks a text that follows on another: what began there (a key of several lines) is masked to its end."""
+    """Mask a text that continues an earlier one: a secret of several lines that began there is masked to its end."""
     context = earlier.decode("utf-8", "replace")
     known = redact(context)
 
@@ -75,8 +75,9 @@ def _going_on(earlier: bytes, redact: Redact) -> Redact:
 
 
 class BackgroundShell:
-    """One command that runs in the background. `on_end` is called once its end is noticed, maybe more than once; `notes`
-    tell what that did."""
+    """One command running in the background. `on_end` is called once its end is noticed, possibly more than once; `notes`
+    describe its effect.
+    """
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class BackgroundShell:
         self.notes = notes
 
     def report(self) -> CommandReport | None:
-        """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that it is unknown."""
+        """How it ended; None while it runs, and if its supervisor was killed (`is_lost`), so that its end is unknown."""
         with self._lock:
             try:
                 has_ended = self._running.wait(0)
@@ -120,7 +121,7 @@ class BackgroundShell:
         return self.status != "running" or any(stream.size() > stream.offset for stream in (self.stdout, self.stderr))
 
     def kill(self) -> None:
-        """End it with everything it started; returns when that is done."""
+        """End it and everything it started; return when that is done."""
         if self.report() is None:
             self._was_killed = True
         with self._lock:
@@ -129,20 +130,20 @@ class BackgroundShell:
 
 
 class CommandFolder:
-    """Where the commands of one run start: a command follows the `cd` of the one before it.
+    """Where the commands of one run start: a command follows the `cd` of the previous one.
 
-    Who offers it to tools tells the permission gate too, so that each command is judged where it runs.
+    Whoever offers it to tools also passes it to the permission gate, so that each command is judged where it runs.
     """
 
     def __init__(self) -> None:
         self._left_in: str | None = None
 
     def leave_in(self, folder: str) -> None:
-        """Take note of the resolved folder in which a command has ended."""
+        """Record the resolved folder in which a command ended."""
         self._left_in = folder
 
     def kept(self) -> str | None:
-        """The folder in which the last command has ended, None for the session's folder and for one that is gone."""
+        """The folder in which the last command ended, None for the session's folder and for one that is gone."""
         kept = self._left_in
         if kept is None or not os.path.isdir(kept) or os.path.realpath(kept) != kept:  # no link has taken its place
             self._left_in = None
@@ -163,7 +164,7 @@ class RunShells:
     def start(
         self, command: str, spec: CommandSpec, on_end: Callable[[], None], notes: Sequence[str]
     ) -> BackgroundShell:
-        """Run a command in the background, `on_end` when it has ended. Raises `ToolInputError` past `MAX_SHELLS`."""
+        """Run a command in the background; call `on_end` when it has ended. Raises `ToolInputError` beyond `MAX_SHELLS`."""
         running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
@@ -176,7 +177,7 @@ class RunShells:
         return shell
 
     def settle(self) -> None:
-        """Do what is to be done at the end of each shell that has ended by itself."""
+        """Finish each shell that has ended by itself."""
         for shell in list(self._shells.values()):
             shell.report()
 
@@ -189,7 +190,7 @@ class RunShells:
         return self._shells[shell_id]
 
     def close(self) -> None:
-        """End every background shell and let go of the helper process."""
+        """End every background shell and release the helper process."""
         self._finalizer.detach()
         _end_shells(self._shells)
         self.hold.release(at_once=True)
@@ -206,12 +207,12 @@ def _end_forgotten(shells: dict[str, BackgroundShell], hold: HelperHold) -> None
 
 
 def run_shells(ctx: ToolContext) -> RunShells:
-    """The shared state of the run that `ctx` belongs to."""
+    """The shared state of the run of `ctx`."""
     return ctx.services.get(RunResources).get(RunShells)
 
 
 def command_folder(ctx: ToolContext) -> CommandFolder:
-    """The folder of the run that `ctx` belongs to. Where a gate that is not told about it judges calls, nothing is kept."""
+    """The folder of the run of `ctx`. If the gate that judges calls does not receive it, nothing is kept."""
     found = ctx.services.find(CommandFolder)
     if found is not None:
         return found
@@ -222,7 +223,7 @@ _SHELL_ID = string("What Bash returned as `shell_id`.")
 
 
 class _ShellTool(BlockingTool):
-    """A tool about one background shell, which returns its state and new output."""
+    """A tool for one background shell, which returns its state and new output."""
 
     # It moves the place up to which output was read, so it is not run twice and not beside another call.
     effect = "unsafe"
@@ -234,7 +235,7 @@ class _ShellTool(BlockingTool):
 class BashOutputTool(_ShellTool):
     """Returns `{"shell_id", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code", "notes"}`.
 
-    The text is what is new since the last call; `exit_code` is None while the shell runs.
+    The text is the output since the last call; `exit_code` is None while the shell runs.
     """
 
     name = "BashOutput"
@@ -260,7 +261,7 @@ class BashOutputTool(_ShellTool):
 
 
 class KillBashTool(_ShellTool):
-    """Returns what `BashOutput` returns, after the shell and everything it started has ended."""
+    """Returns the same as `BashOutput`, after the shell and everything it started has ended."""
 
     name = "KillBash"
     labels = OWN_SESSION
@@ -274,7 +275,7 @@ class KillBashTool(_ShellTool):
 
 
 def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> dict[str, Any]:
-    """A shell's state and new output, as the model reads it."""
+    """A shell's state and new output in the model's format."""
     report = shell.report()  # before the output, so that an ended shell's last words are in it
     notes = list(shell.notes)
     texts = {}

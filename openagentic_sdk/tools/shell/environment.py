@@ -1,6 +1,7 @@
-"""The environment that a command gets: the host's, without keys and without what changes how programs start.
+"""The environment of a command: the host's, without secrets and without variables that change how programs start.
 
-A name is dropped when it looks like a secret, or when a shell, loader or program would run or read something because of it.
+A variable is dropped if its name looks like a secret's, or if a shell, loader or program would run or read something
+because of it.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def command_environment(
     extra: Mapping[str, str] | None = None,
     workspace: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The environment for a command: `host` (this process's when None) without what `is_dropped`, then `extra`.
+    """The environment for a command: `host` (this process's if None) without what `is_dropped`, then `extra`.
 
-    PATH loses relative folders and those in `workspace`, which a model may have written. `keep` names variables that pass
-    as they are although they would be dropped or cut. Programs that page or ask are told not to.
+    PATH loses relative folders and those in `workspace`, which a model may have written. `keep` names variables that are
+    passed unchanged although they would be dropped or shortened. Pagers and interactive prompts of programs are turned off.
     """
     source = os.environ if host is None else host
     kept = frozenset(keep)
@@ -67,7 +68,7 @@ def command_environment(
 
 
 def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The folders of a PATH that may be searched, and those that lie in the workspace; relative ones are in neither."""
+    """The folders of a PATH that may be searched, and those in the workspace; relative ones are in neither."""
     roots = _resolved(workspace)
     outside: list[str] = []
     inside: list[str] = []
@@ -79,7 +80,7 @@ def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[st
 
 
 def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
-    """A program that this library itself starts: in the usual folders, else on PATH, never one of the workspace's."""
+    """A program that this library itself starts: in the usual folders, otherwise on PATH, never one in the workspace."""
     roots = _resolved(workspace)
     for folder in (*USUAL_FOLDERS, *os.environ.get("PATH", "").split(os.pathsep)):
         path = os.path.join(folder, name)
@@ -91,7 +92,7 @@ def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
 
 
 def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
-    """The folders with a slash at their ends; a workspace that is the whole tree says nothing about any program."""
+    """The folders with trailing slashes; a workspace that is the whole tree excludes no program."""
     return tuple([real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/"))])
 
 
@@ -101,13 +102,15 @@ _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_P
 
 @functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether a variable's name says that its value is a secret."""
+    """Whether a variable's name implies that its value is a secret."""
     name = name.upper()
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
 def is_dropped(name: str, value: str = "") -> bool:
-    """Whether a variable is kept from commands: a secret by its name, a URL with a password, or one that steers programs."""
+    """Whether a variable is withheld from commands: a secret by its name, a URL with a password, or one that influences
+    programs.
+    """
     return _is_dropped_name(name) or PASSWORD_IN_URL.search(value) is not None
 
 

@@ -1,6 +1,6 @@
-"""What one command may do to files, as a value: made of rules and protected places, held by the sandbox and the commit.
+"""What one command may do to files, as a value: derived from rules and protected places, enforced by sandbox and commit.
 
-The deepest place above a path decides. Where nothing is said a path can be read, and written only in the workspace.
+The deepest place above a path decides. By default a path can be read, and written only in the workspace.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def forbids_nothing(path: str) -> str | None:
 class FilePolicy:
     """`roots` are the resolved folders of the workspace, `writable` other folders that a command may write.
 
-    `hidden` files and folders cannot be read, nor what lies in them; `covered` folders are empty but for the workspace and
-    what is `shown` in them; `readonly` places, and what is `protected`, stay as they are. `forbids` says which rule keeps a
-    path from being written. `git_writes`: what git commands write below `.git` may change, its configuration and hooks
-    may not. `problem` is the reason why mounts cannot hold all rules, None where
-    they can.
+    `hidden` files and folders cannot be read, nor their contents; `covered` folders are empty except for the workspace and
+    what is `shown` in them; `readonly` and `protected` places cannot be changed. `forbids` maps a path to the rule that
+    forbids writing it. `git_writes`: what git commands write below `.git` may change, its configuration and hooks may not.
+    `problem` is the reason why mounts cannot enforce all rules, None if they can.
     """
 
     roots: tuple[str, ...]
@@ -46,11 +45,11 @@ class FilePolicy:
     problem: str | None = None
 
     def is_protected(self, path: str) -> bool:
-        """Whether the path is protected, as the permission gate has it."""
+        """Whether the path is protected, as defined by the permission gate."""
         return self.protected.covers(path)
 
     def refusal(self, path: str) -> str | None:
-        """Why a command may not have changed an absolute path of the workspace; None when it may."""
+        """The reason why a command may not change an absolute path of the workspace; None if it may."""
         if self.is_protected(path) and not (self.git_writes and self._is_git_content(path)):
             return "it decides what runs later"
         return self.forbids(path)
@@ -61,7 +60,7 @@ class FilePolicy:
 
     @property
     def git_dirs(self) -> list[str]:
-        """Where commits go outside of the workspace: for a worktree, or a workspace that is a part of a repository."""
+        """Where commits are stored outside the workspace: for a worktree, or a workspace that is part of a repository."""
         found = []
         for root in self.roots if self.git_writes else ():
             top = nearest_holding(".git", root)
@@ -80,7 +79,7 @@ NOTHING_CLOSED = FilePolicy(roots=(), protected=Protected())
 
 
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
-    """The real folders that are there and lie in no other of them."""
+    """The existing real folders that are in no other of them."""
     found: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)}):
         if not any(is_within(folder, outer) for outer in found):
@@ -89,9 +88,9 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 class CommandRules:
-    """A service: what the permission rules mean for the files of a command. Alone, there are no rules, and no sandbox.
+    """A service: what the permission rules mean for the files of a command. By default, there are no rules, and no sandbox.
 
-    `sandbox` holds for a tool that brings none of its own.
+    `sandbox` applies to a tool that has none of its own.
     """
 
     sandbox: Literal["off", "auto", "require"] = "off"
@@ -99,15 +98,16 @@ class CommandRules:
     before_step: Callable[[], None] | None = None
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:
-        """What the command of this call may do, which was permitted."""
+        """What the command of this permitted call may do."""
         roots = outermost(ctx.workspace_roots or (ctx.cwd,))
         own = () if ctx.session_dir is None else (os.path.realpath(ctx.session_dir),)
         return FilePolicy(roots=roots, protected=protected_places(roots, own))
 
 
 class RunTemp:
-    """The folder that the commands of one run have in the place of the machine's for temporary files, and beside it what
-    they write to caches."""
+    """The folder that the commands of one run use instead of the machine's temporary folder, and beside it their writes to
+    caches.
+    """
 
     def __init__(self) -> None:
         import tempfile
@@ -130,5 +130,5 @@ def _remove_temp(place: str) -> None:
 
 
 def run_temp(ctx: ToolContext) -> RunTemp:
-    """The temporary folder of the run that `ctx` belongs to."""
+    """The temporary folder of the run of `ctx`."""
     return ctx.services.get(RunResources).get(RunTemp)

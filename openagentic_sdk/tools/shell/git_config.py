@@ -1,8 +1,8 @@
 """Keep git from running what a repository's own configuration names: hooks, monitors, drivers, pagers, helpers.
 
-Git takes its last word from the environment, which turns off hooks and monitors and keeps it out of submodules and of bare
-repositories that lie in a folder like any other files. For everything else a sandbox puts, in the place of a configuration
-that could run something, what of it cannot (`git_settings`); where nothing has mounts the permission gate asks.
+The environment has the last word in git: it turns off hooks and monitors and keeps git out of submodules and of bare
+repositories among ordinary files. For everything else a sandbox replaces a configuration that could run something by its
+harmless part (`git_settings`); without mounts the permission gate asks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_FOLDERS = 20_000
 
 
 def overruling(count: int = 0) -> dict[str, str]:
-    """The variables that overrule what a repository says; `count` is how many settings the environment gives already."""
+    """The variables that override a repository's settings; `count` is the number of settings already in the environment."""
     found = {"GIT_CONFIG_COUNT": str(count + len(_OVERRULED))}
     for number, (key, value) in enumerate(_OVERRULED.items(), count):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -49,13 +49,14 @@ def overruling(count: int = 0) -> dict[str, str]:
 
 
 def is_powerless(settings: GitSettings) -> bool:
-    """Whether git runs nothing that these settings name, once the environment has overruled some."""
+    """Whether git runs nothing that these settings name, once the environment has overridden some."""
     return _POWERLESS.issuperset(settings.dropped)
 
 
 def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[str, GitSettings]:
-    """The configurations that could run something, by their resolved paths, of the repositories in which a folder and those
-    of the workspace lie and, with `deep`, of those in the workspace, as far as 20,000 folders show them."""
+    """The configurations that could run something, by resolved path, of the repositories that contain a folder and those of
+    the workspace and, with `deep`, of those inside the workspace, within the first 20,000 folders.
+    """
     found: dict[str, GitSettings] = {}
     for path in _all_configurations(folder, roots, deep):
         settings = read_config(path)
@@ -65,7 +66,7 @@ def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[s
 
 
 def hook_folders(folder: str, roots: Sequence[str]) -> Iterator[str]:
-    """The folders of hooks that git runs in the same repositories, with those in the workspace, unless it is told not to."""
+    """The folders of hooks that git runs in the same repositories, including those in the workspace, unless disabled."""
     for git_dir in {os.path.dirname(path) for path in _all_configurations(folder, roots, deep=True)}:
         if _holds_hooks(f"{git_dir}/hooks"):
             yield f"{git_dir}/hooks"
@@ -80,7 +81,7 @@ def _all_configurations(folder: str, roots: Sequence[str], deep: bool) -> Iterat
 
 
 def names_git(command: str) -> bool:
-    """Whether a command line could mean git, or something of it."""
+    """Whether a command line could refer to git or one of its programs."""
     return _GIT.search(command) is not None
 
 
@@ -98,7 +99,7 @@ def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
 
 
 def _configurations(top: str) -> Iterator[str]:
-    """The files that may configure git in a working tree, in those that are linked to it and in its submodules."""
+    """The files that may configure git in a working tree, its linked worktrees and its submodules."""
     link = os.path.join(top, ".git")
     own = git_dir_of(top) if os.path.lexists(link) else top
     common = common_dir_of(own)
@@ -111,7 +112,7 @@ def _configurations(top: str) -> Iterator[str]:
 
 
 def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, is_left_out: bool) -> str | None:
-    """What a result tells of a git command that did not follow all that a repository says."""
+    """The note in the result of a git command for which parts of the repository's configuration were disabled."""
     parts = []
     dropped = {name for settings in foreign.values() for name in settings.dropped}
     if _CHANGES.search(command) and ("core.hookspath" in dropped or _has_hooks(folder)):

@@ -1,4 +1,4 @@
-"""Which settings of a repository run nothing, whatever their values: git follows no other of a project that nobody trusts.
+"""The settings of a repository that run nothing, whatever their values: in an untrusted project git follows no other.
 
 Not a list of settings that run programs, which grows with every release of git, but of those that do not.
 """
@@ -42,16 +42,16 @@ HARMLESS: Mapping[str, frozenset[str]] = {
 
 @frozen
 class GitSettings:
-    """A configuration file of git: `kept`, its text without what could run something, and the names of what is left out."""
+    """A git configuration file: `kept`, its text without what could run something, and the names of the omitted settings."""
 
     kept: str
     dropped: tuple[str, ...]
 
 
 def config_lines(path: str) -> list[str]:
-    """The lines of a configuration file, ended by line feeds alone as git has it.
+    """The lines of a configuration file, separated by line feeds only, as in git.
 
-    Raises OSError, and ValueError if no file can have this name, for anything but a regular file and over 1 MB.
+    Raises OSError, and ValueError for an impossible name, unless it is a regular file of at most 1 MB.
     """
     # Opening a FIFO would wait for its other end for ever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -64,9 +64,10 @@ def config_lines(path: str) -> list[str]:
 
 
 def read_config(path: str) -> GitSettings | None:
-    """What git may follow of a file, None if there is none; a line in any other form than git itself writes is left out.
+    """The part of a file that git may follow, None if it does not exist; lines in any form that git itself does not write
+    are omitted.
 
-    Nothing is kept of a file that is too large to be read whole.
+    Nothing is kept of a file that is too large to be read completely.
     """
     try:
         lines = config_lines(path)

@@ -53,7 +53,7 @@ _buffer_view = memoryview(_buffer)
 
 
 def serve(channel_fd: int) -> None:
-    """Start a supervisor for each request until the host closes the channel, or lets go of it and stays silent."""
+    """Start a supervisor for each request until the host closes the channel, or releases it and stays silent."""
     # What a fork shares with this process stays shared: a collection would write to every page of it.
     gc.disable()
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT), SIG_IGN)
@@ -89,8 +89,8 @@ def serve(channel_fd: int) -> None:
 
 
 class _Spare:
-    """A supervisor that is forked before there is a request for it, as is the process of its command, where that of the
-    last request began: a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
+    """A supervisor forked in advance of its request, with the process of its command, at the place where the last request
+    began: a forked Python copies the pages that it uses one by one, which takes longer than the command `true`.
     """
 
     def __init__(self, channel_fd: int, home: str) -> None:
@@ -115,7 +115,7 @@ class _Spare:
             os._exit(status)
 
     def take(self, fds: list[int]) -> bool:
-        """Hand it the sockets of a call; False when it has ended."""
+        """Pass it the sockets of a call; return False if it has ended."""
         packed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
         try:
             self._socket.sendmsg([b"C"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
@@ -126,12 +126,12 @@ class _Spare:
         return True
 
     def close(self) -> None:
-        """Let go of it: without a call it ends."""
+        """Release it: without a call it ends."""
         self._socket.close()
 
 
 def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
-    """One request: its byte, empty at the end, and if they came with it the call's socket and a program's pipes."""
+    """Receive one request: its byte, empty at end of file, and the call's socket and a program's pipes, if included."""
     flags = MSG_CMSG_CLOEXEC if IS_LINUX else 0
     try:
         data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(16), flags)
@@ -147,9 +147,9 @@ def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
-    """Collect supervisors that ended, kill one that a command has stopped.
+    """Collect supervisors that ended, and kill one that a command has stopped.
 
-    What one left that failed or was killed is ours now: kill it.
+    The remaining processes of one that failed or was killed are ours now: kill them.
     """
     lost = False
     while True:
@@ -241,7 +241,7 @@ class _Supervisor:
         self._pidfd = _open_pidfd(self._pid)
 
     def watch(self) -> None:
-        """Read output and listen to the host until the command's shell has ended or is to be killed."""
+        """Read output and listen to the host until the command's shell has ended or must be killed."""
         watched = select.poll()
         for fd in (self._call_fd, self._pidfd, *(capture.fd for capture in self._captures)):
             if fd >= 0:
@@ -283,7 +283,7 @@ class _Supervisor:
             watched.unregister(self._call_fd)
 
     def reap(self) -> bool:
-        """Collect ended children; whether any are left."""
+        """Collect ended children; return whether any are left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -295,7 +295,7 @@ class _Supervisor:
                 self._status = status
 
     def end_everything(self) -> None:
-        """Give what the command left behind a moment to end by itself, then kill until there is nothing left."""
+        """Give the command's remaining processes a moment to end, then kill until none is left."""
         if not self.must_kill():
             self.wait_for_leftovers()
         if not self.reap():
@@ -323,7 +323,7 @@ class _Supervisor:
         return descendants({os.getpid()}, process_parents())
 
     def kill_all(self) -> None:
-        """Stop before killing: a stopped process cannot fork away from under the list."""
+        """Kill all processes, stopping them first: a stopped process cannot fork while the list is processed."""
         stopped: set[int] = set()
         while fresh := self.tree() - stopped:
             for pid in fresh:
@@ -373,7 +373,7 @@ class _Supervisor:
 
 
 class Capture:
-    """One stream of output: its first and last bytes in memory, all of it in a file once that is more."""
+    """One stream of output: its first and last bytes in memory, and all of it in a file once it exceeds these."""
 
     def __init__(self, fd: int, keep_bytes: int, path: str, file_bytes: int, spool: bool) -> None:
         self.fd = fd
@@ -400,7 +400,7 @@ class Capture:
         return self.total > self._file_bytes
 
     def read(self) -> bool:
-        """Take one piece from the pipe; False at its end."""
+        """Read one piece from the pipe; return False at end of file."""
         try:
             count = os.readv(self.fd, [_buffer])
         except BlockingIOError:
@@ -409,7 +409,7 @@ class Capture:
         return count > 0
 
     def drain(self) -> None:
-        """Take what is there, and wait for nothing. A pipe that is still written to is left after one pipe's worth."""
+        """Read what is available without waiting. A pipe that is still being written to is left after one capacity."""
         for _ in range(64):
             try:
                 count = os.readv(self.fd, [_buffer])
@@ -467,9 +467,9 @@ class Capture:
 
 
 class Seed:
-    """A process that waits for the command that it is to become, with its `streams` (input, output, errors).
+    """A process that waits for the command to become, with its `streams` (input, output, errors).
 
-    They are closed here. `cwd_w` is where the shell tells its folder at the end, or -1.
+    They are closed here. `cwd_w` is where the shell writes its folder at the end, or -1.
     """
 
     def __init__(self, home: str, streams: list[int], cwd_w: int = -1) -> None:
@@ -486,8 +486,9 @@ class Seed:
                 os.close(fd)
 
     def grow(self, spec: dict[str, Any]) -> int:
-        """Make it the command; its pid once that runs. Raises OSError with the reason when it cannot be started, and
-        `BrokenPipeError` when it ended before it had the spec."""
+        """Turn it into the command and return its pid once that runs. Raises OSError with the reason if it cannot be
+        started, and `BrokenPipeError` if it ended before it received the spec.
+        """
         left, is_gone = memoryview(marshal.dumps(spec, 2)), False
         try:
             while left:
@@ -508,7 +509,7 @@ class Seed:
         return self.pid
 
     def give_up(self) -> None:
-        """End it: it is not what is needed."""
+        """End it without using it."""
         send_signal(self.pid, SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self._spec_w)
@@ -516,7 +517,7 @@ class Seed:
 
 
 class _Captured(Seed):
-    """One whose output comes to this process."""
+    """A stream whose output comes to this process."""
 
     def __init__(self, home: str) -> None:
         out_r, out_w = _wide_pipe()
@@ -528,7 +529,7 @@ class _Captured(Seed):
 
 
 def _planted(home: str) -> _Captured | None:
-    """A seed; None where none can be made: then the command fails for the same reason, and its report tells it."""
+    """A seed; None if none can be made: then the command fails for the same reason, and its report contains it."""
     try:
         return _Captured(home)
     except OSError:
@@ -572,9 +573,9 @@ def _prepare_command(streams: list[int]) -> None:
 
 
 def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
-    """What bash reads before the command: forget where this came from, and at the end tell the working directory.
+    """What bash reads before the command: unset the variable that named this, and at exit report the working directory.
 
-    It comes by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
+    It comes through BASH_ENV so that bash receives the command itself byte for byte as approved.
     """
     preamble_r, preamble_w = os.pipe()
     preamble = b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
@@ -589,7 +590,7 @@ def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
 
 
 def process_parents() -> dict[int, int]:
-    """The parent of every process that /proc shows; ended ones that nobody has collected are left out."""
+    """The parent of every process in /proc, except zombies."""
     parents = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -606,7 +607,7 @@ def process_parents() -> dict[int, int]:
 
 
 def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
-    """Every process below `roots`, without them."""
+    """Every process below `roots`, excluding these."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -621,7 +622,7 @@ def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Send a signal to a process that may have ended, or may have become another user's, meanwhile."""
+    """Send a signal to a process that may have ended, or changed its user, meanwhile."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -629,7 +630,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def _open_pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends; -1 where there is no such thing (before Linux 5.3)."""
+    """A descriptor that becomes readable when the process ends; -1 if not supported (before Linux 5.3)."""
     try:
         return os.pidfd_open(pid) if IS_LINUX else -1
     except OSError:

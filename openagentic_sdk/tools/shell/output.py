@@ -1,7 +1,7 @@
-"""Make text of what a command wrote: bytes of any kind in, at most so many bytes of UTF-8 out.
+"""Convert the output of a command to text: any bytes in, a limited number of bytes of UTF-8 out.
 
-Head and tail are kept and joined without a mark, because whatever stood between them would be read as output: that and how
-much was cut is said elsewhere in the result.
+Head and tail are joined without a mark, because any mark between them could be mistaken for output: where and how much was
+cut is reported elsewhere in the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 
 @frozen
 class KeptText:
-    """The text of one stream; `omitted_bytes` is 0 when it is whole."""
+    """The text of one stream; `omitted_bytes` is 0 if it is complete."""
 
     text: str
     total_bytes: int
@@ -39,8 +39,8 @@ class KeptText:
 def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact: Redact | None = None) -> KeptText:
     """The text of a stream that began with `head` and ended with `tail`; its UTF-8 form has at most `max_bytes` bytes.
 
-    What is no UTF-8 becomes U+FFFD. Where something is cut, the cut is moved to a line's end if one is near. With `redact`
-    the text is masked, before it is cut: `head` and `tail` then hold `CUT_MARGIN` bytes more than are shown, if there are.
+    Invalid UTF-8 becomes U+FFFD. A cut is moved to a line's end if one is near. With `redact` the text is masked before it
+    is cut: `head` and `tail` then contain `CUT_MARGIN` bytes more than are shown, if available.
     """
     mask = redact or str
     if not tail and len(head) == total_bytes:
@@ -65,7 +65,7 @@ def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact
 
 
 def trim_incomplete(data: bytes) -> bytes:
-    """`data` without an unfinished UTF-8 character at its end."""
+    """`data` without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte in _CONTINUATION:
@@ -78,14 +78,14 @@ def trim_incomplete(data: bytes) -> bytes:
 
 
 def _fitting_start(text: str, max_bytes: int) -> str:
-    """The first characters, up to a line's end when one is in their second half."""
+    """The first characters, up to a line's end if one is in their second half."""
     text = text.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
     end = text.rfind("\n") + 1
     return text[:end] if end > len(text) // 2 else text
 
 
 def _fitting_end(text: str, max_bytes: int) -> str:
-    """The last characters, from a line's start on when one is in their first half."""
+    """The last characters, from a line's start on if one is in their first half."""
     encoded = text.encode("utf-8")
     text = encoded[max(0, len(encoded) - max_bytes) :].decode("utf-8", "ignore")
     start = text.find("\n") + 1
@@ -103,9 +103,9 @@ _temporary_dirs: dict[int, str] = {}
 
 
 def output_paths(tool_use_id: str | None) -> tuple[str, str]:
-    """Names for the files of a call's standard output and error; nothing has them yet.
+    """Unused names for the files of a call's standard output and error.
 
-    What a command writes is written there as it is, in a folder that goes with this process; `keep_output` stores it.
+    A command's output is written there unchanged, in a folder that is removed with this process; `keep_output` stores it.
     """
     # The id came from a model's provider: as part of a file name it is hostile.
     name = re.sub(r"[^A-Za-z0-9_-]", "_", tool_use_id or "command")[:64]
@@ -114,11 +114,11 @@ def output_paths(tool_use_id: str | None) -> tuple[str, str]:
 
 
 def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
-    """Put what a command wrote into its session's folder, masked, and say where it is; None when it cannot be kept.
+    """Move a command's output, masked, to its session's folder, and return its path; None if it cannot be kept.
 
-    Without a session it stays with this process, and where nothing masks it as the file that it is. Once it `is_over`,
-    nothing writes that file any more and its copy is enough. The command may have put something else in its place: no link
-    is followed. A cancelled call keeps nothing.
+    Without a session it stays with this process, and without masking as the file itself. Once it `is_over`, nothing writes
+    that file any more and its copy is enough. The command may have replaced it: no link is followed. A cancelled call keeps
+    nothing.
     """
     session_dir, redact = ctx.session_dir, ctx.services.get(Secrets).redact
     try:

@@ -1,7 +1,7 @@
-"""Read what a command wrote to the upper layer of an overlay, and apply it or not.
+"""Read a command's writes from the upper layer of an overlay, and apply them or not.
 
-The kernel's form (Documentation/filesystems/overlayfs.rst): a device 0:0 marks something deleted, a folder with the
-attribute `user.overlay.opaque` hides everything that was below it, anything else is what stands there now.
+The kernel's format (Documentation/filesystems/overlayfs.rst): a device 0:0 marks a deletion, a folder with the attribute
+`user.overlay.opaque` hides everything below it, anything else is the new content.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Effect:
 
 
 def read_effects(folder: str, upper: str, *, times: bool = False) -> list[Effect]:
-    """What a command did to `folder`, sorted by path. What it wrote without changing anything is left out.
+    """The effects of a command on `folder`, sorted by path. Writes that changed nothing are omitted.
 
-    With `times`, a file that was touched has changed: it is newer to `make`, whatever it holds.
+    With `times`, a file that was touched counts as changed: it is newer to `make`, whatever its content.
     """
     return sorted(_effects(folder, upper, "", times), key=lambda effect: (effect.path, effect.kind))
 
@@ -88,9 +88,9 @@ def _folder_effects(
 
 
 def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
-    """Whether something else changed an absolute path in `folder` since that time, and not to what the command made of it.
+    """Whether something else changed an absolute path in `folder` since that time, to another state than the command's.
 
-    A link to the same file that is made or removed counts: the kernel keeps one time for both.
+    Making or removing a hard link to the same file counts: the kernel keeps one time for both.
     """
     now = _status(path)
     if now is None or stat.S_ISDIR(now.st_mode) or now.st_ctime_ns <= since_ns:
@@ -103,9 +103,9 @@ def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool
 def permitted_effects(
     folder: str, effects: list[Effect], refusal: Callable[[str], str | None]
 ) -> tuple[list[Effect], dict[str, str]]:
-    """The effects that may be applied, and the absolute paths of the others with the reason.
+    """The effects that may be applied, and the absolute paths of the others with the reasons.
 
-    Of a folder that was deleted, and holds something that may not be, the rest is deleted.
+    Of a deleted folder that contains something undeletable, the rest is deleted.
     """
     permitted: list[Effect] = []
     refused: dict[str, str] = {}
@@ -135,7 +135,7 @@ def _folders_above(folder: str, path: str) -> Iterator[str]:
 
 
 def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) -> tuple[list[Effect], dict[str, str]]:
-    """The deletion of a folder, or of all in it but what must stay."""
+    """The deletion of a folder, or of everything in it except what must stay."""
     whole = Effect("deleted", below, is_folder=True)
     try:
         entries = list(os.scandir(os.path.join(folder, below)))
@@ -157,9 +157,9 @@ def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) ->
 
 
 def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
-    """Do to `folder` what the effects say, deletions first. Raises OSError when a path is no longer what it was.
+    """Apply the effects to `folder`, deletions first. Raises OSError if a path has changed meanwhile.
 
-    Each file appears whole or not at all; the list as a whole can be applied in part when the disk fails.
+    Each file appears completely or not at all; the list as a whole can be applied in part if the disk fails.
     """
     import shutil
 
@@ -183,7 +183,7 @@ def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
 
 
 def touched_files(folder: str, effects: list[Effect]) -> list[str]:
-    """The regular files, those in deleted folders too, that the effects create, change or delete."""
+    """The regular files, including those in deleted folders, that the effects create, change or delete."""
     touched: list[str] = []
     for effect in effects:
         path = os.path.join(os.path.realpath(folder), effect.path)
@@ -196,8 +196,9 @@ def touched_files(folder: str, effects: list[Effect]) -> list[str]:
 
 @contextmanager
 def _place(real: str, path: str) -> Iterator[str]:
-    """A name for this place below the resolved folder, by a descriptor of the folder above it: whatever is renamed or
-    linked meanwhile, it leads nowhere else. Raises OSError when a link has taken the place of a folder."""
+    """A name for this place below the resolved folder, relative to a descriptor of its parent: whatever is renamed or
+    linked meanwhile, it leads nowhere else. Raises OSError if a link has replaced a folder.
+    """
     parent, name = os.path.split(os.path.join(real, path))
     with ExitStack() as stack:
         try:
@@ -228,9 +229,9 @@ def _put(source: str, target: str) -> None:
 
 
 def _move(source: str, target: str) -> bool:
-    """Put the file itself in the place, without the overlay's marks; False where that takes a copy.
+    """Move the file itself into place, without the overlay's marks; return False if that requires a copy.
 
-    That is so on another file system, and for marks on a file that its owner may not write, such as an object of git.
+    It does on another file system, and for marks on a file that its owner may not write, such as a git object.
     """
     marks = [name for name in os.listxattr(source) if name.startswith("user.overlay.")]
     if marks and not os.access(source, os.W_OK):

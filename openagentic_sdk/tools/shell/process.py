@@ -1,7 +1,7 @@
-"""The host's side of running a command: ask the helper process for it, wait for its report, end it when it must end.
+"""The host's side of running a command: request it from the helper process, wait for its report, end it when necessary.
 
-One helper serves the whole process. It lives as long as some run or call holds it; after an explicit release it is gone at
-once, after a forgotten one a few seconds later. Nothing here forks.
+One helper serves the whole process. It lives as long as any run or call holds it; after an explicit release it ends at
+once, after an abandoned one a few seconds later. Nothing here forks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ serve(int(sys.argv[1]))
 
 @frozen(kw_only=True)
 class CommandSpec:
-    """What to run and how much of its output to keep; `shell/helper.py` says what each field means."""
+    """What to run and how much of its output to keep; `shell/helper.py` documents each field."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -69,7 +69,7 @@ class CommandSpec:
 
 @frozen(kw_only=True)
 class ServerSpec:
-    """A program that the host itself talks with: `argv` with a path first, and `grace_s` between TERM and KILL.
+    """A program with which the host itself communicates: `argv` with a path first, and `grace_s` between TERM and KILL.
 
     `sandbox` is a plan (see `sandbox`).
     """
@@ -86,7 +86,7 @@ class ServerSpec:
 
 @frozen
 class StreamReport:
-    """One stream of a command: its first and last bytes, how many there were, and whether its file holds all of them."""
+    """One stream of a command: its first and last bytes, their total number, and whether its file contains all of them."""
 
     head: bytes = b""
     tail: bytes = b""
@@ -96,10 +96,10 @@ class StreamReport:
 
 @frozen
 class CommandReport:
-    """How a command ended. `ended_by` is `timeout`, `cancel`, `output_limit` or empty when it ended by itself.
+    """How a command ended. `ended_by` is `timeout`, `cancel`, `output_limit` or empty if it ended by itself.
 
-    `signal` is 0 unless the shell was ended by one. `leftovers` counts processes that were still running when the shell had
-    ended and were killed, `stubborn` those that could not be. `cwd` is where the shell stood, None when it did not say.
+    `signal` is 0 unless one ended the shell. `leftovers` counts processes that were still running after the shell and were
+    killed, `stubborn` those that could not be. `cwd` is the shell's last folder, None if it did not report one.
     """
 
     exit_code: int
@@ -114,7 +114,7 @@ class CommandReport:
 
 
 class RunningCommand:
-    """A command that was started; closing it kills it. Its `fileno` becomes readable when it has ended."""
+    """A running command; closing it kills it. Its `fileno` becomes readable when it has ended."""
 
     def __init__(self, call: socket.socket, mark: str, received: bytes = b"") -> None:
         self._owner_pid = os.getpid()
@@ -127,7 +127,7 @@ class RunningCommand:
         return self._call.fileno()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end; whether it came in time. Raises `ToolError` when the command's supervisor is lost."""
+        """Wait for the end; return False on timeout. Raises `ToolError` if the command's supervisor is lost."""
         deadline = time.monotonic() + timeout_s
         while self.report is None:
             if not _is_readable(self._call, max(0.0, deadline - time.monotonic())):
@@ -136,7 +136,7 @@ class RunningCommand:
         return True
 
     def watch(self, take_end: Callable[[CommandReport | ToolError], None]) -> None:
-        """Have the running event loop hand over the report when it has ended, or the error when its supervisor is lost."""
+        """Make the running event loop deliver the report when it has ended, or the error if its supervisor is lost."""
         loop, watched = asyncio.get_running_loop(), self.fileno()
 
         def look() -> None:
@@ -159,7 +159,7 @@ class RunningCommand:
             return
 
     def close(self) -> None:
-        """Kill it if it still runs, wait until nothing of it is left, and let go of it."""
+        """Kill it if it still runs, wait until nothing of it is left, and release it."""
         try:
             if self.report is None and self._owner_pid == os.getpid():
                 self.order(b"K")
@@ -185,8 +185,9 @@ class RunningCommand:
 
 
 class Outbox:
-    """Bytes for a program, by a pipe or socket of the running event loop that must not block: what it takes at once is
-    written at once, the rest when it reads on."""
+    """Bytes for a program, through a pipe or socket of the running event loop that must not block: as many as possible are
+    written at once, the rest when it reads on.
+    """
 
     def __init__(self, fd: int, write: Callable[[bytes | bytearray], int]) -> None:
         self._fd, self._write = fd, write
@@ -194,7 +195,7 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
 
     def send(self, data: bytes) -> int:
-        """Put the bytes behind those that wait; returns how many wait now."""
+        """Queue the bytes; return the number of bytes waiting now."""
         if not self._unsent:
             data = data[self._written(data) :]
             if data:
@@ -219,7 +220,7 @@ class Outbox:
 def run_command(
     spec: CommandSpec, *, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
 ) -> CommandReport:
-    """Run a command to its end, its time limit or its cancellation; nothing of it is left when this returns or raises."""
+    """Run a command to its end, its time limit or its cancellation; when this returns or raises, nothing of it is left."""
     with hold_helper() as helper:
         command = helper.start(spec)
         try:
@@ -245,7 +246,7 @@ def run_command(
 
 
 class _Helper:
-    """A started helper process and the channel to it."""
+    """A running helper process and the channel to it."""
 
     def __init__(self) -> None:
         self.owner_pid = os.getpid()
@@ -279,7 +280,7 @@ class _Helper:
         return self.owner_pid == os.getpid() and self._process.poll() is None
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...]) -> RunningCommand:
-        """Start a command. Raises `ToolError` when it cannot be started; then nothing of it ran."""
+        """Start a command. Raises `ToolError` if it cannot be started; then nothing of it ran."""
         call, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         call.settimeout(self.take_limit_s)
         try:
@@ -305,14 +306,14 @@ class _Helper:
             raise
 
     def linger(self) -> None:
-        """Let it end by itself after some seconds without work."""
+        """Let it end by itself after some idle seconds."""
         try:
             self._channel.send(b"L")
         except OSError:  # it has ended already
             return
 
     def stop(self, *, at_once: bool = False) -> None:
-        """End it; `at_once` without waiting for it. What it has started ends as it would have."""
+        """End it; `at_once` without waiting for it. The commands that it started end regularly."""
         self._channel.close()
         if self.owner_pid != os.getpid():
             self._process.returncode = (
@@ -329,11 +330,11 @@ class _Helper:
 
 
 class _HelperGoneError(OSError):
-    """The helper ended before it took a request."""
+    """The helper ended before it accepted a request."""
 
 
 class HelperHold:
-    """A claim on the helper. `start` restarts a helper that has died; `release` gives the claim up, once."""
+    """A claim on the helper. `start` restarts a helper that has died; `release` releases the claim, once."""
 
     def __init__(self) -> None:
         self._is_held = True
@@ -341,7 +342,7 @@ class HelperHold:
             _state.holders += 1
 
     def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...] = ()) -> RunningCommand:
-        """Start a command, or a server with `pipes` for its input, output and errors, which stay the caller's to close."""
+        """Start a command, or a server with `pipes` for its input, output and errors, which the caller must close."""
         helper = _live_helper()
         try:
             return helper.start(spec, pipes)
@@ -353,7 +354,7 @@ class HelperHold:
                 raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
 
     def release(self, *, at_once: bool) -> None:
-        """Give the claim up. The last one stops the helper: now, or after some idle seconds when not `at_once`."""
+        """Release the claim. The last release stops the helper: now, or after some idle seconds if not `at_once`."""
         with _lock:
             if not self._is_held:
                 return
@@ -370,7 +371,7 @@ class HelperHold:
 
 @contextmanager
 def hold_helper() -> Iterator[HelperHold]:
-    """A claim for the length of a block."""
+    """Claim the helper for the duration of a block."""
     hold = HelperHold()
     try:
         yield hold
@@ -406,7 +407,7 @@ def _live_helper(instead_of: _Helper | None = None) -> _Helper:
 
 
 def stop_helper() -> None:
-    """End every command that still runs, and the helper. A later command starts a new one."""
+    """End every running command, and the helper. A later command starts a new one."""
     for command in list(_state.commands):
         command.close()
     with _lock:
@@ -429,7 +430,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
 
 
 def _taken_command(call: socket.socket, mark: str, received: bytes) -> RunningCommand:
-    """The command behind a request that was taken; one whose supervisor is gone already is found lost when waited for."""
+    """The command of an accepted request; a supervisor that is gone already is reported as lost when waited for."""
     try:
         line, rest = _read_line(call, received)
     except TimeoutError:
@@ -445,7 +446,7 @@ def _taken_command(call: socket.socket, mark: str, received: bytes) -> RunningCo
 
 
 def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes, bytes]:
-    """The first line, and what has come behind it already."""
+    """The first line, and the bytes received after it."""
     received = bytearray(received_before)
     while b"\n" not in received:
         data = call.recv(65536)
@@ -457,7 +458,7 @@ def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes
 
 
 def _end_marked(mark: str) -> None:
-    """Kill every process that carries the mark of a call, each stopped first so that it cannot fork away."""
+    """Kill every process that carries a call's mark, each stopped first so that it cannot fork."""
     needle, until = f"{MARK}={mark}".encode(), time.monotonic() + HELPER_EXIT_LIMIT_S
     while (found := _processes_with(needle)) and time.monotonic() < until:
         for number in (signal.SIGSTOP, signal.SIGKILL):

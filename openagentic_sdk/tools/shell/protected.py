@@ -1,7 +1,7 @@
-"""The one list of what decides what runs later: permission gate, sandbox and the list of a command's effects all ask here.
+"""The single list of places that determine what runs later, used by permission gate, sandbox and effects.
 
-A name counts while nothing has it yet, at any depth, and whatever the case of its letters. What git and other programs read
-a path from is looked up: the folders of hooks and the files that a repository's configuration names.
+A name counts even if it does not exist yet, at any depth, ignoring case. Paths that git and other programs read from
+configuration are looked up: the folders of hooks and the files that a repository's configuration names.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _GIT_CONTENT = regex(
 
 @frozen
 class Protected:
-    """The protected places of one workspace: the names of the list, and besides them `paths` with all below them.
+    """The protected places of one workspace: the names of the list, and `paths` with everything below them.
 
-    `roots` are the folders of the workspace: names above them do not count (a project may lie in `~/.codex/worktrees`), but
-    for `.git`. `around` are folders of which only a workspace in them is not protected, `homes` those whose own dot files
-    count, `import_folders` those from which this process loads Python: a file there that has the name of a module of the
-    standard library counts.
+    `roots` are the folders of the workspace: names above them do not count (a project may be in `~/.codex/worktrees`),
+    except `.git`. `around` are folders of which only a workspace inside them is not protected, `homes` those whose own dot
+    files count, `import_folders` those from which this process imports Python: a file there with the name of a standard
+    library module counts.
     """
 
     roots: tuple[str, ...] = ()
@@ -91,12 +91,12 @@ class Protected:
         return any(_is_module(path, folder) for folder in self.import_folders)
 
     def plus(self, paths: Iterable[str]) -> Protected:
-        """The same places and more."""
+        """These places and more."""
         return replace(self, paths=tuple(dict.fromkeys((*self.paths, *paths))))
 
 
 def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protected:
-    """What is protected where `roots`, resolved folders, are the workspace, and these `paths` besides."""
+    """The protected places of the workspace `roots`, resolved folders, including these `paths`."""
     code, prefixes, others = program_places()
     home, own = os.path.realpath(user_home()), known_home()
     around = prefixes if own is None else (*prefixes, os.path.realpath(own))
@@ -107,7 +107,7 @@ def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protect
 
 @cache
 def program_places() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Where this package and installed ones are, where the running interpreter is, and from where else it imports."""
+    """The locations of this package, of installed packages, of the running interpreter, and of its other imports."""
     prefixes = {os.path.realpath(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)} - {"/"}
     own = os.path.realpath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2))
     code, others = {own, os.path.realpath(sys.executable)}, set[str]()
@@ -119,7 +119,7 @@ def program_places() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 def has_protected_name(path: str, above: int = 0) -> bool:
-    """Whether a name in an absolute path, behind its first `above` letters, is one of the list or makes a repository."""
+    """Whether a name in an absolute path, after its first `above` characters, is on the list or marks a repository."""
     folded = path[above:].casefold()
     if not folded.isascii():  # some file systems ignore invisible letters
         folded = "".join(letter for letter in folded if not is_hidden(letter))
@@ -135,12 +135,12 @@ def has_protected_name(path: str, above: int = 0) -> bool:
 
 
 def is_git_content(path: str) -> bool:
-    """Whether a path, as it is below `.git`, is of what git commands write: commits, branches, the index."""
+    """Whether a path below `.git` is written by git commands: commits, branches, the index."""
     return _GIT_CONTENT.fullmatch(path) is not None
 
 
 def _is_module(path: str, folder: str) -> bool:
-    """Whether a file would be imported from the folder in the place of a module of the standard library."""
+    """Whether a file would be imported from the folder instead of a standard library module."""
     if not path.startswith(folder + "/"):
         return False
     name, _, rest = path[len(folder) + 1 :].partition("/")
@@ -157,8 +157,9 @@ _MAX_INCLUDES = 100
 
 
 def git_places(files: Sequence[str], top: str) -> list[str]:
-    """The files and folders, there or not, that files of git's configuration include, take hooks from or run; `top` is the
-    working tree."""
+    """The files and folders, existing or not, that git configuration files include, use as hooks or run; `top` is the
+    working tree.
+    """
     found: dict[str, None] = {}
     todo, seen = list(files), set[str]()
     while todo and len(seen) < _MAX_INCLUDES:
@@ -184,7 +185,7 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
 
 
 def git_places_above(folder: str) -> list[str]:
-    """The same for the repository that a folder lies in, and for the user's own configuration of git."""
+    """The same for the repository that contains a folder, and for the user's own git configuration."""
     home = user_home()
     own = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")]
     top = nearest_holding(".git", folder)
@@ -196,18 +197,18 @@ def git_places_above(folder: str) -> list[str]:
 
 
 def repository_of(top: str) -> str:
-    """Where the repository of a working tree keeps its configuration."""
+    """Where the repository of a working tree stores its configuration."""
     return common_dir_of(git_dir_of(top))
 
 
 def git_dir_of(top: str) -> str:
-    """The `.git` of a working tree, or where that of a worktree or a submodule leads."""
+    """The `.git` of a working tree, or the target of a worktree's or submodule's."""
     path = os.path.join(top, ".git")
     return os.path.join(top, _line(path).removeprefix("gitdir:").strip()) if os.path.isfile(path) else path
 
 
 def common_dir_of(git_dir: str) -> str:
-    """What a repository shares with its worktrees."""
+    """The folder that a repository shares with its worktrees."""
     shared = _line(os.path.join(git_dir, "commondir")).strip()
     return os.path.normpath(os.path.join(git_dir, shared)) if shared else git_dir
 
@@ -221,7 +222,7 @@ def _line(path: str) -> str:
 
 
 def _settings(path: str) -> list[tuple[str, str, str]]:
-    """The settings of a configuration file: the section with its subsection, the name, both in lower case, and the value."""
+    """The settings of a configuration file: section with subsection, name, both in lower case, and value."""
     try:
         lines = "\n".join(config_lines(path)).replace("\\\n", "").split("\n")
     except (OSError, ValueError):

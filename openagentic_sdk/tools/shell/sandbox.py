@@ -69,15 +69,15 @@ _libc_of_forks.syscall.restype = ctypes.c_long
 
 
 def prepare_sandbox() -> None:
-    """Do what takes time and is the same for most plans, before there is one."""
+    """Do in advance what takes time and is the same for most plans."""
     for unix_sockets in (False, True):
         _filter_code(filter_families(True, unix_sockets), None)
 
 
 def enter_sandbox(plan: dict[str, Any]) -> list[str]:
-    """Shut this process in, right before exec; gives the words to put before the command's.
+    """Confine this process right before exec; return the words to put before the command's.
 
-    For the level `namespaces` it is the one that `enter_namespaces` returned in.
+    For the level `namespaces` it is the process in which `enter_namespaces` returned.
     """
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
@@ -120,7 +120,7 @@ def _set_limits(limits: list[tuple[int, int]]) -> None:
 
 
 def fork_into(home: str) -> int:
-    """Fork like `os.fork`; for another home than `PLAIN` the child must call `enter_namespaces` next."""
+    """Like `os.fork`; for another home than `PLAIN` the child must call `enter_namespaces` next."""
     if home == PLAIN:
         return os.fork()
     number = SYS_CLONE.get(machine := os.uname().machine)
@@ -134,7 +134,7 @@ def fork_into(home: str) -> int:
 
 
 def enter_namespaces(uid: int, gid: int) -> None:
-    """Make the first process of new namespaces their reaper, and go on as its child: the command to be."""
+    """Make the first process of new namespaces their reaper, and continue as its child, which becomes the command."""
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
     # A process that changed its uid may not write its own uid_map without this.
     _prctl(PR_SET_DUMPABLE, 1)
@@ -147,7 +147,7 @@ def enter_namespaces(uid: int, gid: int) -> None:
 
 
 def _arrange_mounts(plan: dict[str, Any]) -> None:
-    """The whole tree read-only, then each place as it is wanted."""
+    """Make the whole tree read-only, then mount each place as planned."""
     mounts = [mount for mount in plan["mounts"] if mount[0] not in ("read", "hide") or os.path.lexists(mount[1])]
     # Before anything is covered or read-only: a source may lie below it, and an overlay is made of folders to write to.
     for kind, place, *paths in mounts:
@@ -175,7 +175,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
 
 
 def _make_place(path: str, like_fd: int | None = None) -> None:
-    """Something to mount on, where a folder above is covered: a folder unless the descriptor is of a file."""
+    """Create a mount point below a covered folder: a folder unless the descriptor is of a file."""
     if os.path.lexists(path):
         return
     is_folder = like_fd is None or os.path.isdir(f"/proc/self/fd/{like_fd}")
@@ -185,7 +185,7 @@ def _make_place(path: str, like_fd: int | None = None) -> None:
 
 
 def _build_root(closed: dict[str, Any], cwd: str) -> None:
-    """A tree that holds what can be read and an empty folder, and nothing else of this machine; no /proc."""
+    """Build a tree with what can be read, an empty folder, and nothing else of this machine; no /proc."""
     root = closed["root"]
     flags = MS_NOSUID | MS_NODEV
     _mount("tmpfs", root, "tmpfs", flags, "mode=755,size=1m")
@@ -207,7 +207,7 @@ def _build_root(closed: dict[str, Any], cwd: str) -> None:
 
 
 def _mount_dev(keeps_shm: bool) -> None:
-    """A /dev of its own with a few harmless devices and new terminals: the person's terminal is not among them."""
+    """Mount a private /dev with a few harmless devices and new terminals: the person's terminal is not among them."""
     kept = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES if os.path.exists(f"/dev/{name}")}
     shm = os.open("/dev/shm", os.O_PATH) if keeps_shm else -1
     _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755")
@@ -239,7 +239,7 @@ def _mount_overlay(folder: str, layers: list[str]) -> None:
 
 
 def _mount_proc() -> None:
-    """A /proc of the new pid namespace. Where parts of /proc are hidden it is refused: the old one stays, read-only."""
+    """Mount a /proc of the new pid namespace. If parts of /proc are masked this is refused: the old one stays, read-only."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(flags), None)
 
@@ -259,7 +259,7 @@ def _set_read_only(path: str, is_read_only: bool, *, recursive: bool = True) -> 
 
 
 def _fork_command() -> None:
-    """Go on as the command; the namespace's first process collects what ends, and with it ends everything in here."""
+    """Continue as the command; the namespace's first process reaps zombies, and its end ends everything in it."""
     pid = os.fork()
     if not pid:
         return
@@ -276,7 +276,7 @@ def _close_all() -> None:
 
 
 def _drop_capabilities(dropped: Iterable[int]) -> None:
-    """These, now and by running a program: in its own user namespace even an ordinary user began with all of them."""
+    """Drop all capabilities, also across exec: in its own user namespace even an ordinary user begins with all of them."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
@@ -295,7 +295,7 @@ def _drop_capabilities(dropped: Iterable[int]) -> None:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel has; 0 for none."""
+    """The kernel's Landlock version; 0 for none."""
     return max(0, int(_libc.syscall(SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
@@ -339,7 +339,7 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
 
 
 def _readable_around(folder: str, hidden: list[str], written: list[str]) -> Iterable[str]:
-    """What of a folder can be read: nothing hidden, but where the command writes it reads too."""
+    """The readable part of a folder: nothing hidden, but a command can also read where it writes."""
     for name in os.listdir(folder):
         path = f"{folder.rstrip('/')}/{name}"
         if path in hidden or os.path.islink(path):
@@ -425,7 +425,7 @@ _UNKNOWN_CALL = 0x00050026  # ENOSYS: the C library then makes its threads by `c
 
 
 def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:
-    """The kinds of sockets that a command may make; never another (AF_VSOCK leads to the host of a virtual machine)."""
+    """The socket families that a command may use; never another (AF_VSOCK leads to the host of a virtual machine)."""
     return (*((_AF_INET, _AF_INET6) if network else ()), *((_AF_UNIX,) if unix_sockets else ()))
 
 
@@ -454,7 +454,7 @@ def _filter_for_bwrap(families: tuple[int, ...], closed: object) -> list[str]:
 
 
 def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
-    """The filter as the kernel takes it; None where the calls of the machine are not known: no closed program runs there."""
+    """The filter in the kernel's format; None for an unknown architecture: no closed program runs there."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         if closed:
@@ -478,9 +478,10 @@ def filter_program(
 ) -> list[tuple[int, int, int, int]]:
     """The BPF program: instructions `(code, jump if true, jump if false, value)`.
 
-    Another architecture's calls kill the process, as the numbers would mean something else; refused calls give EPERM.
-    A closed program makes threads and no processes, and has its own limits only. Sockets are those of `families`. Pairs are
-    AF_UNIX, and without that family connected ones only: a datagram pair can be sent to anybody's socket.
+    System calls of another architecture kill the process, because the numbers would mean something else; refused calls
+    return EPERM. A closed program can start threads but no processes, and change only its own limits. Sockets are those of
+    `families`. Socket pairs are AF_UNIX, and without that family only connected ones: a datagram pair can send to anybody's
+    socket.
     """
     audit, column, socket_call, pair_call = _ARCHITECTURES[machine]
     program = [(_LOAD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
@@ -502,7 +503,7 @@ def filter_program(
 
 
 def _allowed_values(call: int, argument: int, mask: int, values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """Refuse a call whose argument is none of the values; goes on behind itself with the call's number loaded again."""
+    """Refuse a call whose argument is none of the values; afterwards the call's number is loaded again."""
     checks = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
     body = [
         (_LOAD, 0, 0, argument),

@@ -1,7 +1,7 @@
-"""What a sandboxed command may touch, and what this machine's kernel gives for it.
+"""What a sandboxed command may touch, and which sandboxes this machine's kernel supports.
 
-`probe_sandbox` tries every rung for real, by running a command in it: a kernel's version says little about what a container
-or a distribution has switched off.
+`probe_sandbox` tries every rung by running a command in it: a kernel's version says little about what a container or a
+distribution has disabled.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", 
 
 @frozen
 class SandboxReport:
-    """What works here, best rung first. `reasons` says for each rung that does not work why.
+    """The rungs that work here, best first. `reasons` explains for each other rung why it does not.
 
     `sees_environments`: in the best rung a command can still read the environment of this user's other processes;
-    `hides_abstract_sockets`: sockets without a file are out of reach even where the network is on.
+    `hides_abstract_sockets`: sockets without a file are unreachable even with network access.
     """
 
     namespaces: bool
@@ -65,11 +65,11 @@ class SandboxReport:
 
     @property
     def is_mounted(self) -> bool:
-        """Whether the best rung has mounts of its own, and so hides files and protects `.git` and settings."""
+        """Whether the best rung has its own mounts, and so hides files and protects `.git` and settings."""
         return self.level in ("namespaces", "bwrap")
 
     def rungs(self) -> list[tuple[str, bool, str]]:
-        """Name, whether it works, and what it gives or why it does not work, for people."""
+        """Name, whether it works, and what it provides or why it does not work, for people."""
         gives = {
             "namespaces": "read-only but for the workspace and a /tmp of its own; denied files, keys and sockets hidden",
             "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
@@ -84,7 +84,7 @@ _probed: dict[int, SandboxReport] = {}
 
 
 def probe_sandbox() -> SandboxReport:
-    """What this machine's kernel gives this user; tried once per process."""
+    """The sandboxes that this machine's kernel supports for this user; tried once per process."""
     uid = os.geteuid()
     if uid not in _probed:
         _probed[uid] = _probe()
@@ -123,7 +123,7 @@ def _probe() -> SandboxReport:
 
 
 def try_plan(plan: Mapping[str, Any], argv: Sequence[str] = ("/bin/sh", "-c", ":")) -> str | None:
-    """Why a command does not run under a plan; None when it does."""
+    """The reason why a command does not run under a plan; None if it does."""
     spec = CommandSpec(
         argv=tuple(argv),
         env={"PATH": os.defpath},
@@ -160,13 +160,12 @@ def sandbox_plan(
     limits: Sequence[tuple[int, int]] = (),
     closed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A plan as `sandbox` reads it; only what `marshal` can carry.
+    """A plan in the format of `sandbox`; only types supported by `marshal`.
 
-    The deepest place decides; at one place what takes more away does. `readable` stays as it is; `put` maps places to the
-    folders that take them, `replaced` files to those that are read in their place. Nothing of a `hidden` path can be seen; a
-    `covered` folder is empty but for what is given in it.
-    `hidden` is `control_sockets()` when None. The key of this installation is always hidden: with it, a command could write
-    what counts as allowed.
+    The deepest place decides; at one place the more restrictive entry does. `readable` is unchanged; `put` maps places to
+    the folders mounted there, `replaced` files to those read in their place. Nothing in a `hidden` path can be seen; a
+    `covered` folder is empty except for explicit entries. `hidden` is `control_sockets()` if None. The key of this
+    installation is always hidden: with it, a command could forge approvals.
     """
     lost = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
     with suppress(OptionsError):
@@ -201,7 +200,7 @@ def _by_depth(mount: tuple[Any, ...]) -> tuple[int, int, str]:
 
 
 def _nothing() -> tuple[str, str]:
-    """A file and a folder that nobody can read without privileges; they stand for what is hidden."""
+    """A file and a folder that nobody can read without privileges; they stand in for what is hidden."""
     import atexit
     import tempfile
 
@@ -218,7 +217,7 @@ _nothing_in = ""
 
 
 def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
-    """The call of bubblewrap that stands for a plan, up to its last option; empty where it is not installed."""
+    """The bubblewrap command for a plan, up to its last option; empty if it is not installed."""
     import shutil
 
     program = shutil.which("bwrap", path=BWRAP_PATH)
@@ -242,18 +241,18 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
 
 
 def control_sockets() -> list[str]:
-    """Sockets of services that would do outside the sandbox what the command asks for."""
+    """Sockets of services that would act outside the sandbox on the command's behalf."""
     paths = [os.path.join("/run", name) for name in _CONTROL_SOCKETS]
     paths += [os.path.join("/run/user", str(os.geteuid()), name) for name in _USER_SOCKETS]
     return [path for path in paths if os.path.exists(path)]
 
 
 def sockets_outside(needed: Sequence[str]) -> list[str]:
-    """Every named socket of this machine that lies outside of the folders, to be hidden from a command.
+    """Every named socket of this machine outside the folders, to be hidden from a command.
 
-    Where the folder of such a socket holds nothing that is needed it is given in the socket's place, so that sockets which
-    are made there later are hidden too. Sockets of other network namespaces, and those that are made elsewhere while the
-    command runs, are not known here.
+    If the folder of such a socket contains nothing that is needed, it is returned instead, so that sockets created there
+    later are hidden, too. Sockets of other network namespaces, and those created elsewhere while the command runs, are
+    unknown here.
     """
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
@@ -272,7 +271,7 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-    """The paths that lie in no other one, and what they and all below them begin with, a slash at the end of each."""
+    """The paths that are in no other one, and the prefixes of everything below them, each with a trailing slash."""
     known = [*dict.fromkeys(paths)]
     below = tuple([path.rstrip("/") + "/" for path in known])
     return [path for path in known if not path.startswith(below)], below
@@ -280,10 +279,11 @@ def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
 
 @contextmanager
 def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The folders that a command must find, there already or made for the length of the block, at the tops of the workspace.
+    """The folders that must exist for a command, existing already or created for the duration of the block, at the tops of
+    the workspace.
 
-    A read-only mount needs something to stand on, and a folder that is missing could be made by the command (the hole of
-    CVE-2026-25725). Afterwards a placeholder goes, once no command of any session stands on it, if it is still empty.
+    A read-only mount needs a mount point, and a missing folder could be created by the command (the hole of
+    CVE-2026-25725). Afterwards an empty placeholder is removed, once no command of any session uses it.
     """
     with ExitStack() as stack:
         tops = [os.path.join(root, name) for root in roots for name in PLACEHOLDERS if name not in left_out]
@@ -292,10 +292,10 @@ def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator
 
 @contextmanager
 def _claimed_folder(path: str) -> Iterator[bool]:
-    """Hold a folder in place, a placeholder if need be; False where there is none and none can be made.
+    """Keep a folder in existence, as a placeholder if need be; return False if there is none and none can be created.
 
-    A claim is a shared lock on the folder. Removing a folder that another command's mount stands on would take that mount
-    away, so a placeholder is removed only under an exclusive lock.
+    A claim is a shared lock on the folder. Removing a folder on which another command has a mount would remove that mount,
+    so a placeholder is removed only under an exclusive lock.
     """
     folder = _locked_folder(path)
     if folder is None:

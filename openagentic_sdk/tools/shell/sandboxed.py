@@ -1,9 +1,9 @@
-"""Put a Bash call into a sandbox, list what it changed, and keep or drop that.
+"""Run a Bash call in a sandbox, list its effects, and keep or drop them.
 
-Modes: `off`; `auto` takes the best rung of this machine and says once which; `require` refuses to run without namespaces,
-made here or by bubblewrap: only they protect `.git` and settings too. In a sandbox a command runs on a copy of the workspace
-(an overlay) where there are such, and of what it wrote is kept what the `FilePolicy` permits. Effects, independent of the
-mode: `preview` drops all that was written and lists it, `commit` lists what was kept.
+Modes: `off`; `auto` uses the best rung of this machine and announces it once; `require` refuses to run without namespaces,
+made here or by bubblewrap: only these also protect `.git` and settings. In a sandbox a command runs on a copy of the
+workspace (an overlay) where supported, and those of its writes are kept that the `FilePolicy` permits. Effects, independent
+of the mode: `preview` drops and lists everything written, `commit` lists what was kept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ConfinedCommand:
     """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
 
     `began_ns` is when the copies were made, by the file system's clock; `touched` are the files that applying them created,
-    changed or deleted. `notes` are said once in a run, `dropped` (what of the command's work was not kept) each time.
+    changed or deleted. `notes` are shown once in a run, `dropped` (effects that were not kept) each time.
     """
 
     level: str = "none"
@@ -75,18 +75,18 @@ class ConfinedCommand:
 
     @property
     def has_mounts(self) -> bool:
-        """Whether files are hidden from the command, or others in their places."""
+        """Whether files are hidden from the command, or replaced by others."""
         return self.plan is not None and self.plan["level"] != "landlock"
 
 
 @frozen
 class BashSandbox:
-    """What is wanted of the sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual.
+    """The requested sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual ones.
 
-    `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, those of other
-    programs outside of the workspace hidden (`sockets_outside` says how far); without it a command has none but connected
-    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. `counts_times`:
-    of a copy, a file whose time alone has changed is an effect too.
+    `network` None: a command keeps it unless a sandbox is required. `unix_sockets` allows local sockets, except those of
+    other programs outside the workspace (see `sockets_outside` for the limits); without it a command has only connected
+    pairs. `limits` are `(resource.RLIMIT_..., value)` pairs. `counts_times`: on a copy, a file of which only the time has
+    changed is an effect, too.
     """
 
     mode: SandboxMode | None = "off"
@@ -106,7 +106,7 @@ class BashSandbox:
 
     @property
     def has_network(self) -> bool:
-        """Whether a command has the network in the sandbox."""
+        """Whether a command in the sandbox has network access."""
         return self.mode != "require" if self.network is None else self.network
 
     @property
@@ -116,7 +116,7 @@ class BashSandbox:
 
     @property
     def description(self) -> str:
-        """What a model should know of it before it tries."""
+        """What a model should know about it in advance."""
         parts = []
         if self.mode != "off":
             network = "" if self.has_network else " There is no network."
@@ -135,10 +135,10 @@ class BashSandbox:
         direct: bool = False,
         foreign: Mapping[str, GitSettings] | None = None,
     ) -> Iterator[ConfinedCommand]:
-        """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
+        """Prepare one command's confinement. Raises `ToolError` if a required feature is not available.
 
-        `temp` is the folder that the command has for temporary files. A `direct` one writes as it goes, not to a copy. Where
-        there are mounts git finds of the `foreign` configurations only what it may follow.
+        `temp` is the folder for the command's temporary files. A `direct` one writes in place, not to a copy. With mounts,
+        git sees only the harmless part of the `foreign` configurations.
         """
         if not self.confines:
             yield ConfinedCommand()
@@ -164,7 +164,7 @@ class BashSandbox:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
     def says(self, report: SandboxReport) -> str:
-        """What it gives on the machine that the report is about, in one sentence."""
+        """Its protection on the machine of the report, in one sentence."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":
@@ -181,7 +181,9 @@ class BashSandbox:
         return f"commands run in a sandbox ({', '.join(notes)}{guarded}{seen})"
 
     def _has_unix_sockets(self, report: SandboxReport) -> bool:
-        """Whether local sockets can be given without those of other programs: files need mounts, abstract names a wall."""
+        """Whether local sockets can be provided without those of other programs: files need mounts, abstract names
+        isolation.
+        """
         if not self.unix_sockets or not report.is_mounted:
             return False
         return not self.has_network or (report.level == "namespaces" and report.hides_abstract_sockets)
@@ -258,9 +260,9 @@ class BashSandbox:
         shown_root: str,
         keep_files: Callable[[Sequence[str]], None],
     ) -> dict[str, Any] | None:
-        """Apply or drop what a command did on a copy, and say what it was where that is wanted.
+        """Apply or drop a command's effects on a copy, and list them if requested.
 
-        `keep_files` gets the files before they change, where effects are wanted.
+        `keep_files` receives the files before they change, if effects are requested.
 
         `{"created", "changed", "deleted", "applied", "total"}`: paths relative to `shown_root`, at most 500 of them.
         """
@@ -286,7 +288,7 @@ class BashSandbox:
         policy: FilePolicy,
         keep_files: Callable[[Sequence[str]], None],
     ) -> list[Effect]:
-        """Apply or drop what a command did to one folder; returns what it did that may be kept."""
+        """Apply or drop a command's effects on one folder; return those that may be kept."""
         effects = read_effects(folder, upper, times=self.effects is None or self.counts_times)
         if not effects:
             return effects
@@ -324,9 +326,9 @@ _WORD = regex(r"[^\s'\"<>|;&()]+")
 
 
 def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
-    """A named pipe or socket that a command names, or that lies at the top of its folders; None where there is none.
+    """A named pipe or socket that a command names, or at the top of its folders; None if there is none.
 
-    A copy of the folder holds another pipe, which leads nowhere.
+    A copy of the folder contains another pipe, which leads nowhere.
     """
     for word in _WORD.findall(command):
         path = os.path.join(cwd, word)
@@ -345,12 +347,12 @@ _CROSSED = regex(rb"cross-device link|\bEXDEV\b")
 
 
 def writes_in_place(command: str, policy: FilePolicy) -> bool:
-    """Whether an allowed command renames folders by the system call alone, which a copy refuses: `git mv`."""
+    """Whether an allowed command renames folders with the system call alone, which a copy refuses: `git mv`."""
     return policy.git_writes and _MOVES_BY_GIT.search(command) is not None
 
 
 def renaming_note(confinement: ConfinedCommand, *outputs: bytes) -> str | None:
-    """What a result tells of a rename that only the copy refused, as far as the output shows one."""
+    """The note about a rename that only the copy refused, if the output shows one."""
     if not confinement.layers or not any(map(_CROSSED.search, outputs)):
         return None
     return (
@@ -374,7 +376,7 @@ def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
 
 
 def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """For each folder where its writes go; gone when the stack is closed."""
+    """The target of writes for each folder; removed when the stack is closed."""
     import tempfile
 
     scratch = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-effects-"))
@@ -394,7 +396,7 @@ _CACHES = (".cache", ".npm", ".cargo", ".rustup", ".gradle", ".m2", ".ivy2", ".s
 
 
 def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Overlays over the caches of this user: what commands write there is the run's own, and gone with it."""
+    """Overlays over this user's caches: writes of commands belong to the run, and are removed with it."""
     home = os.path.realpath(user_home())
     folders = [os.path.join(home, name) for name in _CACHES]
     found = []
@@ -411,14 +413,14 @@ def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def _missing_caches() -> dict[str, str]:
-    """Variables that lead tools to temporary folders where the user has no cache that could be written."""
+    """Variables that point tools to temporary folders if the user has no writable cache."""
     home, wanted = user_home(), {".cache": "XDG_CACHE_HOME", ".npm": "npm_config_cache", ".cargo": "CARGO_HOME"}
     return {variable: name for name, variable in wanted.items() if not os.path.isdir(os.path.join(home, name))}
 
 
 @cache
 def _takes_overlay(root: str) -> bool:
-    """Whether a folder can be worked on as a copy: not above the copy itself, and not with other file systems in it."""
+    """Whether a folder can be copied by an overlay: not above the copy itself, and without other file systems in it."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             places = [line.split()[4] for line in file]
@@ -431,7 +433,7 @@ def _takes_overlay(root: str) -> bool:
 
 
 def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
-    """What is there at the tops of the workspace, and of named places, that stays as it is: so a command is told at once."""
+    """Existing unchangeable entries at the tops of the workspace, and of named places: a command gets an error at once."""
     named = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
     for root in roots:
         tops = (entry.path for entry in os.scandir(root) if not entry.is_symlink())
@@ -441,7 +443,7 @@ def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list
 
 
 def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
-    """The folders above these paths in the workspace: what is mounted cannot be renamed, and so take away what is in it."""
+    """The parents of these paths in the workspace: mounted folders cannot be renamed, which would remove their contents."""
     found: dict[str, None] = {}
     for root in roots:
         for path in paths:
@@ -451,7 +453,7 @@ def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]
 
 
 def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[str, str]:
-    """Files with what git may follow of each of these configurations, in a folder that no command can write."""
+    """Files with the harmless part of each of these configurations, in a folder that no command can write."""
     copies = {}
     for path, settings in foreign.items():
         copies[path] = f"{folder}/{sha256(settings.kept.encode('utf-8', 'surrogateescape')).hexdigest()}"
@@ -463,7 +465,7 @@ def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[st
 
 
 def _temporary_folders(roots: Sequence[str]) -> list[str]:
-    """The machine's folders for temporary files, as far as they are not the workspace's own."""
+    """The machine's temporary folders, except those in the workspace."""
     import tempfile
 
     folders = [os.path.realpath(path) for path in (tempfile.gettempdir(), "/tmp", "/var/tmp") if os.path.isdir(path)]
@@ -473,7 +475,7 @@ def _temporary_folders(roots: Sequence[str]) -> list[str]:
 
 
 def _seen_in(covers: Sequence[str], shown: Sequence[str], written: Sequence[str]) -> list[str]:
-    """What of a covered folder a command sees all the same: its own folder, programs, and what is to be shown."""
+    """What a command still sees in a covered folder: its own folder, programs, and explicit entries."""
     code, prefixes, others = program_places()
     searched = search_path(os.environ.get("PATH", ""), ())[0]
     places = {os.path.realpath(path) for path in (*shown, *code, *prefixes, *others, *searched, sys.prefix)}

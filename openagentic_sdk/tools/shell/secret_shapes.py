@@ -1,9 +1,8 @@
-"""The forms of secrets that vendors document, and the words that people put before a secret.
+"""The formats of secrets documented by vendors, and the words that precede a secret.
 
-Each row has a name, the texts of which one must be there (they are looked for first, which is quick), and the expression. A
-group of the expression, where it has one, is what is masked. Each takes time in proportion to the text, whatever is in it:
-what may repeat before the secret is bounded, and where a beginning may stand in every letter of what follows it, the next
-beginning ends it.
+Each row has a name, texts of which one must occur (searched first, which is fast), and the expression. A group of the
+expression, if there is one, is what is masked. Each takes time linear in the text: repetitions before the secret are
+bounded, and where every character could be a beginning, the next beginning ends the previous one.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from ...ground.patterns import regex
 
 @frozen
 class SecretShape:
-    """One form that is a secret wherever it stands."""
+    """A format that is a secret wherever it occurs."""
 
     name: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where in a text secrets of this form are."""
+        """The positions of secrets of this format in a text."""
         group = self.pattern.groups
         return (match.span(group) for match in self.pattern.finditer(text) if not match[group].startswith("[masked"))
 
 
 class NamedSecretShape(SecretShape):
-    """A value that is a secret only by the name before it: those of numbers, types, other names and prose are none."""
+    """A value that is a secret only because of the name before it; numbers, types, other names and prose are not."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where in a text the values of such names are."""
+        """The positions of the values of such names in a text."""
         for match in self.pattern.finditer(text):
             found = match.groupdict()
             kind = next(kind for kind in ("quoted", "set", "said") if found.get(kind) is not None)

@@ -1,7 +1,7 @@
-"""Find what other programs trust in a workspace, at any depth, and set aside what a command made of that kind.
+"""Find what other programs trust in a workspace, at any depth, and set aside what a command created of that kind.
 
-A command in a sandbox may change none of it: the next program that looks there runs outside of the sandbox. Where commands
-run on a copy, nothing of it leaves the copy; here is what else there is to do.
+A sandboxed command may change none of it: the next program that reads it runs outside the sandbox. If commands run on a
+copy, none of it leaves the copy; this module does what remains to be done.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ Kind = Literal["folder", "file", "link"]
 
 @frozen
 class Survey:
-    """What is protected in some folders: each outermost path with its kind, links with where they lead. `repositories` are
-    the tops of working trees, and of repositories without one."""
+    """The protected entries in some folders: each outermost path with its kind, links with their targets. `repositories`
+    are the tops of working trees, and bare repositories.
+    """
 
     kinds: Mapping[str, Kind]
     links: Mapping[str, str]
     repositories: Sequence[str]
 
     def named_places(self, roots: Sequence[str]) -> list[str]:
-        """What links of a protected name lead to in these folders, and what git's configuration names there."""
+        """The targets of links with a protected name in these folders, and the paths in git's configuration there."""
         named = [os.path.realpath(path) for path in self.links]
         for top in self.repositories:
             git_dir = repository_of(top) if os.path.lexists(f"{top}/.git") else top
@@ -43,7 +44,7 @@ class Survey:
         return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
 
     def known_to(self, earlier: Survey, roots: Sequence[str]) -> Survey:
-        """Without what an earlier look at these folders did not find."""
+        """This survey without what an earlier one of these folders did not find."""
         return Survey(
             {path: kind for path, kind in self.kinds.items() if path in earlier.kinds or not _is_in(path, roots)},
             {path: target for path, target in self.links.items() if path in earlier.links or not _is_in(path, roots)},
@@ -62,8 +63,8 @@ def survey(
     files: bool = True,
     known: Sequence[str] | None = None,
 ) -> Survey:
-    """Look through the whole folders, links not followed; what lies in a folder that was found is part of it. Without
-    `files`, of folders and links alone: it takes a tenth of the time. `known` are the repositories that were there before.
+    """Search the whole folders without following links; the contents of a folder that was found are part of it. Without
+    `files`, search folders and links alone: it takes a tenth of the time. `known` are the repositories that existed before.
     """
     kinds: dict[str, Kind] = {}
     links: dict[str, str] = {}
@@ -104,8 +105,9 @@ _MOST_CLOSED, _MOST_NAMES = 20_000, 200_000
 
 
 def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, int]]:
-    """Device and number of each regular file among the paths, and in folders among them that lie below `roots`, that has
-    more than one name."""
+    """Device and inode number of each regular file with several names among the paths, and in folders among them below
+    `roots`.
+    """
     found: set[tuple[int, int]] = set()
     stack, left, below = list(paths), _MOST_CLOSED, tuple(map("{}/".format, roots))
     while stack and left > 0:
@@ -124,7 +126,7 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
 
 
 def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
-    """The names in the folders of the files among the paths that have more than one (hard links)."""
+    """The names in the folders of those files among the paths that have several (hard links)."""
     wanted = linked_files(paths, roots)
     if not wanted:
         return []
@@ -154,10 +156,11 @@ _baselines_lock = threading.Lock()
 def new_set_aside(
     before: Survey, roots: Sequence[str], refusal: Callable[[str], str | None], notes: list[str]
 ) -> Iterator[None]:
-    """At the end, rename what a command made of that kind, and put links back that it replaced; `notes` tells what was done.
+    """At the end, rename what a command created of that kind, and restore links that it replaced; `notes` describe what was
+    done.
 
-    What another command that still runs may have made does not count as there before: with the first that ends it is set
-    aside, and the others cannot make it again.
+    What another running command may have created does not count as existing before: the first command that ends sets it
+    aside, and the others cannot create it again.
     """
     with _baselines_lock:
         for earlier, places in _baselines:
@@ -181,8 +184,9 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
 
 
 def _is_placeholder(path: str) -> bool:
-    """Whether it stands for a missing folder while another command runs. A command can give any folder that mode, so only
-    one that holds nothing counts."""
+    """Whether it stands in for a missing folder while another command runs. A command can give any folder that mode, so
+    only an empty one counts.
+    """
     mode = os.lstat(path).st_mode
     is_marked = stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE
     return is_marked and os.path.basename(path) in PLACEHOLDERS and not os.listdir(path)
@@ -215,8 +219,9 @@ def _rename_aside(
 
 
 def _aside(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:
-    """A free name to which it can go, in the nearest folder above that is not protected itself: a command may have taken the
-    first ones."""
+    """An unused name to which to move it, in the nearest folder above that is not protected itself: a command may have
+    taken the first ones.
+    """
     folder, name = os.path.split(path)
     while refusal(f"{folder}/x") is not None and _is_in(os.path.dirname(folder), roots):
         folder = os.path.dirname(folder)

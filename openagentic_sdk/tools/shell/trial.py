@@ -1,6 +1,6 @@
-"""Try a command on a copy: what it may use there, how a failure for want of something else is recognised, and what it did.
+"""Try a command on a copy: what it may use there, how to recognize a failure for lack of something else, and its effects.
 
-A trial changes nothing: what it writes goes to an overlay, and is applied or dropped once somebody has judged it.
+A trial changes nothing: its writes go to an overlay, and are applied or dropped once somebody has judged them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_DIFFED_BYTES = 256 * 1024
 
 @frozen
 class TrialLimits:
-    """What one trial may use: seconds, and bytes of memory and of one file, and processes, as `CodeLimits` for code."""
+    """The limits of one trial: seconds, bytes of memory and of one file, and processes, like `CodeLimits` for code."""
 
     seconds: float = 30.0
     memory_bytes: int = 8 << 30
@@ -34,7 +34,7 @@ class TrialLimits:
     processes: int = 4096
 
     def as_rlimits(self) -> tuple[tuple[int, int], ...]:
-        """The same for the kernel, which holds them for each process and, of `processes`, for the whole user."""
+        """The same for the kernel, which enforces them per process and, for `processes`, per user."""
         import resource
 
         return (
@@ -81,7 +81,7 @@ _OUT_OF_REACH = (
 
 
 def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> str | None:
-    """What a command on a copy lacked, as far as it can be told from how it ended and what it printed; None for nothing.
+    """What a command on a copy lacked, judged by how it ended and its output; None for nothing.
 
     `covered` folders are empty there: a file that a command names in one of them is not missing.
     """
@@ -128,7 +128,7 @@ _OTHERS = """
 
 
 def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
-    """What is covered anyway, and the home folders of this user and others with what the system keeps of them."""
+    """The folders that are always covered, and the home folders of this user and others with data about them."""
     import pwd  # where there are no trials there may be none
 
     homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
@@ -138,21 +138,21 @@ def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
 
 
 def hidden_files() -> tuple[str, ...]:
-    """Single files of the system that hold what is other users'."""
+    """Single files of the system with data of other users."""
     return tuple(path for path in _OTHERS.split() if os.path.isfile(path))
 
 
 def shown_places() -> tuple[str, ...]:
-    """What of the home folder a trial sees: the caches of toolchains."""
+    """What a trial sees of the home folder: the caches of toolchains."""
     home = user_home()
     return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
 
 
 @frozen
 class Change:
-    """What a command did to one path. `before` and `after` are digests of what was and is there, empty for nothing.
+    """A command's effect on one path. `before` and `after` are digests of the old and new content, empty for none.
 
-    `problem` says why it cannot be applied like the change of a file.
+    `problem` is the reason why it cannot be applied like the change of a file.
     """
 
     kind: str
@@ -165,7 +165,7 @@ class Change:
 
 
 def changes_of(folder: str, upper: str, effects: Sequence[Effect]) -> Iterator[Change]:
-    """The effects with digests of what they replace and of what they bring, those inside of deleted folders too."""
+    """The effects with digests of the old and new contents, including those inside deleted folders."""
     for effect in effects:
         path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)
         if effect.kind == "deleted" and effect.is_folder:
@@ -195,7 +195,7 @@ def _problem(status: os.stat_result) -> str | None:
 
 
 def digest(path: str) -> str:
-    """What a path is, in one word: kind, mode and content; empty where nothing is."""
+    """The state of a path in one word: type, mode and content; empty if it does not exist."""
     try:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
@@ -216,7 +216,7 @@ def digest(path: str) -> str:
 
 
 def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str) -> str:
-    """The changes as people read them: a list, and the difference of texts as far as there is room."""
+    """The changes for people: a list, and the text differences as far as they fit."""
     from difflib import unified_diff  # most runs try no command
 
     files = [change for change in changes if not change.is_folder]

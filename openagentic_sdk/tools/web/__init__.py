@@ -1,1 +1,1 @@
-"""The web as tools see it: which addresses may be asked, how, and what text comes back."""
+"""The web for tools: which addresses may be requested, how, and the text of the response."""

@@ -1,8 +1,8 @@
-"""Which URLs and which addresses may be fetched. Pure: tables and parsing, no look-up and no socket.
+"""Which URLs and addresses may be fetched. Pure: tables and parsing, no look-up and no socket.
 
 It is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
-unicast by our own tables. `ipaddress.is_global` is no help: it says yes to multicast, to 192.0.0.x, and to the IPv6 forms
-that carry a private IPv4 address inside (6to4, NAT64, IPv4-compatible).
+unicast by our own tables. `ipaddress.is_global` is not enough: it accepts multicast, 192.0.0.x, and the IPv6 forms that
+contain a private IPv4 address (6to4, NAT64, IPv4-compatible).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _METADATA = frozenset({ipaddress.ip_address("100.100.100.200"), ipaddress.ip_add
 
 @frozen
 class WebUrl:
-    """A URL of the one accepted form. `host` is lower case without brackets, `target` path and query or empty."""
+    """A URL of the one accepted form. `host` is lower case without brackets, `target` is path and query, or empty."""
 
     scheme: str
     host: str
@@ -103,7 +103,7 @@ class WebUrl:
 
     @property
     def literal(self) -> IPAddress | None:
-        """The address, when the host is one; None when it is a name."""
+        """The address if the host is one; None if it is a name."""
         try:
             return ipaddress.ip_address(self.host)
         except ValueError:
@@ -111,12 +111,12 @@ class WebUrl:
 
     @property
     def request_target(self) -> str:
-        """What the request line asks for."""
+        """The target in the request line."""
         return self.target or "/"
 
     @property
     def authority(self) -> str:
-        """Host and port as the `Host` header spells them."""
+        """Host and port in the form of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -126,9 +126,9 @@ class WebUrl:
 
 
 def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
-    """Read a URL strictly. Raises `AddressRefusedError` for whatever two readers could understand differently.
+    """Parse a URL strictly. Raises `AddressRefusedError` for anything that two parsers could understand differently.
 
-    `allow_local_names` lets names like `localhost` and `nas.local` pass; what they resolve to is another question.
+    `allow_local_names` accepts names like `localhost` and `nas.local`; their addresses are checked separately.
     """
     if len(url) > MAX_URL_CHARS:
         raise AddressRefusedError(url[:100] + "...", f"it has {len(url)} characters, {MAX_URL_CHARS} are accepted")
@@ -179,7 +179,7 @@ def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
 
 
 def _ascii_host(url: str, host: str) -> str:
-    """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than translated."""
+    """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than converted."""
     if host.isascii():
         return host
     is_name = all(letter in ".-_" or unicodedata.category(letter)[0] in "LMN" for letter in host)
@@ -196,13 +196,13 @@ def _ascii_host(url: str, host: str) -> str:
 
 
 def _as_connected(address: IPAddress) -> IPAddress:
-    """The address that a connection leads to: for an IPv4-mapped one (`::ffff:8.8.8.8`) the IPv4 address in it."""
+    """The address that a connection reaches: for an IPv4-mapped one (`::ffff:8.8.8.8`) the IPv4 address in it."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if mapped is None else mapped
 
 
 def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> str | None:
-    """Why nothing is fetched from an address, in a few words; None when it may be."""
+    """The reason why nothing is fetched from an address, in a few words; None if it may be."""
     address = _as_connected(address)
     if allow_private_networks and address not in _METADATA and any(address in network for network in _PRIVATE):
         return None
@@ -215,7 +215,7 @@ def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> s
 
 
 def check_addresses(url: str, host: str, answers: list[str], *, allow_private_networks: bool) -> list[IPAddress]:
-    """The addresses of a host, when every one of them may be fetched from. One bad answer refuses all."""
+    """The addresses of a host, if every one of them is allowed. One forbidden address refuses all."""
     addresses = [_parsed_answer(url, host, answer) for answer in answers]
     if not addresses:
         raise AddressRefusedError(url, f"{host!r} has no address")

@@ -1,7 +1,7 @@
-"""What a body of bytes from the web is, and its text: compression, kind, character set, HTML.
+"""Decode a response body from the web: compression, type, character set, HTML.
 
-The character set is looked for in this order: a byte order mark, the Content-Type, a `<meta>` or XML declaration near the
-start, UTF-8 if it decodes, and windows-1252, which takes anything (WHATWG Encoding).
+The character set is determined in this order: a byte order mark, the Content-Type, a `<meta>` or XML declaration near the
+start, UTF-8 if it decodes, and windows-1252, which accepts anything (WHATWG Encoding).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALIASES = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "latin1": "
 
 @frozen
 class PageText:
-    """A body as text. `is_cut` when it was too long to be taken whole."""
+    """A body as text. `is_cut` is true if it was too long to be read completely."""
 
     content_type: str
     charset: str
@@ -45,7 +45,7 @@ class PageText:
 
 
 def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, max_bytes: int) -> PageText:
-    """The text of a response. Raises `ToolError` for what is no text, with its kind and size."""
+    """The text of a response. Raises `ToolError` for other content, with its type and size."""
     fields = {name.lower(): value for name, value in headers.items()}
     content_type, declared = parse_content_type(fields.get("content-type", ""))
     data, is_cut = _decompressed(body, fields.get("content-encoding", ""), max_bytes)
@@ -62,14 +62,14 @@ def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, 
 
 
 def parse_content_type(value: str) -> tuple[str, str]:
-    """The media type in lower case and the charset of a Content-Type; both empty when not given."""
+    """The media type in lower case and the charset of a Content-Type; both empty if absent."""
     kind, _, parameters = value.partition(";")
     match = re.search(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", parameters, re.IGNORECASE)
     return kind.strip().lower(), match[1].lower() if match else ""
 
 
 def sniff_type(data: bytes) -> str:
-    """The kind of a body that came without one."""
+    """The type of a body without a declared one."""
     start = data[:_SNIFF_BYTES]
     if _HTML_START.match(start):
         return "text/html"
@@ -78,7 +78,7 @@ def sniff_type(data: bytes) -> str:
 
 
 def find_charset(data: bytes, declared: str) -> tuple[str, str]:
-    """The character set of a body, and a note when it had to be guessed against what was declared."""
+    """The character set of a body, and a note if it differs from the declared one."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return name, ""
@@ -100,7 +100,7 @@ def find_charset(data: bytes, declared: str) -> tuple[str, str]:
 
 
 def known_charset(name: str) -> str | None:
-    """Python's name for a text encoding of the web; None for one that is unknown or no text encoding."""
+    """Python's name for a text encoding of the web; None for an unknown one or one that is not for text."""
     name = _ALIASES.get(name.strip().lower(), name.strip().lower())
     if not name:
         return None

@@ -1,4 +1,4 @@
-"""One fetch: what is asked for and what came back, what ends it early, and the tools that are made of such fetches."""
+"""One fetch: request and response, the signal that ends it early, and the base of tools that fetch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FetchRequest:
 
 @frozen
 class FetchAnswer:
-    """What one address said. `is_cut` when the body was longer than is read."""
+    """The response from one address. `is_cut` is true if the body exceeded the read limit."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,9 +39,9 @@ class FetchAnswer:
 
 
 class FetchSignal(threading.Event):
-    """Set when a fetch is to stop; setting it shuts the socket that the fetch may be waiting at.
+    """Set to stop a fetch; setting it shuts down the socket on which the fetch may be waiting.
 
-    `deadline` is a moment of `time.monotonic`. `parent` is the call's own signal, looked at between steps.
+    `deadline` is a time of `time.monotonic`. `parent` is the call's own signal, polled between steps.
     """
 
     def __init__(self, parent: threading.Event) -> None:
@@ -56,13 +56,13 @@ class FetchSignal(threading.Event):
         self._shut()
 
     def watch(self, connected: socket.socket | None) -> None:
-        """Name the socket that is in use now."""
+        """Register the socket currently in use."""
         self._socket = connected
         if self.is_set():
             self._shut()
 
     def remaining_s(self) -> float:
-        """Seconds left; raises `ToolError` when there are none or the call was cancelled."""
+        """Seconds left. Raises `ToolError` if there are none or the call was cancelled."""
         if self.is_set() or self._parent.is_set():
             raise ToolError("the fetch was cancelled")
         left_s = self.deadline - time.monotonic()
@@ -79,11 +79,13 @@ class FetchSignal(threading.Event):
 
 
 class FetchingTool(BlockingTool):
-    """A tool that asks servers. A cancelled call also shuts the socket at which its thread may be waiting."""
+    """A tool that sends requests to servers. Cancelling a call also shuts down the socket on which its thread may be
+    waiting.
+    """
 
     @abstractmethod
     def fetch(self, input: Mapping[str, Any], signal: FetchSignal, ctx: ToolContext) -> dict[str, Any]:
-        """Do it, in a thread; `signal` ends each exchange."""
+        """Do the work, in a thread; `signal` ends each exchange."""
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         return self.fetch(input, FetchSignal(ctx.cancelled), ctx)
@@ -94,6 +96,6 @@ class FetchingTool(BlockingTool):
 
 
 def resolve(host: str) -> list[str]:
-    """The addresses of a host, as the system's resolver gives them."""
+    """The addresses of a host, from the system's resolver."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

@@ -1,7 +1,7 @@
-"""Turn a web page into Markdown that a model reads easily.
+"""Convert a web page to Markdown that a model reads easily.
 
-Made for hostile and broken pages: work is bounded by the page's length, what is not shown (scripts, styles, hidden parts) is
-left out, and no markup comes through as markup. It keeps headings, paragraphs, links, lists, tables, code and quotes.
+Made for hostile and broken pages: work is bounded by the page's length, invisible content (scripts, styles, hidden parts)
+is omitted, and no markup passes as markup. It keeps headings, paragraphs, links, lists, tables, code and quotes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _UNENDED = regex(
 
 @frozen
 class Page:
-    """A page as text: its title, empty when it has none, and its body in Markdown; `is_cut` when it was too long."""
+    """A page as text: its title, possibly empty, and its body in Markdown; `is_cut` is true if it was too long."""
 
     title: str
     markdown: str
@@ -78,7 +78,7 @@ def _without_unended(html: str) -> str:
 
 
 def _construct_end(html: str, match: re.Match[str]) -> tuple[int, bool]:
-    """Where a construct ends (-1: nowhere), and whether the parser is to see it."""
+    """Where a construct ends (-1: nowhere), and whether the parser should see it."""
     opening = match.group().lower()
     name = match.group(1)
     if name is None:
@@ -91,7 +91,7 @@ def _construct_end(html: str, match: re.Match[str]) -> tuple[int, bool]:
 
 @mutable
 class _OpenBlock:
-    """A list, quote or table that is open; `lead` is what stands before its lines."""
+    """An open list, quote or table; `lead` is the prefix of its lines."""
 
     tag: str
     lead: str = ""
@@ -101,7 +101,7 @@ class _OpenBlock:
 
 
 class _Writer(HTMLParser):
-    """Writes Markdown as tags go by. Lines are collected in `_inline` and flushed at the borders of blocks."""
+    """Writes Markdown as tags pass by. Lines are collected in `_inline` and flushed at block boundaries."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -119,7 +119,7 @@ class _Writer(HTMLParser):
         self._marker = ""
 
     def feed_tokens(self, html: str) -> None:
-        """Write a whole page: texts as they are, tags through the parser one by one."""
+        """Write a whole page: texts unchanged, tags through the parser one by one."""
         tokens = _TAG.split(html, MAX_TAGS)
         if len(tokens) > 2 * MAX_TAGS:
             tokens.pop()
@@ -259,7 +259,7 @@ class _Writer(HTMLParser):
     # --- lists, quotes, tables
 
     def _lead_of(self, tag: str) -> str:
-        """What stands before the lines of a block: a nested list begins where its item's text does."""
+        """The prefix of a block's lines: a nested list begins where its item's text does."""
         if tag == "blockquote":
             return "> "
         if tag == "table" or not self._blocks:
@@ -390,7 +390,7 @@ class _Writer(HTMLParser):
 
 
 def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:
-    """Whether a browser would not show it: text that only a model reads is how pages give models orders."""
+    """Whether a browser would not show it: pages give models orders in text that only a model reads."""
     if tag in _UNSHOWN or "hidden" in attributes or attributes.get("aria-hidden") == "true":
         return True
     style = attributes.get("style", "").replace(" ", "").lower()

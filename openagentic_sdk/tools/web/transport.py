@@ -1,7 +1,7 @@
-"""Speak HTTP with one checked address, in the name of a host.
+"""HTTP with one checked address on behalf of a host.
 
-No proxy of the environment is used and nothing is looked up: the address comes in as an argument. The whole exchange has one
-deadline, the body a limit, and a signal that ends it from another thread.
+No proxy from the environment is used and nothing is looked up: the address is an argument. The whole exchange has one
+deadline, the body a size limit, and a signal that ends it from another thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CONNECT_LIMIT_S = 10.0
 
 
 def fetch_from_addresses(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
-    """What the first of the addresses says that answers, header names in lower case.
+    """The response of the first address that answers, with header names in lower case.
 
-    Raises `ToolError` when none does, in time, with HTTP.
+    Raises `ToolError` if none answers with HTTP in time.
     """
     url = request.url
     failure: OSError | None = None
