@@ -89,6 +89,8 @@ class Entries(unittest.TestCase):
         ]
         shown = ["--token", "[hidden]", "--api-key=[hidden]", *args[3:]]
         self.assertEqual(hidden_arguments(args), shown)
+        key = "SK" + "0123456789abcdef" * 2
+        self.assertEqual(hidden_arguments([f"account/{key}:hunter2", f"--x={key}"]), ["[hidden]", "--x=[hidden]"])
 
 
 class Commands(McpCase):

@@ -62,13 +62,16 @@ def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, 
 
 
 def hidden_arguments(args: Sequence[Any]) -> list[str]:
-    """Arguments of a command, without the values of flags whose names say that they are secrets."""
-    shown, is_secret = list[str](), False
+    """Arguments of a command, without the values of flags whose names say that they are secrets, and without those that hold
+    a secret among other letters (`account/key:secret`); of a URL its password is masked later."""
+    shown, is_secret, redact = list[str](), False, Redactor()
     for arg in map(str, args):
         name, found, value = arg.partition("=")
         is_named = is_secret_name(name.lstrip("-").replace("-", "_")) and "${" not in arg
-        is_value = is_secret and not arg.startswith("-") and "${" not in arg
-        shown.append("[hidden]" if is_value else f"{name}=[hidden]" if found and value and is_named else arg)
+        is_mixed = "://" not in arg and redact(arg) != arg
+        is_value = (is_secret and not arg.startswith("-") and "${" not in arg) or is_mixed
+        is_pair = bool(found and value) and (is_named or is_mixed)
+        shown.append(f"{name}=[hidden]" if is_pair else "[hidden]" if is_value else arg)
         is_secret = is_named and not found and arg.startswith("-")
     return shown
 
