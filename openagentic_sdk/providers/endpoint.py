@@ -34,6 +34,8 @@ from .wire.http import HttpTransport
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
 LINGER_AFTER_FINISH_S = 5.0
+# A request is written in another form so often; an endpoint that refuses it still does not mean a single tool.
+MAX_REWRITES = 12
 # Where endpoints put their list of models, and in each of them its name.
 _MODEL_LISTS = ("data", "models", "modelSummaries", "publisherModels")
 _MODEL_NAMES = ("id", "modelId", "name", "model")
@@ -471,7 +473,7 @@ class EndpointProvider(ABC):
                 if max_chars and max_chars < (self._description_chars() or max_chars + 1):
                     control = f"{CUT_DESCRIPTIONS} {max_chars}"
                     what = f"descriptions of tools are cut at {max_chars} characters: "
-                if control is not None and not self.is_under(control):
+                if control is not None and not self.is_under(control) and attempt <= MAX_REWRITES:
                     self._session.controls.add(f"{control} {self.origin}")
                     yield Retrying(f"{what}{error}", 0.0, attempt, control=f"{control} {self.origin}")
                 elif attempt > 1 or not self.learn_from(error, model):

@@ -17,6 +17,7 @@ from openagentic_sdk.ground.schemas import Schema
 from openagentic_sdk.parts.mcp.definitions import read_schema
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
+from openagentic_sdk.providers.base import ProviderSession
 from openagentic_sdk.providers.chat_request import RequestSettings, ToolNames, build_chat_request
 from openagentic_sdk.providers.definitions.accept import accepted
 from openagentic_sdk.providers.definitions.refusals import refused_tool
@@ -443,6 +444,19 @@ class Runs(unittest.TestCase):
         [retry] = [event for event in result.events if isinstance(event, ModelRetry)]
         self.assertTrue(str(retry.control).startswith("cut_descriptions 1024 "), retry.control)
         self.assertIn("descriptions of tools are cut at 1024 characters", retry.reason)
+
+    def test_an_endpoint_that_refuses_every_tool_is_asked_a_dozen_times_and_not_without_end(self) -> None:
+        asked: list[int] = []
+
+        def script(connection: Connection, request: Request) -> None:
+            asked.append(len(request.json["tools"]))
+            connection.reply(b'{"error": {"message": "tools.0.custom: not here"}}', status="400 Bad Request")
+
+        with Server(script) as server:
+            provider = OpenAICompatibleProvider(base_url=server.url).for_session(ProviderSession())
+            with self.assertRaisesRegex(ProviderHTTPError, "not here"):
+                asyncio.run(provider.complete(model="m", messages=[], tools=[entry(f"t{n}") for n in range(40)]))
+        self.assertEqual(asked, [*range(40, 27, -1)])
 
     def test_a_tool_that_the_request_demands_is_not_held_back(self) -> None:
         def script(connection: Connection, asked: Request) -> None:

@@ -355,7 +355,9 @@ def read_url(url: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable:
-        raise OptionsError(f"{shown!r} is no http:// or https:// URL with a host, and a port from 1 to 65535 where it has one")
+        raise OptionsError(
+            f"{shown!r} is no http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
+        )
     if "@" in parts.netloc:
         raise OptionsError(f"{shown!r} has a user in it: pass credentials as api_key or headers")
     return parts
