@@ -12,15 +12,26 @@ from dataclasses import replace
 
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
+from .hold.programs import BUILT_IN
 from .hold.reach import Reach, first_met, link_out
 from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside, is_protected
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, file_edits, hazard, is_known, read_only
 from .repository import is_plain_repository
-from .rules import Rule, RuleBook
+from .rules import EDIT_TOOLS, Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, base_name
-from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
+from .subject import (
+    HARMLESS_DEVICES,
+    MAX_FOLDERS,
+    Access,
+    Subject,
+    Workspace,
+    literal,
+    path_like,
+    repository_of,
+    with_folders,
+)
 
 
 @frozen
@@ -250,7 +261,7 @@ class _JudgedCommand:
     def reading(self, reads: Reads, reason: str) -> Judged:
         """Judge a read-only program: every path that it names must be readable."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
-        if problem is None and reads.tracked and (self.policy.deny.paths or self.policy.ask.paths):
+        if problem is None and reads.tracked and self.forbids_tracked():
             problem = "it prints what git has tracked, whatever rules say about files"
         if problem is not None:
             return Judged(False, problem)
@@ -265,6 +276,18 @@ class _JudgedCommand:
                 if self.command.argv[0] == "diff" and os.path.isdir(access.places.real):
                     return Judged(False, "diff also reads what the links in a folder lead to")
         return Judged(True, reason)
+
+    def forbids_tracked(self) -> bool:
+        """Whether a rule forbids to read files that git may have tracked here."""
+        places = (*self.subject.workspace.roots, *filter(None, map(repository_of, self.cwds)))
+
+        def is_elsewhere(rule: Rule) -> bool:
+            """A built-in rule about files of the home folder, far from this repository."""
+            path = rule.pattern.removeprefix("/").removesuffix("/**")
+            return rule.source == BUILT_IN and "?" not in path and not is_inside(os.path.realpath(path), places)
+
+        rules = (*self.policy.deny.paths, *self.policy.ask.paths)
+        return any(rule.tool not in EDIT_TOOLS and not is_elsewhere(rule) for rule in rules)
 
     def listed_folders(self) -> tuple[str, ...]:
         """The folders whose entries the wildcards of an echo reveal."""

@@ -87,7 +87,7 @@ class Workspace:
     @property
     def is_in_other_repository(self) -> bool:
         """Whether git would read the configuration of another repository than at the start of the session."""
-        return self.has_moved and _repository(self.cwd) != _repository(self.started_in or self.cwd)
+        return self.has_moved and repository_of(self.cwd) != repository_of(self.started_in or self.cwd)
 
     @functools.cached_property
     def bases(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Workspace:
         return tuple(dict.fromkeys((self.base, self.cwd, *self.roots)))
 
 
-def _repository(folder: str) -> str | None:
+def repository_of(folder: str) -> str | None:
     """The folder whose configuration git reads here: the nearest with a `.git`, or a bare repository."""
     while not os.path.lexists(f"{folder}/.git") and not os.path.isdir(f"{folder}/objects"):
         if folder == "/":
