@@ -103,14 +103,24 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     # --- the core ----------------------------------------------------------------------------------------------------
 
     def open_writer(self, session_id: str) -> SessionWriter:
-        with self._file.transaction(session_id) as db:
-            at = self._position_in(db, session_id)
-            self._refuse_if_held(at)
-            return self._new_writer(db, at)
+        return self._become_writer(session_id, self._refuse_if_held)
 
     def take_over(self, session_id: str) -> SessionWriter:
-        with self._file.transaction(session_id) as db:
-            return self._new_writer(db, self._position_in(db, session_id))
+        return self._become_writer(session_id, lambda at: None)
+
+    def _become_writer(self, session_id: str, check: Callable[[SessionRow], None]) -> SessionWriter:
+        writer = None
+        try:
+            with self._file.transaction(session_id) as db:
+                at = self._position_in(db, session_id)
+                check(at)
+                writer = self._new_writer(db, at)
+            return writer
+        except BaseException:
+            # Also Ctrl-C behind the transaction: nobody would give back the lock of a writer that nobody has.
+            if writer is not None:
+                writer.lease.release()
+            raise
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
@@ -343,7 +353,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         holder = living_holder(self._lease_path(at.key, at.epoch)) if at.holder else None
         return SessionLockedError(at.id, holder) if holder else None
 
-    def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> SessionWriter:
+    def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> _SqliteWriter:
         is_usable(db)  # a newer version may have moved the tables since this process opened them
         with suppress(OSError):
             # What a dead holder left; a living one keeps its lock on the open file all the same.

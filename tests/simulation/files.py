@@ -195,7 +195,7 @@ class Files:
         if faults and self.rng.random() < 0.25:
             process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
         if self.rng.random() < 0.02:
-            gc.collect()
+            gc.collect(1)  # what a schedule left is young
         came = self.do(
             process, f"append {brief(texts)}", lambda: process.writer.append(batch), StorageError, ConcurrencyError
         )

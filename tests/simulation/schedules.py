@@ -1,4 +1,4 @@
-"""Which simulation a seed runs: most are of files, one in five of a fleet, and one in twenty-five of whole runs."""
+"""Which simulation a seed runs: most are of files, one in five of a fleet, some of a database, one in 25 of whole runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 from tests.size import IN_MEMORY
 
+from .databases import Databases
 from .files import Files
 from .fleet import Workers
 from .history import History
 from .runs import Runs
 
-_KINDS: tuple[Callable[[int, str], Files | Workers | Runs], ...] = (Runs, *[Workers] * 5, *[Files] * 19)
+_KINDS: tuple[Callable[[int, str], Files | Workers | Databases | Runs], ...] = (
+    *(Runs, *[Workers] * 5, *[Files] * 15, *[Databases] * 4),
+)
 
 
 def run_seed(seed: int) -> History:

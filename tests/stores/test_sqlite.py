@@ -22,7 +22,9 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
+from openagentic_sdk.testing.crash import Killed
 from tests.pythons import Process
+from tests.simulation.databases import FaultyFile
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "stores"
@@ -86,6 +88,20 @@ class SqliteTest(unittest.TestCase):
             files = [path for path in self.path.parent.rglob("*") if path.is_file()]
             self.assertGreater(len(files), 2)
             self.assertEqual({path.stat().st_mode & 0o077 for path in files}, {0})
+
+    def test_who_is_interrupted_behind_the_transaction_that_opens_a_session_leaves_it_free(self) -> None:
+        store = self.store
+        store.create_session(session_id="interrupted")
+        file = FaultyFile(store._file)
+        store._file, file.fault = file, "killed unheard"
+        for become in (store.open_writer, store.take_over):
+            with self.assertRaises(Killed) as caught:
+                become("interrupted")
+            file.fault = ""
+            store.open_writer("interrupted").close()
+            file.fault = "killed unheard"
+            del caught  # whose frames would keep what nobody gave back
+        file.fault = ""
 
     def test_a_database_of_a_newer_version_is_refused_and_left_alone(self) -> None:
         session_id = self.session()

@@ -59,21 +59,23 @@ def is_session_folder(folder: Path) -> bool:
 
     On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session.
     """
+    path = os.fspath(folder)  # joined as text: this is asked more often than anything else
     try:
-        found = os.lstat(folder)
-        is_there = stat.S_ISDIR(found.st_mode) and stat.S_ISREG(os.lstat(folder / LOG_NAME).st_mode)
+        found = os.lstat(path)
+        is_there = stat.S_ISDIR(found.st_mode) and stat.S_ISREG(os.lstat(f"{path}{os.sep}{LOG_NAME}").st_mode)
     except OSError:
         return False
-    return is_there and not _is_spelled_otherwise(folder, found)
+    return is_there and not _is_spelled_otherwise(path, found)
 
 
-def _is_spelled_otherwise(folder: Path, found: os.stat_result) -> bool:
-    other = folder.name.swapcase()
+def _is_spelled_otherwise(path: str, found: os.stat_result) -> bool:
+    parent, name = os.path.split(path)
+    other = name.swapcase()
     try:
-        ignores_case = other != folder.name and os.path.samestat(found, os.lstat(f"{folder.parent}/{other}"))
+        ignores_case = other != name and os.path.samestat(found, os.lstat(f"{parent}{os.sep}{other}"))
     except OSError:
         return False
-    return ignores_case and folder.name not in os.listdir(folder.parent)
+    return ignores_case and name not in os.listdir(parent)
 
 
 def build_folder(

@@ -1,0 +1,282 @@
+"""Sessions in a database whose processes die, hang and are replaced, and which is away at any statement or is not heard."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from openagentic_sdk.errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    StorageError,
+)
+from openagentic_sdk.events import AssistantMessage, Event, UserMessage
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.crash import Killed
+
+from .history import History
+
+FAULTS = ("killed", "away", "unheard", "killed unheard")
+
+
+class FaultyFile:
+    """A database file that fails at statement `at` of a transaction; what is "unheard" takes effect all the same."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.fault, self.at, self.struck = "", 0, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def strike(self) -> None:
+        self.struck = True
+        if self.fault.startswith("killed"):
+            raise Killed
+        raise StorageError("simulated: the database is away", retryable=True)
+
+    @contextmanager
+    def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[Any]:
+        with self.inner.transaction(session_id, durable=durable) as db:
+            yield Statements(db, self) if self.fault in ("killed", "away") else db
+        if self.fault.endswith("unheard"):
+            self.strike()
+
+    def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
+        if self.fault in ("killed", "away"):
+            self.strike()
+        came = self.inner.changes_one(command, values, durable=durable)
+        if came and self.fault.endswith("unheard"):
+            self.strike()
+        return bool(came)
+
+
+class Statements:
+    """A connection on which one statement fails."""
+
+    def __init__(self, db: Any, file: FaultyFile) -> None:
+        self.db, self.file, self.count = db, file, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("execute", "executemany"):
+            self.count += 1
+            if self.count >= self.file.at and not self.file.struck:
+                self.file.strike()
+        return getattr(self.db, name)
+
+
+@cache
+def database() -> tuple[SqliteSessionStore, FaultyFile]:
+    """One database of this process, which each schedule begins empty."""
+    store = SqliteSessionStore(":memory:", clock=FakeClock(1_700_000_000.0))
+    file = FaultyFile(store._file)
+    store._file = file  # type: ignore[assignment]
+    return store, file
+
+
+class Databases:
+    """One schedule. The model holds of each session what is certain, and what may stand behind it."""
+
+    def __init__(self, seed: int, place: str) -> None:
+        self.rng = random.Random(seed)
+        self.history = History(seed)
+        self.store, self.file = database()
+        self.file.fault = ""
+        with self.file.transaction() as db:
+            for table in ("sessions", "openagentic_requests"):
+                db.execute(f"DELETE FROM {table}")
+        self.certain: dict[str, list[str]] = {}
+        self.maybe: dict[str, list[str]] = {}
+        self.writers: dict[str, Any] = {}
+        self.zombies: list[Any] = []
+        self.owners: dict[str, str] = {}
+        self.count = 0
+        self.fault = ""  # that struck last
+
+    def run(self) -> None:
+        for _ in range(self.rng.choice((6, 10, 14))):
+            self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
+        self.file.fault = ""
+        for name in list(self.certain):
+            self.settle(name)
+            row, folded = self.store.read_summary(name), self.store.fold_summary(name)
+            self.require((row.events, row.title) == (folded.events, folded.title), f"the row of {name} is {row}")
+        for writer in [*self.writers.values(), *self.zombies]:
+            writer.lease.release()
+
+    def require(self, holds: object, claim: str) -> None:
+        self.history.require(holds, claim)
+
+    def do(self, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
+        self.file.struck = False
+        self.file.fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.3 else ""
+        self.file.at = self.rng.randrange(1, 7)
+        came = self.history.invoke(
+            f"{self.file.fault or 'process'} {self.file.at}", what, work, Killed, StorageError, *expected
+        )
+        fault, self.file.fault = self.file.fault if self.file.struck else "", ""
+        self.fault = fault
+        self.require(fault or not isinstance(came, Killed), "killed by nobody")
+        is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
+        self.require(fault or not is_refused, f"{what} was refused by a database that is there: {came!r}")
+        return came
+
+    # --- what the model says -------------------------------------------------------------------------------------------
+
+    def settle(self, name: str) -> None:
+        """What the log shows is certain, whatever the answers said."""
+        shown = [getattr(event, "text", event.type) for event in self.store.read_events(name)]
+        certain, maybe = self.certain[name], self.maybe.get(name, [])
+        self.require(shown[: len(certain)] == certain, f"{name} shows {shown}, not {certain}")
+        self.require(shown in (certain, certain + maybe), f"{name} shows {shown}: half of {maybe} or more than that")
+        self.certain[name], self.maybe[name] = shown, []
+
+    def some(self) -> str | None:
+        return self.rng.choice(sorted(self.certain)) if self.certain else None
+
+    def batch(self) -> list[Event]:
+        self.count += 1
+        kind = self.rng.choice((UserMessage, AssistantMessage))
+        return [kind(f"{self.count}.{number}") for number in range(self.rng.choice((1, 1, 3)))]
+
+    # --- actions ---------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        name = self.rng.choice("abcd")
+        came = self.do(f"create {name}", lambda: self.store.create_session(session_id=name), SessionExistsError)
+        if name in self.certain:
+            self.require(not isinstance(came, str), "a session was created twice")
+        elif isinstance(came, str) or self.store.session_exists(name):
+            self.require(not isinstance(came, SessionExistsError), f"{name} exists already")
+            self.certain[name] = []
+
+    def open(self) -> None:
+        if (name := self.some()) is None:
+            return
+        came = self.do(f"open {name}", lambda: self.store.open_writer(name), SessionLockedError)
+        if name in self.writers:
+            self.require(not hasattr(came, "append"), "two writers of one session")
+        elif hasattr(came, "append"):
+            self.settle(name)
+            self.writers[name] = came
+        else:
+            self.require(not isinstance(came, SessionLockedError), "a session that nobody holds is locked")
+
+    def take_over(self) -> None:
+        if not self.writers:
+            return
+        name = self.rng.choice(sorted(self.writers))
+        came = self.do(f"take {name} over", lambda: self.store.take_over(name))
+        if hasattr(came, "append"):
+            self.zombies.append(self.writers[name])
+            self.writers[name] = came
+            self.settle(name)
+        elif self.fault.endswith("unheard"):
+            self.zombies.append(
+                self.writers.pop(name)
+            )  # nobody has the new writer, and the one before is none any more
+
+    def wake(self) -> None:
+        """A writer that was replaced wakes up: it changes nothing."""
+        if self.zombies:
+            came = self.do("a zombie appends", lambda: self.rng.choice(self.zombies).append(self.batch()), SessionError)
+            self.require(isinstance(came, Exception | Killed), "a writer that was replaced appends")
+
+    def append(self) -> None:
+        if not self.writers:
+            return self.append_alone()
+        name = self.rng.choice(sorted(self.writers))
+        batch = self.batch()
+        texts = [event.text for event in batch]  # type: ignore[attr-defined]
+        came = self.do(
+            f"append {texts} to {name}", lambda: self.writers[name].append(batch), LeaseLostError, ConcurrencyError
+        )
+        if isinstance(came, list):
+            self.certain[name] = self.certain[name] + self.taken(name) + texts
+            self.require([event.seq for event in came][-1] == len(self.certain[name]), "the numbers are others")
+            return
+        self.require(not isinstance(came, ConcurrencyError), f"the one writer of {name} is told of another: {came}")
+        self.maybe[name] = texts
+        if isinstance(came, Killed):
+            self.writers.pop(name).lease.release()
+        self.settle(name)
+
+    def taken(self, name: str) -> list[str]:
+        return self.maybe.pop(name, [])
+
+    def append_alone(self) -> None:
+        if (name := self.some()) is None:
+            return
+        batch, expected = self.batch(), self.rng.choice((None, len(self.certain[name]), len(self.certain[name]) + 1))
+        texts = [event.text for event in batch]  # type: ignore[attr-defined]
+        came = self.do(
+            f"append {texts} alone to {name} at {expected}",
+            lambda: self.store.append_events(name, batch, expected_seq=expected),
+            *(SessionLockedError, ConcurrencyError),
+        )
+        if name in self.writers:
+            self.require(not isinstance(came, list), "an append passed a writer by")
+        elif expected is not None and expected > len(self.certain[name]):
+            self.require(not isinstance(came, list), "an append came to another place than it expected")
+        elif isinstance(came, list):
+            self.certain[name] = self.certain[name] + texts
+        else:
+            self.require(isinstance(came, StorageError | Killed), f"{name} refuses what fits: {came!r}")
+            self.maybe[name] = texts
+            self.settle(name)
+
+    def copy(self) -> None:
+        source, target = self.some(), self.rng.choice("efgh")
+        if source is None:
+            return
+        at = self.rng.randrange(len(self.certain[source]) + 1)
+        tail = [UserMessage(f"tail {target}")]
+        came = self.do(
+            f"copy {source} up to {at} as {target}",
+            lambda: self.store.copy_session(source, target, at_seq=at, tail=tail, metadata={}),
+            SessionExistsError,
+        )
+        if target in self.certain:
+            self.require(not isinstance(came, str), "a copy replaced a session")
+        elif isinstance(came, str) or self.store.session_exists(target):
+            self.certain[target] = [*self.certain[source][:at], f"tail {target}"]
+            self.settle(target)
+
+    def delete(self) -> None:
+        if (name := self.some()) is None:
+            return
+        came = self.do(f"delete {name}", lambda: self.store.delete_session(name), SessionLockedError)
+        self.require(name not in self.writers or came is not None, "a session in use was deleted")
+        if came is None or not self.store.session_exists(name):
+            self.certain.pop(name)
+            self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
+
+    def claim(self) -> None:
+        name, request = self.some(), self.rng.choice("rs")
+        if name is None:
+            return
+        came = self.do(f"{name} claims {request}", lambda: self.store.claim_request(name, request))
+        if isinstance(came, str):
+            known = self.owners.get(request)
+            self.require(came == known if known else came in self.certain, f"{request} belongs to {came}, not {known}")
+            self.owners[request] = came
+
+    def look(self) -> None:
+        names = self.store.list_sessions()
+        self.require(sorted(names) == sorted(self.certain), f"{names} are listed")
+        page, seen = self.store.page_sessions(limit=2), list[str]()
+        seen += [row.id for row in page.rows]
+        while page.next:
+            page = self.store.page_sessions(limit=2, after=page.next)
+            seen += [row.id for row in page.rows]
+        self.require(seen == names, f"pages show {seen}, the list {names}")
+
+    ACTIONS = (create, open, take_over, wake, append, append_alone, copy, delete, claim, look)
+    WEIGHTS = (5, 4, 1, 1, 9, 2, 1.5, 1, 1, 1)
