@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from openagentic_sdk.parts.project.project import read_project
-from openagentic_sdk.parts.project.trust import TrustAnswer
-from tests.skills.support import ProjectTestCase
+from openagentic_sdk.parts.project.trust import TrustAnswer, TrustStore, project_digest
+from tests.skills.support import ProjectTestCase, RunTestCase
 
 
 class LoadedTest(ProjectTestCase):
@@ -42,3 +43,44 @@ class LoadedTest(ProjectTestCase):
             ],
         )
         self.assertEqual([note.code for note in project.findings()], ["settings-withheld"])
+
+
+class WithheldTest(RunTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        before = os.environ.get("OPENAGENTIC_SDK_HOME")
+        os.environ["OPENAGENTIC_SDK_HOME"] = str(self.parent / "sdk")
+        self.addCleanup(lambda: os.environ.update({"OPENAGENTIC_SDK_HOME": before or ""}))
+        self.store_of_trust = TrustStore(self.parent / "sdk/trust.json")
+
+    def withheld(self, **options: Any) -> list[str]:
+        result = self.run_script("Done.", **options)
+        notices = [event for event in result.events if event.type == "system.notice"]
+        return [notice.message for notice in notices if notice.code == "settings.withheld"]
+
+    def test_a_run_in_an_untrusted_project_says_in_one_line_what_waits_why_and_what_grants_it(self) -> None:
+        self.write({".claude/settings.json": '{"permissions": {"allow": ["Bash(ls:*)"]}}'})
+        (said,) = self.withheld()
+        for words in ("asks for allow rules", "nobody has decided about", "`openagentic-sdk trust add` grants it"):
+            self.assertIn(words, said)
+        self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
+        self.assertEqual(self.withheld(), [])
+        self.write({".claude/commands/x.md": "---\ndescription: d\n---\nDo."})
+        self.assertEqual(self.withheld(), [])
+        self.write({".claude/commands/x.md": "---\nallowed-tools: Bash\n---\nDo."})
+        (said,) = self.withheld()
+        self.assertIn("its files changed since it was trusted: .claude/commands/x.md", said)
+        self.assertIn("openagentic-sdk trust add", said)
+
+    def test_files_that_changed_and_grant_by_themselves_are_told_without_settings_too(self) -> None:
+        self.skill("deploy", allowed_tools="Bash(make:*)")
+        self.assertEqual(self.withheld(), [])
+        self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
+        self.skill("deploy", allowed_tools="Bash(rm:*)")
+        (said,) = self.withheld()
+        self.assertIn("has ended, as its files changed since it was trusted: .claude/skills/deploy/SKILL.md", said)
+
+    def test_what_the_program_itself_says_is_not_answered_with_a_command(self) -> None:
+        self.write({".claude/settings.json": '{"env": {"A": "b"}}'})
+        (said,) = self.withheld(trust_project=False)
+        self.assertNotIn("trust add", said)

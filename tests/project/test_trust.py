@@ -44,13 +44,60 @@ class TrustTest(ProjectTestCase):
             {".claude/settings.local.json": "{}"},
             {".claude/skills/a/scripts/run.sh": "id"},
             {".claude/hooks/.hidden/x.sh": "id"},
-            {".claude/agents/a.md": "x"},
-            {".agents/skills/b/SKILL.md": "x"},
+            {".claude/agents/a.md": "---\nname: a\ndescription: d\nhooks: {}\n---\nx"},
+            {".claude/commands/a.md": "---\nallowed-tools: Bash\n---\nx"},
+            {".claude/commands/b.md": "Now: !`id`"},
+            {".claude/commands/c.md": "---\nallowed-tools: [\n---\nx"},
+            {".claude/commands/run.py": "x"},
+            {".agents/skills/b/SKILL.md": "---\nname: b\ndescription: d\nallowed-tools: Bash(make:*)\n---\nx"},
+            {".agents/skills/b/more.md": "x"},
+            {".claude/hooks/notes.md": "x"},
         ):
             with self.subTest(files):
                 self.trust()
                 self.write(files)
                 self.assertEqual(self.store.look_up(self.project).decision, "changed")
+
+    def test_a_new_file_that_asks_for_nothing_leaves_trust_as_it_is(self) -> None:
+        self.skill("old", allowed_tools="Bash(make:*)")
+        self.trust()
+        plain = "---\nname: n\ndescription: d\n---\nDo it."
+        new = {
+            ".claude/agents/n.md": plain,
+            ".claude/commands/n.md": plain,
+            ".claude/commands/README.md": "Notes.",
+            ".claude/skills/n/SKILL.md": plain,
+            ".claude/skills/n/more.md": "More.",
+        }
+        self.write(new)
+        answer = self.store.look_up(self.project)
+        self.assertEqual((answer.decision, answer.changed), ("trusted", ()))
+        for change, named in (
+            (
+                {".claude/skills/n/SKILL.md": plain.replace("d\n", "d\nallowed-tools: Bash\n")},
+                ".claude/skills/n/SKILL.md",
+            ),
+            ({".claude/skills/n/SKILL.md": plain, ".claude/skills/old/more.md": "x"}, ".claude/skills/old/more.md"),
+        ):
+            self.write(change)
+            answer = self.store.look_up(self.project)
+            self.assertEqual((answer.decision, named in answer.changed), ("changed", True))
+
+    def test_rules_about_the_folders_of_new_files_let_none_of_them_come_unseen(self) -> None:
+        rules = {"permissions": {"allow": ["Bash(python3 .claude/skills/*)"]}}
+        self.write({".claude/settings.json": json.dumps(rules)})
+        self.trust()
+        self.write({".claude/skills/n/SKILL.md": "---\nname: n\ndescription: d\n---\nDo it."})
+        self.assertEqual(self.store.look_up(self.project).decision, "changed")
+
+    def test_a_link_and_a_program_are_no_files_that_ask_for_nothing(self) -> None:
+        self.trust()
+        self.write({"notes.md": "x"}, links={".claude/commands/n.md": "../../notes.md"})
+        self.assertEqual(self.store.look_up(self.project).decision, "changed")
+        self.trust()
+        self.write({".claude/commands/run.md": "x"})
+        os.chmod(self.project / ".claude/commands/run.md", 0o755)
+        self.assertEqual(self.store.look_up(self.project).decision, "changed")
 
     def test_other_changes_do_not(self) -> None:
         self.trust()

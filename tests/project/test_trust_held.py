@@ -128,7 +128,7 @@ class ChangedTest(HeldTest):
         self.write({"stop.sh": "echo 'no reading' >&2; exit 2", "notes.md": "x"})
         self.hook("PreToolUse", "sh stop.sh", matcher="Read")
         self.trust()
-        self.write({".claude/agents/new.md": "---\nname: new\ndescription: d\n---\n"})
+        self.write({".claude/commands/new.md": "---\ndescription: d\nallowed-tools: Write\n---\n"})
         self.assertEqual(self.decision(), "changed")
         for change, said in (({}, "no reading"), ({"stop.sh": "exit 0"}, "a hook wants this call asked")):
             self.write(change)
@@ -143,7 +143,7 @@ class ChangedTest(HeldTest):
         self.hook("PreToolUse", "sh yes.sh")
         self.trust()
         call = tool_turn("Write", {"file_path": "new.md", "content": "x"})
-        self.write({".claude/agents/new.md": "---\nname: new\ndescription: d\n---\n"})
+        self.write({".claude/commands/new.md": "---\ndescription: d\nallowed-tools: Write\n---\n"})
         result = self.run_script(call, "Done.")
         (written,) = [event for event in result.events if event.type == "tool.result"]
         self.assertEqual(written.outcome, "denied")

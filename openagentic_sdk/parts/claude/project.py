@@ -430,7 +430,7 @@ class ProjectGuidance:
         # of skills only what is lost: what a skill's own text gets wrong is for `skills check`
         found["skills"] = tuple(n for n in found["skills"] if n.is_error or n.code == "skill-shadowed")
         return [
-            *(SystemNotice("settings.withheld", text) for text in project.settings.withheld),
+            *([SystemNotice("settings.withheld", project.withheld)] if project.withheld else []),
             *(
                 SystemNotice(f"{kind}.{note.code}", note.located)
                 for kind, notes in found.items()

@@ -46,6 +46,7 @@ class OpenedProject:
     root: str
     folders: ClaudeFolders
     trust: TrustAnswer
+    below: TrustAnswer | None
     trusts: Callable[[GrantingFile], bool]
     settings: Settings
     memory: ProjectMemory
@@ -109,8 +110,19 @@ class OpenedProject:
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was withheld, left out or hidden, over all kinds of files."""
-        withheld = [Diagnostic("settings-withheld", sentence) for sentence in self.settings.withheld]
+        withheld = [Diagnostic("settings-withheld", self.withheld)] if self.withheld else []
         return (*withheld, *(note for notes in self.diagnostics().values() for note in notes))
+
+    @property
+    def withheld(self) -> str:
+        """What the project's files ask for and do not get, why, and what would grant it; empty when that is nothing."""
+        trust = self.trust if not self.trust.is_trusted or self.below is None else self.below
+        if trust.is_trusted or not (self.settings.withheld or trust.decision == "changed"):
+            return ""
+        asked = "; ".join(self.settings.withheld)
+        told = f"{asked}; it goes on without them, as" if asked else "what the project's files grant has ended, as"
+        fix = "`openagentic-sdk trust show` lists what they ask for, `openagentic-sdk trust add` grants it"
+        return f"{told} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
         """What was left out, hidden or has no effect, by the kind of file."""
@@ -123,6 +135,13 @@ class OpenedProject:
             "plugins": self.plugins.diagnostics,
             "skills": self.skills().diagnostics,
         }
+
+
+def _models_of_variables(settings: Settings) -> dict[str, str]:
+    """The models that Claude Code's variables name for its words; those of settings count before those of the process."""
+    variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
+    named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
+    return {word: model for word, model in named.items() if model}
 
 
 def read_project(
@@ -148,11 +167,8 @@ def read_project(
     home = None if home is None else os.fspath(home)
     folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
     settings = read_settings(folders, trusted=trust.is_trusted, trusted_below=(below or trust).is_trusted)
-    # the models that Claude Code's variables name for its words; those of settings count before those of the process
-    variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
-    named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
-    models = {word: model for word, model in named.items() if model}
-    settings = changed(settings, model_names={**models, **settings.model_names, **(model_names or {})})
+    models = {**_models_of_variables(settings), **settings.model_names, **(model_names or {})}
+    settings = changed(settings, model_names=models)
     plugins = read_plugins(settings, registry, root, os.path.join(claude_home(home), "plugins", "data"))
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # What was trusted goes on forbidding while the project waits to be trusted again.
@@ -176,6 +192,7 @@ def read_project(
         root=root,
         folders=folders,
         trust=trust,
+        below=below,
         trusts=trusts,
         settings=settings,
         memory=read_memory(

@@ -487,7 +487,7 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
     if not wanted:
         return settings
     mode = None if settings.default_mode in LOOSE_MODES else settings.default_mode
-    sentence = f"{file.path} asks for {', '.join(wanted)}; the project is not trusted, so it goes on without them"
+    sentence = f"{file.path} asks for {', '.join(wanted)}"
     return replace(
         settings,
         allow=(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
@@ -19,10 +19,12 @@ from ...ground.frozen import frozen
 from ...ground.loose import as_list
 from ...ground.text import without_hidden
 from ...skills.activation import grantable
+from ...skills.files import read_text
+from ...skills.frontmatter import read_frontmatter
 from ...skills.index import SkillInfo, folders_up, load_skill
 from ...skills.text_commands import draft_of
 from .claude import claude_folders
-from .commands import read_commands
+from .commands import MAX_COMMAND_BYTES, read_commands
 from .granting import GRANTING, GrantingFiles, files_named, granting_files
 from .private_json import KeptFile
 from .settings import LOOSE_MODES, CommandHook, read_settings
@@ -50,6 +52,11 @@ class TrustAnswer:
     @property
     def is_trusted(self) -> bool:
         return self.decision == "trusted"
+
+    @property
+    def can_be_added(self) -> bool:
+        """Whether a person can trust the files as they are now; what the program itself says stands above that."""
+        return self.digest is not None
 
 
 def trusted_folders(root: str | os.PathLike[str], cwd: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -162,9 +169,61 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
         if trusted is None or not any(is_within(real, place) for place in trusted.places):
             return False
         now = _files_of(root)
-        return now is not None and now.files == trusted.files
+        return now is not None and not changes_that_grant(now, trusted.files, root)
 
     return trusts
+
+
+def changes_that_grant(now: GrantingFiles, before: Mapping[str, str], root: str) -> tuple[str, ...]:
+    """The names of files that are other than they were, without new ones that ask for nothing.
+
+    Rules about the very folders of such files could let them be run: then each of them counts.
+    """
+    changed = now.changes_since(before)
+    new = [name for name in changed if name in now.files and name not in before and f"{name}@" not in now.files]
+    if not new or any(_is_about_folders(rule) for rule in _allow_rules(root)):
+        return changed
+    harmless = {name for name in new if _asks_for_nothing(root, name)}
+    return tuple(name for name in changed if name not in harmless)
+
+
+def _allow_rules(root: str) -> Iterator[str]:
+    folders = claude_folders(root, setting_sources=("project", "local"), managed_dir=None)
+    yield from (rule.text for rule in read_settings(folders, trusted=True).allow)
+
+
+def _is_about_folders(rule: str) -> bool:
+    return "*" in rule and any(folder in rule for folder in (".claude", ".agents", "${CLAUDE_PROJECT_DIR}"))
+
+
+def _asks_for_nothing(root: str, name: str) -> bool:
+    """Whether a new file is Markdown that brings no rules, hooks or commands, for a command, an agent or a skill."""
+    path = os.path.join(root, name)
+    kind = next((each for each in ("commands", "agents") if name.startswith(f".claude/{each}/")), "")
+    is_skill = name.startswith((".claude/skills/", ".agents/skills/"))
+    if not name.endswith(".md") or not (kind or is_skill) or os.access(path, os.X_OK):
+        return False
+    try:
+        if is_skill:
+            path = _skill_of(root, name) or path
+        front = read_frontmatter(read_text(path, boundary=root, max_bytes=MAX_COMMAND_BYTES))
+    except OSError:
+        return False
+    asked = {"allowed-tools", "hooks", "mcpServers", "permissionMode"} & front.data.keys()
+    is_read = front.rung in ("strict", "none")
+    return is_read and not asked and draft_of(without_hidden(front.body)) is None
+
+
+def _skill_of(root: str, name: str) -> str:
+    """The SKILL.md of the folder that a file of skills belongs to."""
+    folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
+    while is_within(folder, root) and folder != top:
+        with os.scandir(folder) as entries:
+            found = next((entry.path for entry in entries if entry.name.casefold() == "skill.md"), "")
+        if found:
+            return found
+        folder = os.path.dirname(folder)
+    return ""
 
 
 # Hooks at these events stand before an effect, and keep it from happening.
@@ -224,7 +283,9 @@ class TrustStore:
             return TrustAnswer("refused", real, digest, "it was refused")
         if entry.get("decision") != "trusted" or entry.get("digest") != digest:
             before = entry.get("files")
-            changed = files.changes_since(before) if isinstance(before, dict) else ()
+            changed = changes_that_grant(files, before, real) if isinstance(before, dict) else ()
+            if entry.get("decision") == "trusted" and isinstance(before, dict) and not changed:
+                return TrustAnswer("trusted", real, digest, "it was trusted, and files that came since grant nothing")
             more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
             names = ", ".join([*changed[:_MOST_NAMED], *more])
             reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
