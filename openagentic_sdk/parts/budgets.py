@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionsError
-from ..events import Event, ModelResponse
+from ..events import Event, ModelResponse, Result, SubagentFinished
 from ..ground.checks import check_settings, number
 from ..ground.disk import read_toml
 from ..ground.frozen import frozen, mutable
@@ -49,6 +49,7 @@ from ..kernel.recorder import off_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.spent import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from ..sessions.folds.standing import state_after
 from ..sessions.folds.summary import SessionSummary
 from .record.folds.costs import WINDOWS, NowSpending, Scope, Window, spending_now
 
@@ -63,7 +64,8 @@ class Budget:
 
     `cost_usd` becomes None for good when a call had no known price. `is_estimated` is true if some of `tokens` were not
     counted by the endpoint, `coming_bytes` is the size so far of the answers on their way. `shared` are the budgets of the
-    day and hour that the session spends from too; these have a `name`, and the models without a price.
+    day and hour that the session spends from too; these have a `name`, and the models without a price. `ended` is why a
+    subagent of this turn came to its end with "budget", in an earlier process too: then nothing is left for anybody.
     """
 
     max_tokens: int | None = None
@@ -76,6 +78,7 @@ class Budget:
     name: str = ""
     window: Window = "day"
     unpriced: tuple[str, ...] = ()
+    ended: str | None = None
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
         """Take one call's usage into account; the estimate counts when the endpoint says nothing."""
@@ -89,6 +92,8 @@ class Budget:
 
     def complaint(self) -> str | None:
         """Why no further call may be made, or None."""
+        if self.ended is not None:
+            return self.ended
         for budget in self.shared:
             if (shared := budget.complaint()) is not None:
                 return shared
@@ -147,6 +152,18 @@ class Budgets(Part):
             run = self.run
             self._budget.shared = await off_loop(True, self._shared, run.session_id, run.agent.clock.now())
         return self._budget.complaint()
+
+    async def settle(self, prompt_follows: bool) -> None:
+        if not prompt_follows:
+            for event in reversed(self.run.view.events):
+                if isinstance(event, Result) and state_after(event) == "over":
+                    break
+                if isinstance(event, SubagentFinished) and event.stop_reason == "budget":
+                    self.exhaust(None)
+
+    def exhaust(self, why: str | None) -> None:
+        """Let nothing more be spent, since a subagent of the turn that goes on has ended so."""
+        self._budget.ended = why or "the budget was spent inside of a subagent"
 
     async def before_step(self) -> None:
         complaint = await self.complaint()

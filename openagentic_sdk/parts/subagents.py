@@ -212,6 +212,9 @@ class SubagentRuns(Part, Subagents):
             return None
         if finished is None:
             await off_loop(may_block(store), self._charge_tree, started.child_session_id, view)
+        budgets = run.parts.services.find(Budgets)
+        if budgets is not None and ended is not None and ended.stop_reason == "budget" and not prompt_follows:
+            budgets.exhaust(ended.error_message)
         return LeftSubagent(started, view, ended, finished is not None)
 
     def _check(self, started: SubagentStarted) -> None:

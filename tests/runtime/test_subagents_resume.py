@@ -16,7 +16,7 @@ from openagentic_sdk.parts.record.lifecycle import fork_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import answer_question, submit
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.testing.crash import Life, Moment, World, crash_everywhere
+from openagentic_sdk.testing.crash import Life, Moment, World, crash_everywhere, crash_report
 from openagentic_sdk.testing.part_contract import is_torn
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
@@ -63,6 +63,11 @@ TREE = (
     calls(task("diver"), act(2), agent="south"), says("south done", "south"),
     calls(look("a"), act(3), agent="digger"), says("dug", "digger"),
     calls(act(4), agent="diver"), says("dived", "diver"),
+    says("All done."),
+)  # fmt: skip
+CHAIN = (
+    calls(task("north")),
+    calls(act(1), agent="north"), calls(task("digger"), agent="north"), says("north done", "north"),
     says("All done."),
 )  # fmt: skip
 BEHIND = (
@@ -163,6 +168,13 @@ class EveryPointTest(unittest.TestCase):
     @unittest.skipUnless(LARGE, "processes are killed for real in the large size, and once in test_crash")
     def test_the_tree_goes_on_when_its_process_is_killed_by_a_signal(self):
         crash_everywhere(tree, lambda outcome: self.judge(outcome, 4), real=True, points=60)
+
+    @full_size
+    def test_a_budget_that_ends_inside_of_a_subagent_ends_the_tree_wherever_the_process_died(self):
+        """The answer that was cut off has no usage that a log could hold; a run behind the end is another one."""
+        report = crash_report(lambda life: tree(life, CHAIN, max_tokens=30))
+        last = "result in session 'lead'"
+        self.assertEqual([each for each in report.broken if not (last in str(each) and "behind" in str(each))], [])
 
     @full_size
     def test_subagents_in_the_background_work_on_under_the_ids_that_the_model_knows(self):
