@@ -34,7 +34,7 @@ from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, own_child, run_request, store_of
 from .errors import OptionsError, RunFailedError, WorkflowChangedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
-from .ground.checks import shown
+from .ground.checks import Check, check_settings, number, or_none, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.schemas.typed import JsonType, hints_of, json_type, to_json
 from .kernel.agent import AgentRuntime
@@ -49,7 +49,7 @@ from .parts.workflows.body import Branch, First, Together
 from .parts.workflows.callables import by_name, name_of_callable, result_hint, signature_of
 from .parts.workflows.elsewhere import Placement, run_elsewhere
 from .parts.workflows.fold import StepsFold
-from .parts.workflows.inbox import CANCEL, Park, deliver, has_arrived
+from .parts.workflows.inbox import CANCEL, MAX_NAME_CHARS, Park, deliver, has_arrived
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
 from .parts.workflows.steps import Retries, Step, StepPlan, Work
 from .providers.base import ModelOutput
@@ -69,6 +69,18 @@ R = TypeVar("R")
 T = TypeVar("T")
 _RESERVED = ("options", "session", "request_id", "answers")
 _HERE = os.path.dirname(__file__) + os.sep
+
+
+def _has_text(most: int) -> Check:
+    return lambda text: (
+        None if isinstance(text, str) and 0 < len(text) <= most else f"a text of 1 to {most:,} characters"
+    )
+
+
+_TEXT, _EVENT = _has_text(1_000_000), _has_text(MAX_NAME_CHARS)
+# Up to the year 9999.
+_SECONDS = number(-253_402_300_799, most=253_402_300_799)
+_WAIT = {"event": _EVENT, "timeout_s": or_none(_SECONDS)}
 
 
 class _StepFunction:
@@ -152,7 +164,7 @@ class Flow:
                 work=partial(self._call, known.tool),
                 effect=effect,
                 read=known.read,
-                retry=Retries(attempts=retry) if isinstance(retry, int) else retry,
+                retry=retry if retry is None or isinstance(retry, Retries) else Retries(attempts=retry),
             )
         )
 
@@ -191,13 +203,15 @@ class Flow:
 
     def ask(self, question: str, choices: Sequence[str] = ()) -> Awaitable[str]:
         """Put a question to a person; the workflow parks until it is answered, for years if need be."""
+        check_settings({"question": question}, {"question": _TEXT}, "flow.ask: ")
         plan = StepPlan(
             name="ask", input={"question": question, "choices": list(choices)}, work=_ask_person, effect="read"
         )
         return self._step(plan)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait. Nothing is held meanwhile."""
+        """Wait. Nothing is held meanwhile; a time in the past is over at once."""
+        check_settings({"seconds": seconds}, {"seconds": _SECONDS}, "flow.sleep: ")
         due = self._part.work.now() + seconds
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
 
@@ -205,7 +219,8 @@ class Flow:
         """Wait until a time: a datetime with its zone, or seconds since 1970."""
         if isinstance(time, datetime) and time.tzinfo is None:
             raise WorkflowError(f"until({time}) names no time zone: datetime(..., tzinfo=...)")
-        due = time.timestamp() if isinstance(time, datetime) else float(time)
+        due = time.timestamp() if isinstance(time, datetime) else time
+        check_settings({"time": due}, {"time": _SECONDS}, "flow.until: ")
         return self._step(StepPlan(name="until", input={"time": due}, work=_do_nothing, effect="read", due=due))
 
     @overload
@@ -218,6 +233,11 @@ class Flow:
         Each event is given once, in the order of their coming, which may be before this. Without one in time the step fails
         as `TimeoutError`.
         """
+        check_settings(
+            {"event": event, "timeout_s": timeout_s},
+            {"event": _EVENT, "timeout_s": or_none(_SECONDS)},
+            "flow.wait_for: ",
+        )
 
         async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
             found = step.event
@@ -342,7 +362,9 @@ class Flow:
         body, number, place = self._part.body, self._next_id(), _place()
         self._part.work.offer(plan.name, plan.effect)
         body.made[number] = place
-        return Step(body, self._part.work, number, plan, place)
+        step = Step(body, self._part.work, number, plan, place)
+        body.idle[step] = f"step {number} ({plan.name}) at {place}"
+        return step
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
         """A value that is made once: its call and result are stored with the next step."""

@@ -144,7 +144,13 @@ def to_json(value: Any) -> Any:
 
 def _to_json(value: Any) -> Any:
     kind = type(value)
-    if value is None or kind in (str, int, bool):
+    if value is None or kind in (str, bool):
+        return value
+    if kind is int:
+        if value.bit_length() > MAX_INT_BITS:
+            raise ToolError(
+                f"a whole number of {value.bit_length():,} bits is too long for JSON: return it as hex text"
+            )
         return value
     if kind is float:
         return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
@@ -170,6 +176,8 @@ def _to_json(value: Any) -> Any:
     raise ToolError(f"JSON cannot hold {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
 
 
+# Python writes no longer ones as decimal digits, see `sys.set_int_max_str_digits`.
+MAX_INT_BITS = 14_000
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 

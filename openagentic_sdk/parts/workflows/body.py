@@ -17,7 +17,7 @@ from inspect import iscoroutine
 from typing import Any, Generic, TypeVar, cast
 
 from ...errors import WorkflowError
-from ...ground.checks import shown
+from ...ground.checks import check_settings, number, or_none, shown
 
 R = TypeVar("R")
 # What a body runs inside of; a test lets it refuse what no log holds.
@@ -125,6 +125,12 @@ class Branch(Promise[Any]):
             self.finish(stop.value)
         except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
             self.finish(error=failure)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # noqa: BLE001 - sys.exit() in a body must not end a worker that runs many
+            error = WorkflowError(f"the body of the workflow raised {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
+            self.finish(error=error)
         else:
             self._wait_for(waits_for)
         finally:
@@ -152,7 +158,10 @@ class Together(Promise[list[Any]]):
         self, body: FlowBody, path: str, members: Sequence[Awaitable[Any]], limit: int | None, keeps_errors: bool
     ) -> None:
         super().__init__(body)
+        check_settings({"limit": limit}, {"limit": or_none(number(1, whole=True))}, "flow.gather: ")
         body.works.update(filter(iscoroutine, members))
+        for member in members:
+            body.idle.pop(member, None) if isinstance(member, Promise) else None
         self._members, self._path = members, path
         self._limit = limit or max(1, len(members))
         self._keeps_errors = keeps_errors
@@ -234,13 +243,15 @@ class _Over(Exception):
 
 class FlowBody:
     """The branches of one workflow that may go on (`ready`), the one that is being advanced (`current`), all coroutines that
-    have not ended (`works`), and the numbers of the steps that were made, each with its place in the code (`made`)."""
+    have not ended (`works`), the numbers of the steps that were made, each with its place in the code (`made`), and what was
+    made and not awaited so far (`idle`), each with its name."""
 
     def __init__(self) -> None:
         self.ready: deque[Branch] = deque()
         self.current: Branch | None = None
         self.works: set[Any] = set()
         self.made: dict[str, str] = {}
+        self.idle: dict[Promise[Any], str] = {}
         self.guard = GUARD.get()
 
     def advance(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import warnings
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from .body import Branch, FlowBody, Restart
 from .fold import StepsFold
 from .inbox import PARKED, Park
 from .log import WorkflowLog
-from .steps import KnownSteps, Step, check_made
+from .steps import STEP_RULE, KnownSteps, Step, check_made
 from .work import LOOK_AGAIN_S, StepsAtWork
 
 # How many steps end before they are kept beside the log.
@@ -102,7 +103,7 @@ class WorkflowPart(PackagePart):
         """A workflow's own steps need no question; what denies or asks still holds."""
         if tool is None or not self.work.is_step(context.tool_use_id):
             return context
-        return changed(context, grants=(*context.grants, tool))
+        return changed(context, grants=(*context.grants, tool, STEP_RULE))
 
     def stored(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -141,7 +142,10 @@ class WorkflowPart(PackagePart):
             await self.log.begin_anew(root.error.arguments)
         if isinstance(root.error, CancelledError):
             raise RunStopped("interrupted", "the workflow was cancelled")
-        await self._end_with(root.result())
+        value = root.result()
+        for what in self.body.idle.values():
+            warnings.warn(f"{what} was never awaited, so it was not run", RuntimeWarning, stacklevel=1)
+        await self._end_with(value)
 
     async def _end_with(self, value: Any) -> NoReturn:
         """Record the value of the workflow; a replay compares it with that of the log."""

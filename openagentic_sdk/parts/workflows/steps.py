@@ -12,9 +12,12 @@ from typing import Any
 
 from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
 from ...events import Effect, ToolResult
+from ...ground.checks import Check, check_settings, number, one_of
 from ...ground.frozen import changed, frozen
 from ...ground.text import shortened
 from ...kernel.tool import REPEATABLE, BareTool, ToolContext
+from ...permissions.rules import EDIT_TOOLS, READ_TOOLS
+from ...permissions.subject import NETWORK_TOOLS
 from ...serialization import dumps_json
 from ...sessions.closing import IN_DOUBT
 from ...sessions.folds.view import CallRecord
@@ -22,6 +25,8 @@ from .body import FlowBody, Promise
 from .fold import CANCELLED, StepsFold
 from .inbox import Delivered
 
+# What permission rules call every step, besides its name: by this its workflow lets it run without a question.
+STEP_RULE = "workflow_step"
 # How many calls a step may take that can be repeated, of which each was started several times and has no result.
 MAX_CALLS = 10
 Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
@@ -41,11 +46,40 @@ class Retries:
     max_delay_s: float = 300.0
     errors: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        check_settings(self, _RETRIES, "retry: ")
+
     def delay_behind(self, attempt: int, error_type: str | None) -> float | None:
         """Seconds to wait behind this attempt, which failed; None where it was the last."""
         if attempt >= self.attempts or (self.errors and error_type not in self.errors):
             return None
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempt - 1))
+
+
+_RETRIES: Mapping[str, Check] = {
+    "attempts": number(1, whole=True, most=10_000),
+    "delay_s": number(0),
+    "factor": number(1, most=1_000),
+    "max_delay_s": number(0),
+}
+MAX_NAME_CHARS = 200
+# Permissions name steps as rules name tools, where these have a meaning.
+_OF_RULES = frozenset("()[]*?|,")
+_OF_TOOLS = READ_TOOLS | EDIT_TOOLS | NETWORK_TOOLS | {"Bash"}
+
+
+def _name(name: Any) -> str | None:
+    if isinstance(name, str) and name in _OF_TOOLS:
+        return "another one than that of a built-in tool, whose input permissions read"
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not _OF_RULES & {*name}:
+        return None
+    return f"a text of 1 to {MAX_NAME_CHARS} characters that can be seen, without those of rules: ( ) [ ] * ? | ,"
+
+
+NAMES: Mapping[str, Check] = {
+    "name": _name,
+    "effect": one_of("read", "idempotent", "unsafe"),
+}
 
 
 @frozen(kw_only=True)
@@ -87,6 +121,7 @@ class Step(Promise[Any]):
     def begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
+            self.body.idle.pop(self, None)
             self._steps.take(self)
 
     def cancel(self) -> None:
@@ -220,6 +255,9 @@ class StepTool(BareTool):
         self.description = f"The step {name} of a workflow."
         self.input_schema = {"type": "object"}
         self._step_of = step_of
+
+    def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
+        return (STEP_RULE,)
 
     def check_input(self, input: Mapping[str, Any], name: str = "the arguments") -> Mapping[str, Any]:
         return input

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import WorkflowChangedError, WorkflowError
 from ...events import Event, ToolResult, ToolUse
+from ...ground.checks import check_settings
 from ...ground.threads import settled
 from ...kernel.agent import Run
 from ...kernel.lifetime import RunStopped
@@ -22,7 +23,7 @@ from ...sessions.closing import INTERRUPTED, cancelled_result
 from .fold import CANCELLED
 from .inbox import CANCEL, read_inbox
 from .log import WorkflowLog
-from .steps import KnownSteps, Step, StepLedger, StepTool
+from .steps import NAMES, KnownSteps, Step, StepLedger, StepTool
 
 # How often times and events are looked at while other steps are at work.
 LOOK_AGAIN_S = 1.0
@@ -70,9 +71,13 @@ class StepsAtWork(StepLedger):
         return call_id in self._calls
 
     def offer(self, name: str, effect: Any) -> None:
-        """Let calls of this name be steps. Raises `WorkflowError` for a name that has another meaning here."""
+        """Let calls of this name be steps.
+
+        Raises `OptionsError` for what can be no name or effect, `WorkflowError` for a name that has another meaning here.
+        """
         tools = self._run.agent.tools
         if name not in tools:
+            check_settings({"name": name, "effect": effect}, NAMES, "a step's ")
             tools.register(StepTool(name, effect, self._calls.__getitem__))
             self._offered.add(name)
             return
