@@ -247,7 +247,7 @@ async def try_server(
             took_s = time.monotonic() - began
             [event] = servers.changes({})
             tools = [tool for tool in servers.tools() if isinstance(tool, RemoteTool)]
-            row = {"package": server.package, "protocol": event.protocol_version, "tools": len(tools),
+            row: dict[str, Any] = {"package": server.package, "protocol": event.protocol_version, "tools": len(tools),
                    "left_out": event.left_out, "error": event.error_message, "seconds": round(took_s, 1)}  # fmt: skip
             if calls and server.is_called:
                 row["calls"] = await call_all(tools)
@@ -284,10 +284,10 @@ def main(words: Iterable[str]) -> int:
             row["version"] = version_of(server, args.folder.resolve())
         except subprocess.SubprocessError as error:
             row, found = {"package": server.package, "tools": 0, "error": str(error)}, []
-        error = f"  {str(row['error'])[-300:]}" if row.get("error") else ""
+        why = f"  {str(row['error'])[-300:]}" if row.get("error") else ""
         left = f"  left out: {row['left_out']}" if row.get("left_out") else ""
         print(f"{server.package:46} {row.get('version', '')!s:14} {row.get('protocol')!s:11} {row['tools']:4}"
-              f" {row.get('seconds')!s:>6} s {row.get('calls') or ''}{left}{error}", flush=True)  # fmt: skip
+              f" {row.get('seconds')!s:>6} s {row.get('calls') or ''}{left}{why}", flush=True)  # fmt: skip
         rows.append(row)
         tools += found
     works = [row for row in rows if row["tools"]]
