@@ -1,1 +1,1 @@
-"""The command `openagentic-sdk`: one module per subcommand, imported when it is the one that was asked for."""
+"""The command `openagentic-sdk`: one module per subcommand, imported only if it is used."""

@@ -1,4 +1,4 @@
-"""What subcommands share: actions, as in `sessions list`, which run over a store, and flags that may be repeated."""
+"""Shared parts of subcommands: actions, as in `sessions list`, which run over a store, and repeatable flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .stored.stores import open_session_store
 
 
 class ActionList:
-    """The actions of one subcommand. `common` adds the flags that all of them take, `settings` are those of argparse."""
+    """The actions of one subcommand. `common` adds the flags of all of them, `settings` are arguments for argparse."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class ActionList:
         self._common = common
 
     def add(self, name: str, action: Callable[..., Any], summary: str, **settings: Any) -> argparse.ArgumentParser:
-        """One more action, which stands in `run_action` of the arguments; returns its parser."""
+        """Add an action, stored as `run_action` in the arguments; return its parser."""
         parser: argparse.ArgumentParser = self._subparsers.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", **settings
         )
@@ -33,17 +33,17 @@ class ActionList:
 
 
 def add_list_flag(parser: argparse._ActionsContainer, *flags: str, metavar: str, help: str) -> None:
-    """A flag that may be given several times; all its values are one list, empty without it."""
+    """Add a repeatable flag; its values form one list, empty by default."""
     parser.add_argument(*flags, metavar=metavar, action="append", default=[], help=help)
 
 
 def add_yes_flag(parser: argparse.ArgumentParser) -> None:
-    """`--yes`, for actions that ask with `is_agreed` first."""
+    """Add `--yes`, for actions that first ask with `is_agreed`."""
     parser.add_argument("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
 
 
 def run_over_store(args: argparse.Namespace) -> int:
-    """Run the action that was asked for with the store that `--store` names; returns the exit code."""
+    """Run the requested action with the store of `--store`; return the exit code."""
     with closing(open_session_store(args.store)) as store:
         code: int = args.run_action(store, args)
         return code

@@ -1,4 +1,4 @@
-"""The conversation of `chat`, for both ways to type: which session goes on, under which options, and its turns."""
+"""The conversation of `chat`, for both input modes: its session, its options, and its turns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeTurn = Callable[[Turns], Turn]
 
 
 class Chat:
-    """`make_turn` gives the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
+    """`make_turn` creates the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
 
     def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: Ask, make_turn: MakeTurn) -> None:
         self.turns = Turns(replace(options, part="first"))
@@ -39,7 +39,7 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        """The session that goes on, None for a new one."""
+        """The current session, None for a new one."""
         return self.turns.session_id
 
     @session_id.setter
@@ -55,18 +55,18 @@ class Chat:
 
     @property
     def gate(self) -> PermissionGate:
-        """The gate that the flags stand for."""
+        """The gate configured by the flags."""
         gate = self.turns.options.permission_gate
         assert isinstance(gate, PermissionGate), "build_options has made it"
         return gate
 
     async def go_to(self, session_id: str | None) -> None:
-        """Go on with another session, None for a new one; the one before gets its end."""
+        """Switch to another session, None for a new one; the previous one ends."""
         await self.end("clear" if session_id is None else "resume")
         self.session_id = session_id
 
     async def pick_up(self) -> None:
-        """Show where an old session stands; a question that waits there is answered before anything else is said."""
+        """Show the state of an old session; an open question must be answered before anything else is sent."""
         if self.turns.options.resume is None and not self.turns.options.continue_last:
             return
         session_id = self.turns.options.resume or newest_session(self.store, str(self.turns.options.cwd))
@@ -89,7 +89,7 @@ class Chat:
             await self.take_turn(None)
 
     async def take_turn(self, prompt: OnePrompt | None) -> None:
-        """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
+        """Run one prompt to its end, to Ctrl-C or to an error. Raises `Stopped` if a signal ends the command."""
         turn = self.turn = self._make_turn(self.turns)
         try:
             if not self._is_open:
@@ -102,15 +102,15 @@ class Chat:
             raise Stopped(turn.stopped_by)
 
     async def end(self, reason: str = "prompt_input_exit") -> list[Event]:
-        """Run the hooks that belong to its end."""
+        """Run its session_end hooks."""
         return await self.turns.end_conversation(reason)
 
     async def close(self) -> None:
-        """End it: its hooks run, and its tool servers are let go of."""
+        """Run its session_end hooks, and release its tool servers."""
         await self.end()
         await self.turns.close()
 
     def say_how_to_go_on(self) -> None:
-        """The command that takes this conversation up again."""
+        """Print the command that continues this conversation."""
         if self.session_id:
             self.screen.line(f"Go on with: openagentic-sdk chat --resume {printable(self.session_id)}")

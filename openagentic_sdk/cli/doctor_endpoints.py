@@ -1,4 +1,4 @@
-"""What `doctor` says of model endpoints before any is asked: those that the environment has a key or a place for."""
+"""The report of `doctor` on model endpoints without asking any: those configured in the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GOOGLE = ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
 
 
 def endpoint_lines(environ: Mapping[str, str]) -> Iterator[str]:
-    """One line for each provider that something is set for: what is there, or what is missing. No key is shown."""
+    """One line for each provider with any configuration: what is set, or what is missing. No key is shown."""
     for name, variable in _KEYS.items():
         if environ.get(variable, "").strip():
             yield f"{name}: ${variable} is set"

@@ -1,4 +1,4 @@
-"""What `doctor` says of this machine and folder: the sandbox that works, and the files that a run reads."""
+"""The report of `doctor` on this machine and folder: the working sandbox, and the files that a run reads."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Surroundings:
 
 
 def read_surroundings(cwd: Path) -> Surroundings:
-    """Tries every kind of sandbox for real, and reads the project's files without running anything of them."""
+    """Try every kind of sandbox, and read the project's files without running anything in them."""
     options = OpenAgenticOptions(cwd=cwd, setting_sources=SETTING_SOURCES)
     return Surroundings(probe_sandbox(), open_project(options))
 
 
 def sandbox_advice(around: Surroundings) -> str | None:
-    """What nothing holds here where rules let commands run: a rule says which command may start, not what it may do."""
+    """What nothing enforces here although rules permit commands: a rule names a command, not its effects."""
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None

@@ -1,4 +1,4 @@
-"""The examples below every `--help`: command lines that work, and what they do."""
+"""The examples in every `--help`: working command lines, and their effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = json.loads(read_packaged(__spec__, "exam
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Wraps paragraphs, and leaves lines that begin with blanks as they are."""
+    """Wraps paragraphs, and leaves lines that begin with blanks unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks = text.split("\n\n")
@@ -24,7 +24,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def add_examples(parser: argparse.ArgumentParser, name: str = "") -> None:
-    """Put the examples below the help of this command, and of the actions below it."""
+    """Add the examples to the help of this command and of its actions."""
     parser.formatter_class = HelpFormatter
     lines = [line if _NAME in line else f"{_NAME} {line}" for line in EXAMPLES.get(name, ())]
     shown = (

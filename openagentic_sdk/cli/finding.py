@@ -1,4 +1,4 @@
-"""One thing that a command looked at: whether it works, and what to do where it does not."""
+"""The result of one check by a command: whether something works, and what to do if not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 @frozen
 class Finding:
-    """One thing that was looked at. `works` is None when it depends on more; `advice` is what to set or do."""
+    """One checked item. `works` is None if it depends on other things; `advice` is what to set or do."""
 
     name: str
     works: bool | None
@@ -20,7 +20,7 @@ class Finding:
     needed: bool = False
 
     def lines(self, screen: Screen) -> list[str]:
-        """It for people, with the advice on a line of its own."""
+        """Its lines for people, with the advice on a separate line."""
         mark, style = _MARKS[self.works]
         said = f"  {screen.styled(f'{mark:3}', style)} {on_one_line(self.name, 200):18} {on_one_line(self.detail, 300)}"
         advice = f"      {'':18} {screen.styled(on_one_line(self.advice), 'yellow')}"

@@ -1,4 +1,4 @@
-"""The flags that `run` and `chat` share: the options and the model that they mean, and the files beside a prompt."""
+"""The flags shared by `run` and `chat`: the options and the model that they configure, and the files of a prompt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MENTION = regex(r"(?<!\S)@(\S+)")
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say which model is asked, where, and what it may do."""
+    """Add the flags for the model, its endpoint, and the permissions."""
     add_model_flags(parser.add_argument_group("the model"))
     project = parser.add_argument_group("the project")
     project.add_argument(
@@ -60,7 +60,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_option_flags(parser: argparse._ActionsContainer, heading: str) -> None:
-    """The flags of the options under one heading, as `OpenAgenticOptions` states them."""
+    """Add the flags of the options under one heading, as declared in `OpenAgenticOptions`."""
     flagged = open_at(OpenAgenticOptions, "flag")
     for name, sentence in sentences(OpenAgenticOptions)[heading].items():
         if name in flagged:
@@ -71,7 +71,7 @@ def add_option_flags(parser: argparse._ActionsContainer, heading: str) -> None:
 
 
 def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
-    """How argparse reads a flag of an option of this type."""
+    """The argparse settings for a flag of an option of this type."""
     if kind is bool:
         return {"action": "store_true"}
     if get_origin(kind) is Literal:
@@ -89,7 +89,7 @@ def _absolute(path: str) -> Path:
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say in which folder and in which session, and those of `add_agent_flags`."""
+    """Add the flags for folder and session, and those of `add_agent_flags`."""
     session = parser.add_argument_group("the session")
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
@@ -108,7 +108,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
-    """`--agents`, for the commands that let others start agents; `agents.load_agents` reads it."""
+    """Add `--agents`, for commands with which others start agents; `agents.load_agents` reads it."""
     parser.add_argument(
         "--agents",
         metavar="WHERE",
@@ -126,7 +126,7 @@ def tcp_port(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on, no larger than what every store takes."""
+    """A positive integer, no larger than every store accepts."""
     number = int(text)
     if not 1 <= number <= 10**15:
         raise argparse.ArgumentTypeError(f"must be from 1 to 10 ** 15, not {number}")
@@ -142,7 +142,7 @@ def _signers() -> list[Signer]:
 def build_options(
     args: argparse.Namespace, gate: PermissionGate, store: SessionStore | None = None
 ) -> OpenAgenticOptions:
-    """The options that the flags stand for. Raises `OptionsError` with a sentence that names the flag to set."""
+    """The options configured by the flags. Raises `OptionsError` with a sentence that names the flag to set."""
     cwd = Path(args.cwd or working_dir()).expanduser().absolute()
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
@@ -169,7 +169,7 @@ def build_options(
 
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
-    """The flags that say which model is asked, and where."""
+    """Add the flags for the model and its endpoint."""
     parser.add_argument("--script", metavar="FILE", help="play a scripted model from a JSON file, without any network")
     parser.add_argument("--provider", choices=PROVIDERS, help="where to ask (default: openai, or --base-url)")
     parser.add_argument(
@@ -186,7 +186,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def build_provider(args: argparse.Namespace) -> Provider:
-    """The provider that the flags name, with retries for an endpoint that fails for a moment. Raises `OptionsError`."""
+    """The provider in the flags, with retries for temporary failures of an endpoint. Raises `OptionsError`."""
     if args.script:
         from ..testing.scripted import ScriptedProvider
 
@@ -205,16 +205,16 @@ def find_model(args: argparse.Namespace) -> str | None:
 
 
 def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The provider and the model that a word for both names; where a flag says whom to ask, it is a model, whole."""
+    """The provider and model in a combined name; if a flag names the provider, it is only a model."""
     word = args.model or os.environ.get(MODEL_VARIABLE) or None
     return (None, word) if args.provider or args.base_url or args.script else split_model(word)
 
 
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:
-    """The prompt with the files that a person names beside it: `attached`, and `@path` in a text that was `typed`.
+    """The prompt with its files: `attached`, and `@path` in a `typed` text.
 
-    Mentions are paths from `cwd` on. One that names no file stays plain text; a text from a pipe is not searched for any.
-    Raises `OptionsError` for an attached file that does not exist.
+    Mentions are paths relative to `cwd`. One that names no file stays plain text; text from a pipe is not searched. Raises
+    `OptionsError` for an attached file that does not exist.
     """
     given = [Path(path).expanduser().absolute() for path in attached]
     missing = [str(path) for path in given if not path.is_file()]

@@ -1,4 +1,4 @@
-"""The commands of `openagentic-sdk fleet` for its operator: schedules, limits and figures."""
+"""The commands of `openagentic-sdk fleet` for its operator: schedules, limits and statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .output.terminal import Screen
 
 
 def add_rules(actions: ActionList) -> None:
-    """The actions `schedule`, `limits` and `stats`."""
+    """Add the actions `schedule`, `limits` and `stats`."""
     schedule = actions.add("schedule", _schedule, "enqueue runs at times: add, list, pause, resume, remove")
     schedule.add_argument("--agents", metavar="WHERE", help="add: a TOML file, or MODULE:NAME in Python")
     schedule.add_argument("what", choices=("add", "list", "pause", "resume", "remove"))
@@ -44,7 +44,7 @@ def add_rules(actions: ActionList) -> None:
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say how a run of the fleet is to be carried out."""
+    """Add the flags that describe a run of the fleet."""
     parser.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
     parser.add_argument("--tenant", default="", metavar="NAME")
@@ -54,7 +54,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run_wishes(args: argparse.Namespace) -> dict[str, Any]:
-    """What these flags say, as `Fleet.enqueue` and `Fleet.schedule` take it."""
+    """The arguments for `Fleet.enqueue` and `Fleet.schedule` in these flags."""
     return {name: getattr(args, name) for name in ("queue", "priority", "tenant", "workspace", "max_attempts")}
 
 

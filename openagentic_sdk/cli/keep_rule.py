@@ -1,4 +1,4 @@
-"""Rules that a person at the terminal wants kept: into the project's local settings, without losing its trust."""
+"""Save rules that a person at the terminal wants to keep in the project's local settings, without losing its trust."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..parts.project.settings_write import LOCAL_SETTINGS, add_allow_rule
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:
-    """A function that keeps a rule and tells where; None when the run does not read those settings."""
+    """A function that saves a rule and returns its location; None if the run does not read those settings."""
     if "local" not in [name.strip() for name in args.setting_sources.split(",")]:
         return None
     root = find_project_root(Path(args.cwd or working_dir()).expanduser().absolute())
@@ -31,9 +31,9 @@ def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callab
 
 
 def keep_in_project(root: str, rule: str) -> str:
-    """Write the rule into the project's local settings; says what came of it.
+    """Write the rule to the project's local settings; return a sentence about the outcome.
 
-    Trust is bound to the files' digest, and a change that the person asked for does not end it.
+    Trust is bound to the files' digest; a change requested by the person does not end it.
     """
     store = trust_store()
     was_trusted = store.look_up(root).is_trusted

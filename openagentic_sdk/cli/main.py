@@ -1,7 +1,7 @@
-"""Find the subcommand, run it, and turn whatever it raises into one sentence and an exit code.
+"""Find the subcommand, run it, and convert any error to one sentence and an exit code.
 
-A subcommand is a module of `commands` with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of
-them, so that `--help` answers at once.
+A subcommand is a module of `commands` with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of them,
+so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrup
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     _open_streams()
     try:
         return _run(sys.argv[1:] if argv is None else argv)
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that says what an unknown command, action or flag may have meant."""
+    """A parser that suggests corrections of an unknown command, action or flag."""
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
@@ -61,7 +61,7 @@ _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
-    """The subcommand and its arguments. Raises `SystemExit` for a request for help and for wrong usage."""
+    """The subcommand and its arguments. Raises `SystemExit` for help and for wrong usage."""
     argv = argv[1:] if len(argv) > 1 and argv[0] == ADMIN and argv[1] in COMMANDS else argv
     name = argv[0] if argv and argv[0] in COMMANDS else None
     command = load_command(name) if name else None
@@ -95,7 +95,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
 
 
 def _open_streams() -> None:
-    """Open the null device for a standard stream that was closed when the process began, for which Python has None."""
+    """Open the null device for a standard stream that was closed at the start of the process; Python has None for it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives

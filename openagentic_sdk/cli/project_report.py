@@ -1,6 +1,6 @@
-"""What of a project's `.claude` files works here: hooks, agents, commands, servers, rules and words, each with the fix.
+"""Which of a project's `.claude` files work here: hooks, agents, commands, servers, rules and words, each with the fix.
 
-An untrusted project is looked at as if it were trusted: what its files would do is what a person wants to know first.
+An untrusted project is examined as if it were trusted: the first question is what its files would do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FIRST_WORD = regex(r"(?:\w+=\S+\s+)*([\w./+-]+)(?:\s|$)")
 
 @frozen
 class ProjectReport:
-    """What was found, by the kind of thing. `project` is read as if it were trusted, `is_trusted` says whether it is."""
+    """The findings, by kind. `project` is read as if it were trusted, `is_trusted` tells whether it is."""
 
     project: OpenedProject
     is_trusted: bool
@@ -59,7 +59,7 @@ class ProjectReport:
 
 
 def look_at(options: OpenAgenticOptions) -> Look:
-    """A project and the agent that it makes; nothing of it is run, and no server is started."""
+    """Read a project and build its agent; nothing of it is run, and no server is started."""
     project = open_project(options)
     # Whoever answers is not asked anything here.
     provider = OpenAICompatibleProvider(base_url="http://127.0.0.1:9/v1", api_key="none")
@@ -68,7 +68,7 @@ def look_at(options: OpenAgenticOptions) -> Look:
 
 
 def read_report(cwd: str) -> ProjectReport:
-    """Look at the project of a folder."""
+    """Examine the project of a folder."""
     options = OpenAgenticOptions(cwd=cwd, setting_sources=SETTING_SOURCES)
     now = open_project(options)
     looked = look_at(replace(options, trust_project=True))
@@ -93,7 +93,7 @@ def _model(project: OpenedProject) -> str:
 
 @frozen
 class Look:
-    """One look at a project, and at the agent that it makes."""
+    """One examination of a project, and of the agent built from it."""
 
     project: OpenedProject
     agent: AgentRuntime
@@ -101,7 +101,7 @@ class Look:
     # --- hooks
 
     def hook(self, hook: CommandHook) -> Finding:
-        """Whether a hook ever runs, and whether what it runs is there."""
+        """Whether a hook ever runs, and whether its program exists."""
         line = on_one_line(" ".join((hook.command, *(hook.args or ()))), 120)
         name = f"{hook.event} {hook.matcher}".strip() + (f" if {hook.condition}" if hook.condition else "")
         reason, advice = self._never(hook)
@@ -137,7 +137,7 @@ class Look:
         return f"no tool fits its matcher {matcher!r}", advice
 
     def _missing(self, hook: CommandHook) -> str:
-        """A program or script of a hook that is not there."""
+        """A missing program or script of a hook."""
         root = hook.root or os.path.realpath(hook.folder or self.project.root)
         values = {"CLAUDE_PROJECT_DIR": self.project.root, "CLAUDE_PLUGIN_ROOT": hook.root}
         line = " ".join((hook.command, *(hook.args or ())))
@@ -156,7 +156,7 @@ class Look:
     # --- agents
 
     def agent_file(self, file: AgentFile) -> Finding:
-        """The model and the tools that an agent gets."""
+        """The model and the tools of an agent."""
         names = self.project.settings.model_names
         word = unmapped_model(file.model, names)
         try:
@@ -181,7 +181,7 @@ class Look:
     # --- commands in texts
 
     def texts(self) -> Iterator[Finding]:
-        """What becomes of the commands that stand in the texts of commands and skills, once they are switched on."""
+        """What happens to the commands in the texts of commands and skills, once they are enabled."""
         found = list(self._texts())
         if found and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
@@ -245,7 +245,7 @@ class Look:
                 yield Finding(one.entry.name, False, f"does not start: {told} ({one.entry.source})", advice)
 
     def rules(self) -> Iterator[Finding]:
-        """Rules that match nothing, and those that are not understood."""
+        """Rules that match nothing, and invalid ones."""
         project = self.project
         read = rules_of_settings(project.settings, project.root, project.cwd)
         for note in grouped(read.diagnostics):
@@ -259,7 +259,7 @@ class Look:
                 yield Finding(rule.text, False, f"matches nothing: {reason} ({_place(written, rule)})", advice)
 
     def findings(self) -> Iterator[Finding]:
-        """Words that do nothing here, and what was left out."""
+        """Words without effect here, and what was ignored."""
         seen = ("rule-not-understood", "hook", "mcp-server", "mcp-pending")
         notes = [note for note in project_findings(self.project) if note.code not in seen]
         for note in grouped(note for note in notes if note.code != UNDOCUMENTED):
@@ -300,7 +300,7 @@ _SHELL_WORDS = frozenset(
 
 
 def _aliases() -> Sequence[str]:
-    """Claude Code's names of tools that are here."""
+    """Claude Code's names of tools that exist here."""
     return ("Agent", "Skill", "SlashCommand", "MultiEdit", "KillShell", "TaskOutput", "TaskStop")
 
 
@@ -315,7 +315,7 @@ def _matches(matcher: str, name: str) -> bool:
 
 
 def matches_nothing(rule: Rule, tools: Sequence[str]) -> tuple[str, str]:
-    """Why a rule never counts, and what to write instead."""
+    """The reason why a rule never applies, and what to write instead."""
     row = row_of("tool", rule.tool)
     if row is not None and row.state == "no":
         return f"no tool is called {rule.tool} here", "take it out, or write it for a tool that is here"

@@ -1,4 +1,4 @@
-"""What a person says to `chat` itself: `/help`, `/model`, `/undo` and the like. Other names are the project's."""
+"""Commands to `chat` itself: `/help`, `/model`, `/undo` and so on. Other names are the project's."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Leave(Exception):
 
 
 class SlashCommands:
-    """The commands of one conversation. `run` says whether a line was one of them."""
+    """The commands of one conversation. `run` returns whether a line was one of them."""
 
     def __init__(self, conversation: Chat, outputs: CallOutputs) -> None:
         self._conversation = conversation
         self._outputs = outputs
 
     async def run(self, line: str) -> bool:
-        """Do what the line says; False when it is a prompt. Raises `Leave`."""
+        """Execute the line; return False if it is a prompt. Raises `Leave`."""
         name, _, rest = line.strip().partition(" ")
         if name == "/exit":
             name = "/quit"
@@ -61,7 +61,7 @@ class SlashCommands:
                 screen.line(row)
 
     def _session(self) -> str:
-        """The session's id. Raises `OptionsError` when nothing was said yet."""
+        """The session's id. Raises `OptionsError` if nothing was sent yet."""
         if self._conversation.session_id is None:
             raise OptionsError("there is no session yet: say something first")
         return self._conversation.session_id
@@ -111,7 +111,7 @@ class SlashCommands:
         show_file_changes(conversation.store, self._session(), as_json=False, screen=conversation.screen)
 
     async def _undo(self, rest: str) -> None:
-        """Take the newest turns back, and their files after showing what would change."""
+        """Undo the newest turns, and their files after showing what would change."""
         conversation, session_id = self._conversation, self._session()
         turns = _number(rest or "1")
         if not turns:
@@ -157,7 +157,7 @@ class SlashCommands:
         self.show(rest)
 
     def show(self, rest: str = "") -> None:
-        """Print the whole output of a call, by its number; the newest without one."""
+        """Print the full output of a call, by its number; by default the newest."""
         number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:
@@ -199,18 +199,18 @@ COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]]
 
 
 def _place(cwd: str, name: str) -> tuple[Path, bool]:
-    """The file that was named, and whether something stands there."""
+    """The named file, and whether it exists."""
     path = Path(cwd, os.path.expanduser(name))
     return path, os.path.lexists(path)
 
 
 def _number(text: str) -> int:
-    """The number that was typed; 0, which numbers nothing here, for any other text."""
+    """The typed number; 0, which is never used here, for any other text."""
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], models: Sequence[str] = ()) -> list[str]:
-    """What a word may become: a command at the start of a line, `@` and a file of the folder, a model's name."""
+    """The completions of a word: a command at the start of a line, `@` and a file of the folder, a model's name."""
     if is_first and word.startswith("/"):
         return sorted(name for name in {*COMMANDS, *names} if name.startswith(word))
     if word.startswith("@"):

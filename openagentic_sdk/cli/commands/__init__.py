@@ -1,4 +1,4 @@
-"""The subcommands by name, and the one place that loads their modules."""
+"""The subcommands by name, and the only place that imports their modules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MODULES = {
 
 
 class Subcommand(Protocol):
-    """What a module of this folder offers."""
+    """The interface of a module in this folder."""
 
     def add_parser(self, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: ...
 
@@ -56,5 +56,5 @@ class Subcommand(Protocol):
 
 
 def load_command(name: str) -> Subcommand:
-    """The module of the subcommand with this name."""
+    """Import the module of the subcommand with this name."""
     return cast(Subcommand, importlib.import_module(f".{_MODULES.get(name, name)}", __package__))

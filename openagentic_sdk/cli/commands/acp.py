@@ -1,4 +1,4 @@
-"""`openagentic-sdk acp`: the agent of an editor (Zed, JetBrains, Neovim, Emacs and others), over stdin and stdout."""
+"""`openagentic-sdk acp`: an agent for an editor (Zed, JetBrains, Neovim, Emacs and others), over stdin and stdout."""
 
 from __future__ import annotations
 

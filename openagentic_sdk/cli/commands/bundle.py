@@ -1,4 +1,4 @@
-"""`openagentic-sdk bundle -o FILE.pyz`: the whole library as one file that a bare Python runs."""
+"""`openagentic-sdk bundle -o FILE.pyz`: the whole library as one file for any Python."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write_bundle(target: Path) -> int:
-    """Write the zipapp; returns its size in bytes. Raises `OptionsError` when this package is inside a zip itself.
+    """Write the zipapp; return its size in bytes. Raises `OptionsError` if this package is itself in a zip.
 
-    It holds no docstrings and hardly a comment, a quarter of its size; lines keep their
-    numbers, so tracebacks name the right ones.
+    It contains no docstrings and few comments, which are a quarter of the size; lines keep their numbers, so that
+    tracebacks name the right ones.
     """
     package = Path(__file__).resolve().parents[2]
     if not package.is_dir():
@@ -56,7 +56,7 @@ def write_bundle(target: Path) -> int:
 
 
 def without_docstrings(source: str) -> str:
-    """The same program without docstrings and most comments, each line where it was."""
+    """The same program without docstrings and most comments, with every line in its place."""
     lines = source.splitlines(keepends=True)
     holders: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [ast.parse(source)]
     for holder in holders:

@@ -1,9 +1,9 @@
-"""`openagentic-sdk chat`: turn by turn on one session, questions answered in place.
+"""`openagentic-sdk chat`: turn by turn on one session, with questions answered in place.
 
-Ctrl-C stops the turn that runs and keeps the session; at the prompt it clears the line. Ctrl-D or /quit ends the chat.
-SIGTERM and SIGHUP end it too, and leave a question that is open to the next chat.
+Ctrl-C stops the running turn and keeps the session; at the prompt it clears the line. Ctrl-D or /quit ends the chat.
+SIGTERM and SIGHUP also end it, and leave an open question to the next chat.
 
-On a terminal keys are read one by one, also while a turn runs; with --plain, and where stdin is not a terminal, whole lines.
+On a terminal keys are read one by one, also during a turn; with --plain, and if stdin is not a terminal, whole lines.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _stop(number: int) -> None:
 
 
 class _LineChat:
-    """Whole lines from stdin, one after the other."""
+    """A chat that reads whole lines from stdin."""
 
     conversation: Chat
 
@@ -98,7 +98,7 @@ class _LineChat:
                 importlib.import_module("readline")
 
     def talk(self, runner: asyncio.Runner) -> int:
-        """Turn by turn to the end of input; returns the exit code. Raises `Stopped`."""
+        """Take turns until end of input; return the exit code. Raises `Stopped`."""
         conversation, options = self.conversation, self.conversation.turns.options
         commands = SlashCommands(conversation, CallOutputs())
         self._until_interrupted(runner, conversation.pick_up)
@@ -116,7 +116,7 @@ class _LineChat:
         return OK
 
     def _until_interrupted(self, runner: asyncio.Runner, act: Callable[[], Any]) -> None:
-        """A second Ctrl-C, or one at a question, leaves the turn; the events that it still wrote are shown."""
+        """Show a turn. A second Ctrl-C, or one at a question, leaves it; the events it still wrote are shown."""
         try:
             runner.run(act())
         except KeyboardInterrupt:
@@ -126,7 +126,7 @@ class _LineChat:
 
 
 def _read_prompt(screen: Screen) -> str | None:
-    """The next prompt, None at the end. Ctrl-C clears what was typed."""
+    """Read the next prompt; None at end of input. Ctrl-C clears the typed text."""
     lines: list[str] = []
     while True:
         screen.end_line()
@@ -152,7 +152,7 @@ def _read_prompt(screen: Screen) -> str | None:
 
 
 class _LiveChat:
-    """Keys one by one: what is typed while a turn runs is read before its next step."""
+    """A chat that reads keys one by one: text typed during a turn is delivered before its next step."""
 
     conversation: Chat
 
@@ -183,7 +183,7 @@ class _LiveChat:
         )
 
     def talk(self, runner: asyncio.Runner) -> int:
-        """Turn by turn until the person leaves; returns the exit code. Raises `Stopped`."""
+        """Take turns until the person leaves; return the exit code. Raises `Stopped`."""
         with contextlib.suppress(KeyboardInterrupt):  # the second Ctrl-C
             runner.run(self._talk())
         self._screen.end_line()
@@ -213,7 +213,7 @@ class _LiveChat:
             signal.signal(signal.SIGINT, before)
 
     async def _turn(self, act: Callable[[], Any], commands: SlashCommands) -> None:
-        """A turn, during which a line that is typed goes to the run, and one with a slash to the chat."""
+        """Show a turn; meanwhile typed lines go to the run, and slash commands to the chat."""
         console = self._console
 
         def steer(line: str) -> None:
@@ -234,7 +234,7 @@ class _LiveChat:
             console.draw()
 
     def _clear_or_leave(self) -> None:
-        """Ctrl-C while nothing runs: it clears the line, and twice on an empty one leaves."""
+        """Handle Ctrl-C between turns: it clears the line, and twice on an empty line leaves the chat."""
         now = asyncio.get_running_loop().time()
         if self._console.clear_line():
             return
@@ -246,7 +246,7 @@ class _LiveChat:
 
 
 class _History:
-    """What was typed in this folder, newest last, in a file that only its owner may read."""
+    """The texts typed in this folder, newest last, in a file readable only by its owner."""
 
     def __init__(self, cwd: str) -> None:
         digest = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -254,7 +254,7 @@ class _History:
         self._path: Path | None = home / "history" / f"{digest}.jsonl" if home is not None else None
 
     def read(self) -> list[str]:
-        """The newest texts; none where nothing can be read."""
+        """The newest texts; empty if nothing can be read."""
         if self._path is None:
             return []
         try:
@@ -265,7 +265,7 @@ class _History:
         return [text for text in texts if isinstance(text, str)]
 
     def add(self, text: str) -> None:
-        """Remember one more. Does nothing where the home folder cannot be written to."""
+        """Add a text. Does nothing if the home folder is not writable."""
         if self._path is None or not text.strip():
             return
         with contextlib.suppress(OSError):

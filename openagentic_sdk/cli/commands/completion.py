@@ -1,6 +1,6 @@
-"""`openagentic-sdk completion bash|zsh|fish`: what a shell evaluates so that Tab knows commands, actions and flags.
+"""`openagentic-sdk completion bash|zsh|fish`: a script with which a shell completes commands, actions and flags.
 
-The script is made from the parsers, once; it runs no command while a person types.
+The script is generated from the parsers, once; no command runs while a person types.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _whole_parser() -> argparse.ArgumentParser:
 
 
 def _walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
-    """Each command by its path (`/sessions/list`), with the actions, flags and choices that may follow it."""
+    """Each command by its path (`/sessions/list`), with the actions, flags and choices that may follow."""
     words: list[str] = []
     below: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:

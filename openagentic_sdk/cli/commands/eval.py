@@ -1,4 +1,4 @@
-"""`openagentic-sdk eval SUITE`, `eval show ID` and `eval compare A B`: run a suite, read an eval, and say what changed."""
+"""`openagentic-sdk eval SUITE`, `eval show ID` and `eval compare A B`: run a suite, show an eval, compare two."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _unfinished(store: SessionStore, named: str, suite: str) -> str:
-    """The id of the eval to go on with."""
+    """The id of the eval to continue."""
     if named != NEWEST:
         return find_session(store, named)
     for row in store.list_session_summaries():
@@ -142,7 +142,7 @@ def _read(store: SessionStore, session_id: str) -> EvalReport:
 
 
 class _EvalProgress:
-    """One row on a terminal, below whatever else is written; nothing elsewhere."""
+    """One row at the bottom of a terminal; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._screen = Screen(sys.stderr)
@@ -159,7 +159,7 @@ class _EvalProgress:
 
 
 def _give(report: EvalReport, args: argparse.Namespace) -> int:
-    """Print and write the report in all forms that are asked for."""
+    """Print and write the report in all requested forms."""
     if args.junit:
         write_for_one(Path(args.junit), to_junit(report, args.fail_on))
     if args.page:
@@ -203,7 +203,7 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list
 
 
 def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
-    """The commands that look into the first run that failed, and try its last step under other conditions."""
+    """The commands that inspect the first failed run, and retry its last step under other conditions."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
         return []
@@ -218,7 +218,7 @@ def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
 
 
 def _store_flag(args: argparse.Namespace) -> str:
-    """The flag that lets another command find what this one keeps."""
+    """The flag with which another command finds this one's sessions."""
     return f" --store {_word(args.store)}" if args.store else ""
 
 
@@ -230,7 +230,7 @@ def _word(text: object) -> str:
 
 
 def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
-    """The id of an eval, and the variant after a colon, None without one."""
+    """The id of an eval, and the variant after a colon, or None."""
     name, colon, variant = text.rpartition(":")
     if colon and not store.session_exists(text):
         return find_session(store, name), variant
@@ -238,7 +238,7 @@ def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """What got better and worse between two evals, in sentences."""
+    """What improved and worsened between two evals, in sentences."""
     lines = [f"{found.cases} cases ran in both: {len(found.better)} better, {len(found.worse)} worse"]
     if found.replayed:
         lines.append(f"  {len(found.replayed)} were replayed, a check of equality and no score")

@@ -1,4 +1,4 @@
-"""`openagentic-sdk export ID`: a session in the form that another program reads, with secrets masked on request."""
+"""`openagentic-sdk export ID`: a session in another program's format, with secrets masked on request."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Callable[[str], str] | None:
-    """What masks a text; None when nothing is to be masked. Raises `OptionsError` for an invalid pattern."""
+    """The function that masks a text; None if nothing is masked. Raises `OptionsError` for an invalid pattern."""
     own = []
     for pattern in patterns:
         try:

@@ -1,4 +1,4 @@
-"""`openagentic-sdk fleet ...`: put runs into a queue that many hosts share, work on them, answer them, end them."""
+"""`openagentic-sdk fleet ...`: enqueue runs for many hosts, work on them, answer them, end them."""
 
 from __future__ import annotations
 

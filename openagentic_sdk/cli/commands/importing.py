@@ -1,4 +1,4 @@
-"""`openagentic-sdk import ...`: bring the conversations of other programs into a store."""
+"""`openagentic-sdk import ...`: import conversations of other programs into a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`openagentic-sdk mcp ...`: the MCP servers of this folder and this user, and this agent as a server."""
+"""`openagentic-sdk mcp ...`: the MCP servers of this folder and user, and this agent as a server."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _leave_lines(action: argparse.ArgumentParser) -> None:
-    """Keep the line ends of examples."""
+    """Keep the line breaks of examples."""
     action.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes the words after `--` as they are, and flags also after the first words."""
+    """Passes the words after `--` through unchanged, and accepts flags after the first words, too."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if needed := self.get_default("needs"):

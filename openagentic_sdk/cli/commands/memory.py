@@ -1,4 +1,4 @@
-"""`openagentic-sdk memory ...`: what agents keep for later sessions, why each note is there, and how to be rid of it."""
+"""`openagentic-sdk memory ...`: the agents' notes for later sessions, their origin, and how to delete them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _folders(args: argparse.Namespace) -> dict[str, MemoryFolder]:
 
 
 def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
-    """The notes, or those at and below a path. Raises `OptionsError` when there is none."""
+    """The notes, or those at and below a path. Raises `OptionsError` if there are none."""
     entries = [entry for folder in _folders(args).values() for entry in folder.entries().values()]
     if path is None:
         return entries
@@ -127,7 +127,7 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _events(store: SessionStore, write: Write) -> Sequence[Event]:
-    """The events of the session that wrote; empty when it does not exist any more."""
+    """The events of the session that wrote it; empty if it no longer exists."""
     try:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:
@@ -174,7 +174,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
-    """What is wrong with a note, and what else a person should know of it."""
+    """The problems of a note, and other facts that a person should know."""
     faults: list[str] = [] if entry.is_ours else [entry.doubt]
     notes = [f"not told by itself: {entry.doubt}"] if entry.is_ours and entry.doubt else []
     try:

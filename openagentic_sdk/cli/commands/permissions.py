@@ -1,4 +1,4 @@
-"""`openagentic-sdk permissions ...`: what other rules would have done with recorded calls, and rules worth having."""
+"""`openagentic-sdk permissions ...`: the effect of other rules on recorded calls, and suggested rules."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:
-    """`[SESSIONS...] [--since WHEN]`."""
+    """Add `[SESSIONS...] [--since WHEN]`."""
     parser.add_argument(
         "sessions", nargs="*", metavar="SESSION", help=f"{ID_HELP} (default: all, those of subagents too)"
     )
@@ -94,9 +94,10 @@ def stored_calls(
     foreign: list[str] | None = None,
     label_rules: Sequence[LabelRule] | None = None,
 ) -> Iterator[RecordedCall]:
-    """The calls of these sessions, or of all; what cannot be read is named in `unreadable`. With a list `foreign`, calls
-    whose decision this installation did not sign are left out, and their sessions named there. `label_rules`, when given,
-    take the place of those on labels that were in force."""
+    """The calls of these sessions, or of all; unreadable ones are named in `unreadable`. With a list `foreign`, calls whose
+    decision this installation did not sign are excluded, and their sessions named there. `label_rules`, if given, replace
+    the label rules that were in force.
+    """
     wanted = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
         if (wanted and row.id not in wanted) or (since is not None and row.error is None and row.updated < since):
@@ -122,7 +123,7 @@ def stored_calls(
 
 
 def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]) -> Mapping[str, Objection | None]:
-    """What rules on labels have against the calls of a session."""
+    """The objections of label rules to the calls of a session."""
     # Not for those who try other rules: the folds and the tools of a run come with it.
     from ...parts.labels.hindsight import RecordedSession
 
@@ -139,14 +140,14 @@ def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]
 
 
 def _starter_of(store: SessionStore, session_id: str) -> str | None:
-    """The session that started a subagent's, None where there is none."""
+    """The session that started a subagent's, or None."""
     metadata = store.read_metadata(session_id)["metadata"]
     parent = metadata.get("parent_session_id") if metadata.get("parent_tool_use_id") else None
     return parent if isinstance(parent, str) and store.session_exists(parent) else None
 
 
 def _signed_here(store: SessionStore, session_id: str) -> set[int]:
-    """The decisions of a log that this installation wrote; those that another one wrote do not count as answers."""
+    """The decisions in a log that this installation wrote; others do not count as answers."""
     authority, decisions = Authority(session_id, Seal()), []
     for event in store.iter_events(session_id):
         authority.apply(event)
@@ -234,7 +235,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
-    """A function that gives these settings' rules for a project, and notes on what was not understood."""
+    """A function that returns these settings' rules for a project, and notes about invalid ones."""
 
     @cache
     def rules_for(project_dir: str) -> SettingsRules:
@@ -245,7 +246,7 @@ def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
 
 
 def backtest_lines(found: Backtest) -> list[str]:
-    """A backtest in sentences: what would newly run, newly be asked, newly be refused."""
+    """A backtest in sentences: what would newly run, newly need a question, or newly be refused."""
     lines = []
     for _, title, changes in _groups(found):
         if changes:
@@ -261,7 +262,7 @@ def backtest_lines(found: Backtest) -> list[str]:
 
 
 def _groups(found: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdict]]]:
-    """The calls that would be judged otherwise, each group with its name in JSON and in a sentence."""
+    """The calls with a different verdict, grouped, each group with its name in JSON and in a sentence."""
     return (
         ("newly_run", "would newly run", found.newly_run),
         ("newly_asked", "would newly be asked", found.newly_asked),

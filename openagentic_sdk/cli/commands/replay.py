@@ -1,4 +1,4 @@
-"""`openagentic-sdk replay ID`: play a session again from its log, without a network, and compare every request."""
+"""`openagentic-sdk replay ID`: replay a session from its log without a network, comparing every request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _emit(events: Sequence[Event], session_id: str, args: argparse.Namespace) -> int:
-    """Write the test and run it once, to say at once when it fails already."""
+    """Write the test and run it once, to report at once if it already fails."""
     test, log = emit_test(
         events, args.emit_test, session_id=session_id, agent=args.agent, app_dir=args.app_dir, live_tools=args.live
     )

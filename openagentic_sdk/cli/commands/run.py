@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
-    """A turn as the screen can show it: with rows that change, or line by line, also where the live screen was left out."""
+    """A turn in the form that the screen supports: with changing rows or line by line, with or without the live screen."""
     if not screen.can_rewrite or not is_installed("cli.screen"):
         return Turn(Turns(options), EventPrinter(screen), Countdown(screen))
     from ..screen.live import LivePrinter

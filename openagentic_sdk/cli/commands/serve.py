@@ -1,4 +1,4 @@
-"""`openagentic-sdk serve`: named agents and their sessions over HTTP, until a signal ends it."""
+"""`openagentic-sdk serve`: named agents and their sessions over HTTP, until a signal."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _named_agents(args: argparse.Namespace) -> Agents:
 
 
 def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
-    """One agent in this folder, by flags and environment; None, and what to set, when nothing there names a model."""
+    """One agent for this folder, from flags and environment; None, and what to set, if neither names a model."""
     given = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
     word = os.environ.get(MODEL_VARIABLE)
     try:

@@ -1,4 +1,4 @@
-"""`openagentic-sdk sessions ...`: list, read and search what is stored; the other actions are in `cli/stored`."""
+"""`openagentic-sdk sessions ...`: list, show and search stored sessions; the other actions are in `cli/stored`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ _STATES = {"waiting": "yellow", "failed": "red", "suspended": "yellow", "stopped
 
 
 def _row(row: SessionSummary, screen: Screen) -> str:
-    """One row that fits the terminal; without a terminal it begins with the whole id, for other programs."""
+    """One row that fits the terminal; without a terminal it begins with the full id, for other programs."""
     session_id = on_one_line(row.id)
     shown_id = session_id[:8] if screen.is_terminal and len(session_id) == 32 else session_id
     cost = "" if row.cost_usd is None else f"${row.cost_usd:.4f}"
@@ -111,7 +111,7 @@ def _row(row: SessionSummary, screen: Screen) -> str:
 
 
 def age(updated: float) -> str:
-    """How long ago, in the largest unit that fits; empty for a time that is not known or has not come yet."""
+    """The time since then, in the largest fitting unit; empty for an unknown or future time."""
     passed = time.time() - updated
     if not updated or not math.isfinite(passed) or passed < -60:
         return ""

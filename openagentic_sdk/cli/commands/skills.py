@@ -1,4 +1,4 @@
-"""`openagentic-sdk skills ...`: which skills there are, what one says, what is wrong with them, and which of two wins."""
+"""`openagentic-sdk skills ...`: list, show and check skills, and show which of several with one name wins."""
 
 from __future__ import annotations
 

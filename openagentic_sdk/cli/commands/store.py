@@ -1,4 +1,4 @@
-"""`openagentic-sdk store ...`: make or bring up to date what a store on a server needs, and say what it keeps."""
+"""`openagentic-sdk store ...`: create or upgrade the schema of a store on a server, and show its durability."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _requests(root: str) -> list[str]:
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Put the question when files of the project want to be granted something and nobody has decided about them yet."""
+    """Ask if files of the project request grants and nobody has decided about them yet."""
     if not {"project", "local"} & set(options.setting_sources):
         return
     for folder in trusted_folders(options.project_root(), options.working_dir()):
@@ -99,7 +99,7 @@ def _ask_about(root: str, known: TrustAnswer, screen: Screen) -> None:
 
 
 def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
-    """The same for the MCP servers that the project's files name; without any, their code is not loaded."""
+    """Ask about the MCP servers in the project's files; without any, their code is not imported."""
     if configured_servers(open_project(options)) is not None:
         from ..servers.agree import ask_for_servers
 
@@ -107,7 +107,7 @@ def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
 
 
 def check_prompt(options: OpenAgenticOptions, prompt: str) -> str | None:
-    """What is wrong with a prompt that names an unknown command or skill; None when it can be sent."""
+    """The problem with a prompt that names an unknown command or skill; None if it can be sent."""
     if not prompt.lstrip().startswith("/"):
         return None
     project = open_project(options)
@@ -117,7 +117,7 @@ def check_prompt(options: OpenAgenticOptions, prompt: str) -> str | None:
 
 
 def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:
-    """Raises `OptionsError` for a mode that the flag asks for and settings switch off, before anything runs."""
+    """Raise `OptionsError` for a mode flag that settings forbid, before anything runs."""
     if args.permission_mode in _BYPASS and open_project(options).settings.bypass_disabled:
         mode = args.permission_mode
         raise OptionsError(f"permission mode {mode} is switched off by settings: choose another with --permission-mode")

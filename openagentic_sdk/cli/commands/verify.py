@@ -1,4 +1,4 @@
-"""`openagentic-sdk verify ID`: `sessions verify` by a shorter name, for those who were handed a file."""
+"""`openagentic-sdk verify ID`: short for `sessions verify`, for recipients of an exported file."""
 
 from __future__ import annotations
 

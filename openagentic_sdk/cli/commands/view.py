@@ -1,4 +1,4 @@
-"""`openagentic-sdk view ID`: a session as one page for a browser, or followed live; `view --all`: all of them, as a list."""
+"""`openagentic-sdk view ID`: a session as a page for a browser, or followed live; `view --all`: the list of all sessions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(store: SessionStore, session_id: str | None, port: int, screen: Screen) -> int:
-    """Serve the page of a session, or the list of all that belong to no tenant."""
+    """Serve the page of a session, or the list of all sessions without a tenant."""
     from ...server.asgi import app
     from ...server.guard import Principal
     from ...server.listen import SmallServer

@@ -1,4 +1,4 @@
-"""`openagentic-sdk whatif ID --at SEQ`: go on with a copy of a session under other conditions."""
+"""`openagentic-sdk whatif ID --at SEQ`: continue a copy of a session under other conditions."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_for(args: argparse.Namespace, asker: Asker | None = None) -> OpenAgenticOptions:
-    """The options of a what-if: those of `--agent`, or what the flags stand for. Raises `OptionsError`."""
+    """The options of a what-if: those of `--agent`, or those in the flags. Raises `OptionsError`."""
     options = with_agent(args) if args.agent else build_options(args, build_gate(args, asker))
     check_mode(args, options)
     return options
 
 
 def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
-    """The options that `--agent` names, with the model and the limits that other flags name. Raises `OptionsError`."""
+    """The options of `--agent`, with the model and limits from other flags. Raises `OptionsError`."""
     from ...evals.suite import options_of
 
     base: OpenAgenticOptions = options_of(args.agent, args.app_dir or working_dir())

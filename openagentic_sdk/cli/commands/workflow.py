@@ -1,4 +1,4 @@
-"""`openagentic-sdk workflow ...`: check workflows, run them, look at them, answer, retry and end them."""
+"""`openagentic-sdk workflow ...`: check, run, show, answer, retry and end workflows."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _play(runner: asyncio.Runner, options: OpenAgenticOptions, said: Said | None
 
 
 def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workflow[..., Any]:
-    """The workflow that `MODULE:NAME` names. Raises `OptionsError`, also for code of a project that was refused."""
+    """Load the workflow `MODULE:NAME`. Raises `OptionsError`, also for code of an untrusted project."""
     module, colon, name = where.rpartition(":")
     if not colon or not module or not name:
         raise OptionsError(f"{where!r:.200} names no workflow: write MODULE:NAME")
@@ -206,7 +206,7 @@ def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workf
 
 
 def _is_below(module: str, folder: str) -> bool:
-    """Whether the code would come from this folder, found without running any of it."""
+    """Whether the code would come from this folder, determined without running any of it."""
     top = module.partition(".")[0]
     try:
         spec = find_spec(top)
@@ -236,13 +236,13 @@ def _read_value(text: str) -> Any:
 
 
 class ProgressPrinter:
-    """A line for each step that ends, and below, on a terminal, what runs, what it costs, and how long it may take."""
+    """Prints a line for each step that ends, and on a terminal, below, running steps, cost, and time left."""
 
     def __init__(self, screen: Screen, progress: WorkflowProgress, planned: Callable[[], int] = lambda: 0) -> None:
         self._screen, self._progress, self._planned = screen, progress, planned
 
     def show(self, event: Event) -> None:
-        """Fold an event in, and show what it changed."""
+        """Fold in an event, and show the changes."""
         before = {number: step.state for number, step in self._progress.steps.items()}
         self._progress.apply(event)
         for number, step in self._progress.steps.items():
@@ -252,7 +252,7 @@ class ProgressPrinter:
             self.tick()
 
     def tick(self) -> None:
-        """Draw the rows below anew."""
+        """Redraw the rows below."""
         progress, now = self._progress, time.time()
         running = [step for step in progress.steps.values() if step.state == "running"]
         rows = [summary_line(progress, now, progress.left_s(self._planned(), now))]
@@ -263,7 +263,7 @@ class ProgressPrinter:
         self._screen.show_below(rows)
 
     def end(self) -> None:
-        """Take the rows below away."""
+        """Remove the rows below."""
         self._screen.show_below([])
 
 
@@ -279,7 +279,7 @@ def step_line(step: StepProgress, screen: Screen) -> str:
 
 
 def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = None) -> str:
-    """How many steps are done, running, failed and waiting; the cost, the time, and the time left where it is known."""
+    """The numbers of finished, running, failed and waiting steps; the cost, the time, and the time left if known."""
     counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps yet"
     cost = "" if progress.cost_usd is None else f"; ${progress.cost_usd:.4f}"
     ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
@@ -296,7 +296,7 @@ def _span(seconds: float) -> str:
 
 
 def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
-    """What came of a workflow: its state, its questions and its value."""
+    """The outcome of a workflow: its state, its questions and its value."""
     lines = [
         f"{summary_line(progress, progress.updated)}: {screen.styled(progress.state, _STYLES.get(progress.state, ''))}"
     ]
@@ -324,7 +324,7 @@ def _known(store: SessionStore, session_id: str) -> WorkflowProgress:
 
 
 def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, WorkflowProgress]:
-    """The workflow that a person meant. Raises `OptionsError` for a session that is none."""
+    """The workflow session that a person referred to. Raises `OptionsError` for another kind of session."""
     session_id = find_session(store, args.id)
     if args.id == NEWEST:
         rows = (row.id for row in store.list_session_summaries() if row.first_prompt.startswith('{"workflow":'))

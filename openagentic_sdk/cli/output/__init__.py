@@ -1,1 +1,1 @@
-"""Lines for people and programs: text and colours, a run's events, questions, and the outcome of a turn."""
+"""Output for people and programs: text and colours, a run's events, questions, and the outcome of a turn."""

@@ -1,4 +1,4 @@
-"""What changed in a file, as rows with line numbers and three lines around each change."""
+"""The changes of a file as rows with line numbers and three lines of context."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAX_PAIRS = 500_000
 
 
 def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
-    """Each row as its sign (`+`, `-`, blank, or `…` for lines that are left out), its number and its text.
+    """Each row as its sign (`+`, `-`, blank, or `…` for omitted lines), its number and its text.
 
-    Numbers are those of the file as it is now; of removed lines, those that they had.
+    Numbers refer to the new file; those of removed lines, to the old one.
     """
     old, new = before.splitlines(), after.splitlines()
     head = _common(old, new)
@@ -46,7 +46,7 @@ def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _common(old: list[str], new: list[str]) -> int:
-    """How many lines are the same at the beginning of both."""
+    """The number of equal lines at the beginning of both."""
     pairs = zip(old, new, strict=False)
     return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
 
@@ -60,7 +60,7 @@ def shown_diff(
     columns: int | None = None,
     max_rows: int = MAX_ROWS,
 ) -> list[str]:
-    """The rows for a screen: numbers in a column, signs, and the colours that the screen has."""
+    """The rows for a screen: a column of numbers, signs, and the screen's colours."""
     rows = list(diff_rows(before, after))
     width = len(str(max((number for _, number, _ in rows), default=0)))
     room = max((columns or screen.width) - len(indent) - width - 4, 8)

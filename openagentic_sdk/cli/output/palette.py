@@ -1,6 +1,6 @@
-"""Which colours a terminal shows, and the codes of each style in them.
+"""A terminal's colours, and the codes of each style in them.
 
-`COLORTERM` says 24-bit colour (truecolor, 24bit), `TERM` 256 colours by its ending; 16 is what every colour terminal has.
+`COLORTERM` announces 24-bit colour (truecolor, 24bit), `TERM` 256 colours by its suffix; every colour terminal has 16.
 `NO_COLOR` (no-color.org) and `TERM=dumb` mean none.
 """
 
@@ -38,7 +38,7 @@ CODES = regex("(\x1b\\[(?:0|" + "|".join(sorted({code for row in _STYLES.values(
 
 
 def colour_depth(environ: Mapping[str, str]) -> Depth:
-    """How many colours the terminal shows, as its environment says."""
+    """The terminal's number of colours according to its environment."""
     term = environ.get("TERM", "")
     if environ.get("NO_COLOR") or term == "dumb":
         return 0
@@ -48,6 +48,6 @@ def colour_depth(environ: Mapping[str, str]) -> Depth:
 
 
 def codes(style: str, depth: Depth) -> str:
-    """What switches a style on; raises `KeyError` for one that is not known."""
+    """The codes that turn a style on. Raises `KeyError` for an unknown one."""
     row = _STYLES[style]
     return f"\x1b[{row[0 if depth <= 16 else 1 if depth == 256 else 2]}m"

@@ -1,7 +1,7 @@
 """Lines from a stdin that is not a terminal, read without blocking the event loop or signals.
 
-A line of a pipe may come in an hour. Python's own reader would block in the system call until then, and the event
-loop with it; here the pipe is read only when there is something in it.
+A line of a pipe may take an hour to come. Python's own reader would block in the system call until then, and the event loop
+with it; here the pipe is read only if it has data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_AT_ONCE = 65_536
 
 
 class PipedLines:
-    """The lines of an open file that is a pipe or a plain file. `wait` returns when it can be read."""
+    """The lines of an open pipe or regular file. `wait` returns when it can be read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -25,14 +25,14 @@ class PipedLines:
         self._ended = False
 
     async def next_line(self, wait: Callable[[int], Awaitable[None]]) -> str | None:
-        """The next line without its end, None behind the last one. What came of a line stays for the next call."""
+        """The next line without its end, None at end of file. An incomplete line is kept for the next call."""
         while not self._has_line():
             await wait(self._descriptor)
             self._read()
         return self._take()
 
     def next_line_now(self) -> str | None:
-        """`next_line` for plain code: it waits itself."""
+        """Like `next_line`, but blocking, for synchronous code."""
         while not self._has_line():
             with contextlib.suppress(OSError):  # Windows waits for sockets only; there the read itself waits
                 select.select([self._descriptor], [], [])
@@ -56,7 +56,7 @@ class PipedLines:
 
 
 def piped_stdin() -> PipedLines | None:
-    """Stdin as a pipe; None when it is a terminal, or something that only Python can read."""
+    """Stdin as a pipe; None if it is a terminal, or readable only by Python."""
     try:
         return None if sys.stdin.isatty() else _lines_of(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):

@@ -18,14 +18,14 @@ from .terminal import Screen, read_line
 
 
 def somebody_is_there() -> bool:
-    """Whether questions can be asked: stdin and stdout are both a terminal."""
+    """Whether questions can be asked: stdin and stdout are both terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Asker:
     """Puts the agent's questions to the person at the terminal, one at a time, without stopping the run.
 
-    `park` is called when the input has ended: it lets the question stay open, and is False where that is not possible.
+    `park` is called at end of input: it leaves the question open, and returns False if that is not possible.
     """
 
     def __init__(self, screen: Screen) -> None:
@@ -34,8 +34,9 @@ class Asker:
         self.park: Callable[[], bool] = lambda: False
 
     async def __call__(self, question: UserQuestion) -> str:
-        """The answer; a number picks a choice that stands behind one. An empty answer, which allows nothing, for an empty
-        line, and at the end of input where the question cannot stay open."""
+        """Return the answer; a number selects the choice after it. An empty answer, which allows nothing, for an empty
+        line, and at end of input if the question cannot stay open.
+        """
         async with self._turn:
             text = f"{show_question(question)}\n  answer: "
             if question.kind == "permission":
@@ -55,13 +56,13 @@ class Asker:
         return UNANSWERED[question.kind]
 
     def tell(self, text: str) -> None:
-        """Say something that needs no answer."""
+        """Show a message that needs no answer."""
         self._screen.end_line()
         self._screen.line(on_one_line(text, 300))
 
 
 def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
-    """The answer of the person at the terminal; None at the end of input. A bare Enter is no answer."""
+    """The answer of the person at the terminal; None at end of input. A bare Enter is not an answer."""
     screen.line(question)
     answer = ""
     while answer not in ("y", "yes", "n", "no"):
@@ -74,7 +75,7 @@ def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
 
 
 def agrees(question: str) -> bool:
-    """Whether the person at the terminal says yes; a bare Enter, and the end of input, say no."""
+    """Whether the person at the terminal agrees; a bare Enter and end of input mean no."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
@@ -82,7 +83,7 @@ def agrees(question: str) -> bool:
 
 
 def is_agreed(question: str, args: argparse.Namespace) -> bool:
-    """Whether a person agrees to what cannot be taken back, at the terminal or by `--yes`; says what is needed if not."""
+    """Whether a person agrees to an irreversible action, at the terminal or by `--yes`; otherwise print what is required."""
     if args.yes or (sys.stdin.isatty() and agrees(question)):
         return True
     if not sys.stdin.isatty():
@@ -91,7 +92,7 @@ def is_agreed(question: str, args: argparse.Namespace) -> bool:
 
 
 def read_typed(question: UserQuestion, words: str) -> str | None:
-    """`read_answer` for somebody who reads the choices with numbers in front of them."""
+    """Like `read_answer`, for somebody who sees numbered choices."""
     several = question.details.get("multi_select") is True
     numbered = question.kind != "permission"
     picked = pick_choices(words.strip(), question.choices, several=several, numbered=numbered)
@@ -99,7 +100,7 @@ def read_typed(question: UserQuestion, words: str) -> str | None:
 
 
 def show_question(question: UserQuestion) -> str:
-    """What is asked, with numbered choices, safe to print."""
+    """The question with numbered choices, safe to print."""
     choices = [f"\n    {number} {on_one_line(text)}" for number, text in enumerate(question.choices, 1)]
     prompt = visible_lines(question.prompt)
     size = f"\n  ({len(question.prompt):,} characters)" if len(question.prompt) > LONG_CHARS else ""
@@ -115,7 +116,7 @@ class Person(Protocol):
 
 
 def build_gate(args: argparse.Namespace, asker: Person | None) -> PermissionGate:
-    """The policy that the flags stand for; without an `asker`, what would need a question is denied."""
+    """The policy configured by the flags; without an `asker`, calls that need a question are denied."""
 
     async def answer(question: UserQuestion) -> UserAnswer:
         assert asker is not None, "nobody is asked otherwise"

@@ -1,7 +1,7 @@
-"""Events as lines for people: streamed text, one line per tool call, questions, to-do lists, subagents set in.
+"""Events as lines for people: streamed text, one line per tool call, questions, to-do lists, indented subagents.
 
-The same code prints a run while it happens and a stored session afterwards. What several subagents say at the same time
-is printed message by message, so that only the main agent's text streams.
+The same code prints a run while it happens and a stored session afterwards. Messages of concurrent subagents are printed as
+a whole, so that only the main agent's text streams.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ADVICE = {
 
 
 class EventPrinter:
-    """Prints events, in their order, on a screen. `transcript` also prints prompts, as a reader of a log wants them."""
+    """Prints events, in order, on a screen. `transcript` also prints prompts, for readers of a log."""
 
     def __init__(self, screen: Screen, *, transcript: bool = False) -> None:
         self._screen = screen
@@ -64,7 +64,7 @@ class EventPrinter:
         self._unsettled = ""  # the end of what was streamed, which the next letters may join
 
     def show(self, event: Event) -> None:
-        """Print one event; kinds that say nothing to a reader print nothing."""
+        """Print one event; kinds that do not concern a reader print nothing."""
         printer = _PRINTERS.get(event.type)
         if printer is not None:
             printer(self, shown(event, self._known))
@@ -90,7 +90,7 @@ class EventPrinter:
         return self._screen.styled(text, style) if style else text
 
     def _note(self, text: str, depth: int) -> None:
-        """A longer text that only a transcript shows, set in below its line."""
+        """Print a longer text, indented below its line, in a transcript only."""
         self._line(_indent(printable(text).rstrip("\n"), 1), "dim", depth)
 
     def _depth(self, event: Event) -> int:
@@ -124,7 +124,7 @@ class EventPrinter:
         self._screen.write(self._settled(event.text_delta))
 
     def _settled(self, more: str, *, is_whole: bool = False) -> str:
-        """What can be shown of the text that is streamed; with `is_whole`, all that is left."""
+        """The part of the streamed text that can be shown; with `is_whole`, all the rest."""
         text = self._unsettled + more
         cut = len(text) if is_whole else settled(text)
         self._unsettled = text[cut:]
@@ -166,7 +166,7 @@ class EventPrinter:
         self._depths[event.tool_use_id] = self._depth(event)
 
     def _started(self, event: ToolStarted) -> None:
-        """On a terminal, show a call while it runs; its outcome completes the line. Of parallel ones, the first."""
+        """On a terminal, show a call while it runs; its outcome completes the line. Of parallel calls, only the first."""
         if self._screen.is_terminal and self._head_shown is None and event.tool_use_id in self._uses:
             self._screen.end_line()
             self._screen.write(self._head(event.tool_use_id))
@@ -199,7 +199,7 @@ class EventPrinter:
     # --- people, skills, subagents -----------------------------------------------------------------------------------
 
     def _question(self, event: UserQuestion) -> None:
-        """Only in a transcript: in a run, the code that asks shows the question."""
+        """Print a question, in a transcript only: during a run, the code that asks shows it."""
         self._head_shown = None
         if self._transcript:
             choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""
@@ -223,9 +223,9 @@ class EventPrinter:
 
 
 def closing_line(event: Result, id_letters: int | None = None) -> str:
-    """What a run leaves behind, in one line: why it ended, its session, steps, tokens, cost and time.
+    """The summary of a run in one line: why it ended, its session, steps, tokens, cost and time.
 
-    `id_letters` are how many of a session's id are shown, None for all.
+    `id_letters` is how many characters of a session's id are shown, None for all.
     """
     parts = [
         f"session {on_one_line(event.session_id)[:id_letters]}",
@@ -249,12 +249,12 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
 
 
 def cost_words(cost_usd: float | None) -> str:
-    """What something cost, or that it is not known."""
+    """A cost in words, or that it is unknown."""
     return "cost unknown" if cost_usd is None else f"${cost_usd:.4f}"
 
 
 def seconds(duration_s: float) -> str:
-    """A duration as people say it: `3 ms`, `1.4 s`, `2 min 5 s`."""
+    """A duration for people: `3 ms`, `1.4 s`, `2 min 5 s`."""
     if duration_s < 0.9995:
         return f"{duration_s * 1000:.0f} ms"
     if duration_s < 60:

@@ -1,8 +1,8 @@
-"""Text on a terminal: colours only where they belong, and no character that could command the terminal.
+"""Text on a terminal: colours only where appropriate, and no character that could control the terminal.
 
-Everything that a model, a tool or a file said goes through `printable` before it is shown; the log keeps it as it was.
-Below the text may stand rows that change (`show_below`): they are taken away before more text is written, and drawn again
-behind it, in one write, so that nothing flickers.
+All text of models, tools and files passes through `printable` before it is shown; the log keeps it unchanged. Below the
+text there may be changing rows (`show_below`): they are removed before more text is written, and redrawn after it, in one
+write, so that nothing flickers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _safe(text: str) -> str:
 
 
 def plain_width(text: str) -> int:
-    """The columns of a text in which styles may stand."""
+    """The number of columns of a text that may contain styles."""
     return text_width(CODES.sub("", text) if "\x1b" in text else text)
 
 
 class Screen:
-    """Where lines go, and whether the last one is still open.
+    """The destination of lines, and whether the last one is still open.
 
     `colour` None means: on a terminal without NO_COLOR. With `plain` nothing is ever rewritten and no colour is used, for
     screen readers and for simple terminals.
@@ -72,7 +72,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the terminal, as they were a moment ago at most; at least 10, and 80 where it is not known."""
+        """The columns of the terminal, updated every moment; at least 10, and 80 if unknown."""
         return max(self._measured().columns, 10)
 
     def _measured(self) -> os.terminal_size:
@@ -88,13 +88,13 @@ class Screen:
         return self._size
 
     def styled(self, text: str, style: str) -> str:
-        """The text in a style of the palette, or as it is where colours do not belong."""
+        """The text in a style of the palette, or unchanged if colours are off."""
         return f"{codes(style, self._depth)}{text}{RESET}" if self._depth and style and text else text
 
     def write(self, text: str) -> None:
-        """Show text at once; the line stays open unless the text ends with a newline.
+        """Show text immediately; the line stays open unless the text ends with a newline.
 
-        A text that was not made safe before does no harm: of all control codes only those of `styled` pass.
+        Unsafe text does no harm: of all control codes only those of `styled` pass.
         """
         if text:
             self._put(_safe(text))
@@ -110,18 +110,18 @@ class Screen:
         self._out.flush()
 
     def end_line(self) -> None:
-        """Go to the start of a line, if not there already."""
+        """Move to the start of a line, unless already there."""
         if not self._at_line_start:
             self.write("\n")
 
     def line_was_typed(self, *, echoed: bool) -> None:
-        """Somebody answered: a terminal that echoed the newline is at the start of a line, anything else is not."""
+        """Note that somebody answered: a terminal that echoed the newline is at a line's start, others are not."""
         self._at_line_start, self._open = echoed, ""
         self._column = 0 if echoed else max(self._column, 1)
         self.end_line()
 
     def rewrite(self, text: str) -> None:
-        """Put text in the place of the current line, on a terminal; the empty text clears it."""
+        """Replace the current line, on a terminal; the empty text clears it."""
         self._out.write(f"\r\x1b[K{_safe(text)}")
         self._out.flush()
         self._at_line_start, self._open = not text, _safe(text)
@@ -137,24 +137,26 @@ class Screen:
             self.line(line)
 
     def tell(self, as_json: bool, data: Any, lines: Iterable[str]) -> None:
-        """Show what a command found: as one JSON object where `--json` asks for it, else in lines."""
+        """Show a command's result: as one JSON object with `--json`, otherwise in lines."""
         self.lines([json.dumps(data)] if as_json else lines)
 
     def clear(self) -> None:
-        """Begin at the top of an empty screen; what stood there is still above it."""
+        """Start at the top of an empty screen; its previous contents are still above."""
         if self.can_rewrite:
             self.begin_anew()
             self._out.write("\x1b[2J\x1b[H" + self._redrawn())
             self._out.flush()
 
     def begin_anew(self) -> None:
-        """Something else wrote to the terminal, which is at the start of a row now: what stood there is not touched."""
+        """Note that something else wrote to the terminal, which is at the start of a row now; the rows there are not
+        touched.
+        """
         self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
 
     # --- rows that change --------------------------------------------------------------------------------------------
 
     def show_below(self, rows: Sequence[str]) -> None:
-        """The rows that stand below the text from now on; none to take them away. Each is cut at the width."""
+        """Show these rows below the text from now on; none removes them. Each is truncated at the width."""
         if not self.can_rewrite or (list(rows) == list(self._below) and bool(self._drawn) == bool(rows)):
             return
         erased = self._erased()
@@ -166,7 +168,7 @@ class Screen:
 
     @contextlib.contextmanager
     def nothing_below(self) -> Iterator[None]:
-        """While this is open no rows stand below: something else writes or reads there."""
+        """Hide the status rows while something else uses the terminal."""
         self._out.write(self._erased())
         self._held += 1
         try:
@@ -178,14 +180,14 @@ class Screen:
         return _BEGIN + text + _END if self.can_rewrite and (self._drawn or "\x1b[J" in text) else text
 
     def resized(self) -> None:
-        """The terminal has another size now: draw the rows below anew."""
+        """Redraw the rows below: the terminal has another size now."""
         self._measure_at = 0.0
         if self._drawn:
             self._out.write(self._in_one(self._erased() + self._redrawn()))
             self._out.flush()
 
     def _erased(self) -> str:
-        """What takes the rows away, with the row that is open, and writes that again: its cursor is where it was."""
+        """The codes that remove the rows and the open row, and write that again: its cursor is where it was."""
         if not self._drawn:
             return ""
         rows = len(self._drawn)
@@ -208,7 +210,7 @@ class Screen:
 
 
 def _cut_styled(row: str, columns: int) -> str:
-    """A row without what stands beyond its last column; styles that are on are switched off."""
+    """A row without the part beyond its last column; active styles are turned off."""
     if plain_width(row) <= columns:
         return row
     kept, left = [], columns - 1
@@ -225,10 +227,9 @@ def _cut_styled(row: str, columns: int) -> str:
 
 
 async def read_line(prompt: str, screen: Screen) -> str | None:
-    """Ask for one line without stopping the event loop; None at the end of input.
+    """Ask for one line without blocking the event loop; None at end of input.
 
-    A terminal hands over whole lines, so waiting until stdin can be read is enough and a cancelled question leaves no
-    thread behind.
+    A terminal delivers whole lines, so waiting until stdin is readable is enough and a cancelled question leaves no thread.
     """
     screen.write(prompt)
     piped = piped_stdin()

@@ -1,4 +1,4 @@
-"""One prompt of the command line: its events are shown as they come, also those that close a run that is stopped."""
+"""One prompt of the command line: its events are shown as they come, including those that close a stopped run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TICK_S = 0.25
 
 
 class Printer(Protocol):
-    """Where events go."""
+    """A destination of events."""
 
     def show(self, event: Event) -> None: ...
 
@@ -41,15 +41,16 @@ class JsonPrinter:
     """Prints every event as one line of JSON, in the form of the log."""
 
     def learn(self, event: Event) -> None:
-        """Nothing: lines of JSON stand alone."""
+        """Do nothing: lines of JSON are independent."""
 
     def show(self, event: Event) -> None:
         print(dumps_event(shown(event)), flush=True)
 
 
 class ResultPrinter:
-    """Prints one thing at the end of the run: its result as a JSON object behind `others`, which get every event as it
-    comes, or the final answer alone where there are none."""
+    """Prints once, at the end of the run: its result as a JSON object, while `others` receive every event as it comes; or
+    the final answer alone, without `others`.
+    """
 
     def __init__(self, others: Printer | None) -> None:
         self._others, self._events = others, list[Any]()
@@ -74,7 +75,7 @@ class ResultPrinter:
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGHUP came while no run was going on."""
+    """SIGTERM or SIGHUP came between runs."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -82,7 +83,7 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
-    """While this is open, SIGTERM and SIGHUP call `act` with their number; a second one ends the process at once."""
+    """Call `act` with the number of SIGTERM or SIGHUP during the block; a second one ends the process at once."""
     before: dict[int, Any] = {}
 
     def once(number: int, frame: object) -> None:
@@ -99,7 +100,7 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 
 
 class Turn:
-    """One of a session's turns. `stopped_by` is the signal that ended it. With `suspends`, Ctrl-C does what SIGTERM does."""
+    """One turn of a session. `stopped_by` is the signal that ended it. With `suspends`, Ctrl-C acts like SIGTERM."""
 
     def __init__(
         self,
@@ -118,9 +119,9 @@ class Turn:
         self.stopped_by: int | None = None
 
     def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
-        """Run the prompt to its end; returns the exit code. None goes on where the session stopped.
+        """Run the prompt to its end; return the exit code. None continues where the session stopped.
 
-        Ctrl-C ends the run, and the question that it asks, for good; SIGTERM and SIGHUP end it so that it can go on.
+        Ctrl-C ends the run and its open question for good; SIGTERM and SIGHUP end it so that it can be resumed.
         """
         try:
             return runner.run(self.show_events(prompt))
@@ -134,26 +135,26 @@ class Turn:
         return self._turns.running if self._turns.result is None else None
 
     def steer(self, text: str) -> bool:
-        """Say something to the run that goes on; the model reads it before its next step. False when none goes on."""
+        """Send a message to the running turn; the model reads it before its next step. Returns False if none is running."""
         if self.running is not None:
             self._turns.say(text)
         return self.running is not None
 
     def park(self) -> bool:
-        """End the run so that the question that it asks stays open. False when none goes on."""
+        """End the run so that its question stays open. Returns False if none is running."""
         if self.running is not None:
             self.running.suspend()
         return self.running is not None
 
     async def show_events(self, prompt: Prompt) -> int:
-        """`play`, in an event loop that runs. The first Ctrl-C ends the run in order, the next one raises."""
+        """Like `play`, in a running event loop. The first Ctrl-C ends the run in an orderly way, the next one raises."""
         turns = self._turns
         task = await turns.begin(prompt)
         ticking = asyncio.create_task(self._tick_on())
         loop, ctrl_c = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
 
         def interrupt(number: int, frame: object) -> None:
-            """The first Ctrl-C ends the run in order; the next one does not wait for that."""
+            """End the run in an orderly way at the first Ctrl-C; the next one does not wait for that."""
             signal.signal(signal.SIGINT, signal.default_int_handler)
             loop.call_soon_threadsafe(task.suspend if self._suspends else task.interrupt)
 
@@ -180,7 +181,7 @@ class Turn:
             self._tick()
 
     def say_how_to_go_on(self) -> None:
-        """After a stop: the command that goes on, where a person or a journal finds it."""
+        """After a stop, print the command that continues, where a person or a journal finds it."""
         if self.stopped_by is not None and self._turns.session_id is not None:
             name, session_id = signal.Signals(self.stopped_by).name, printable(self._turns.session_id)
             with contextlib.suppress(OSError):  # the terminal may be what went away
@@ -199,7 +200,7 @@ class Turn:
             self._countdown.start(event.delay_s)
 
     def show_ending(self) -> None:
-        """Show the events that a run wrote to its log while it was being cut off."""
+        """Show the events that a run logged while it was being cut off."""
         store, session_id = self._turns.store, self._turns.session_id
         if self._last_seq and store is not None and session_id is not None:
             for event in store.iter_events(session_id, after_seq=self._last_seq):
@@ -207,7 +208,7 @@ class Turn:
 
 
 def exit_code(result: Result | None) -> int:
-    """0 for a run that reached its end with a whole answer, 130 for an interrupted one, 1 for any other."""
+    """0 for a run that ended with a complete answer, 130 for an interrupted one, 1 for any other."""
     if result is None:
         return FAILED
     if result.cut_by is not None:
@@ -216,19 +217,19 @@ def exit_code(result: Result | None) -> int:
 
 
 class Countdown:
-    """One line that counts seconds down and leaves nothing behind. Silent where the screen is no terminal."""
+    """One line that counts down seconds and is removed at the end. Silent if the screen is not a terminal."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._task: asyncio.Task[None] | None = None
 
     def start(self, delay_s: float) -> None:
-        """Count from `delay_s` to 0, until `stop`."""
+        """Count down from `delay_s` to 0, or until `stop`."""
         if self._screen.is_terminal and delay_s >= 1:
             self._task = asyncio.create_task(self._tick(delay_s))
 
     def stop(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -1,8 +1,8 @@
-"""How wide text is on a terminal, and where it can be cut: at letters as people count them, and between words.
+"""The width of text on a terminal, and where it can be cut: at user-perceived characters, and between words.
 
-A letter of people may be several of Python: a base and its marks, an emoji of parts that are joined. Widths are those of
-Unicode Standard Annex 11 (two columns for wide letters, none for marks); what is joined counts as its first part, as new
-terminals show it, and older ones show more than that, so nothing here relies on where the cursor is.
+A user-perceived character may be several code points: a base and its marks, an emoji of joined parts. Widths are those of
+Unicode Standard Annex 11 (two columns for wide characters, none for marks); a joined sequence counts as its first part, as
+new terminals show it. Older ones show more, so nothing here relies on the cursor's position.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _letter_width(letter: str) -> int:
 
 
 def text_width(text: str) -> int:
-    """How many columns a terminal gives the text, which holds no control characters."""
+    """The number of columns of a text without control characters."""
     if text.isascii():
         return len(text)
     if _JOINED.search(text) is None:
@@ -51,14 +51,14 @@ def _letter_width_in(text: str, at: int) -> int:
 
 
 def begins_letter(text: str, at: int) -> bool:
-    """Whether a letter as people count them begins here, so that a cursor may stand before it."""
+    """Whether a user-perceived character begins here, so that a cursor may be placed before it."""
     if not 0 < at < len(text) or (text[at].isascii() and text[at - 1].isascii()):
         return True
     return text[at] != _EMOJI_SHAPE and text[at - 1] != _JOINER and _letter_width_in(text, at) > 0
 
 
 def fitting(text: str, columns: int) -> int:
-    """How many of Python's letters fit; as many as make one letter at least."""
+    """The number of code points that fit; at least those of one user-perceived character."""
     if text.isascii():
         return max(columns, 1)
     width, cut = 0, 0
@@ -75,7 +75,7 @@ def fitting(text: str, columns: int) -> int:
 
 
 def cut_at(text: str, columns: int) -> list[str]:
-    """The text in pieces of so many columns, one piece at least, wherever words end."""
+    """The text in pieces of this many columns, at least one piece, ignoring word boundaries."""
     pieces = []
     while text_width(text) > columns:
         cut = fitting(text, columns)
@@ -85,21 +85,21 @@ def cut_at(text: str, columns: int) -> list[str]:
 
 
 def shortened(text: str, columns: int) -> str:
-    """The text, or its beginning and an ellipsis where it is wider than this."""
+    """The text, or its beginning and an ellipsis if it is too wide."""
     if text_width(text) <= columns:
         return text
     return text[: fitting(text, columns - 1)] + "…" if columns > 1 else "…"
 
 
 def words_of(text: str) -> list[str]:
-    """The text in pieces between which a row may end; a piece of blanks begins with one."""
+    """The text in pieces between which a row may be broken; blanks begin the piece after them."""
     return (_PLAIN_WORDS if text.isascii() else _WORDS).findall(text)
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """The text in rows that end between words; blanks at the end of a row go, and rows keep the indent of their line.
+    """The text in rows broken between words; trailing blanks are removed, and rows keep the indent of their line.
 
-    A line in which styles stand stays as it is.
+    A line with styles is left unchanged.
     """
     rows: list[str] = []
     for line in text.split("\n"):

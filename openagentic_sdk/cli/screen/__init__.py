@@ -1,1 +1,1 @@
-"""The live screen of `run` and `chat` on a terminal: rows that change, Markdown, an editor, boxes that ask."""
+"""The live screen of `run` and `chat` on a terminal: changing rows, Markdown, an editor, question boxes."""

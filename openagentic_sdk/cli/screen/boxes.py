@@ -1,4 +1,4 @@
-"""Questions in place: a box of rows below the text that takes keys until it knows the answer."""
+"""Questions in place: a box of rows below the text that takes keys until the question is answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWERS = (
 
 
 class Box(Protocol):
-    """`press` gives the answer when there is one; `rows` what to show meanwhile."""
+    """`press` returns the answer once there is one; `rows` is what to show meanwhile."""
 
     def press(self, key: Key) -> str | None: ...
 
@@ -33,8 +33,9 @@ class Box(Protocol):
 
 
 class PermissionBox:
-    """A line for y, n, a, s or e (yes, no, always, always and saved, something else in its place), a whole answer, or no
-    and a reason; Enter answers. Words that are no answer stay, and allow nothing."""
+    """A line for y, n, a, s or e (yes, no, always, always and save, edit), a full answer, or no and a reason; Enter
+    submits. Invalid answers stay, and allow nothing.
+    """
 
     def __init__(self, question: UserQuestion) -> None:
         self._question = question
@@ -90,8 +91,9 @@ class PermissionBox:
 
 
 class ChoiceBox:
-    """A list to choose from with arrows or numbers and Enter; with several answers, space marks. Anything typed is an own
-    answer where the question takes one."""
+    """A list to choose from with arrows or numbers and Enter; if several answers are allowed, space marks. Typed text is a
+    custom answer if the question takes one.
+    """
 
     def __init__(self, question: UserQuestion) -> None:
         self._question = question
@@ -133,7 +135,7 @@ class ChoiceBox:
         return None
 
     def _own_words(self, text: str | None) -> str | None:
-        """What was typed and ended with Enter, when it is an answer; what is none stays to be mended."""
+        """The typed text after Enter, if it is a valid answer; an invalid one stays for correction."""
         if not text:
             return text
         answer = read_answer(self._question, text)

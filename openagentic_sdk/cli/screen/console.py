@@ -1,7 +1,7 @@
-"""The person at a terminal whose keys are read one by one: lines while nothing is asked, answers while something is.
+"""The person at a terminal whose keys are read one by one: lines between questions, answers during one.
 
-Below the text stand what the run does and the line that is being typed. What is typed while a run goes on is steering: it
-is handed to `steer` at once. One question stands at a time.
+Below the text are the state of the run and the line being typed. Text typed during a run is steering: it is passed to
+`steer` at once. At most one question is shown at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TERMINAL_KEYS = ("resize", "clear", "stop", "go-on")
 
 
 class Console:
-    """`steer` gets lines that are typed while a run goes on, `show_output` is called for Ctrl-O."""
+    """`steer` receives lines typed during a run, `show_output` is called for Ctrl-O."""
 
     def __init__(self, screen: Screen, printer: LivePrinter) -> None:
         self.screen = screen
@@ -55,7 +55,7 @@ class Console:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Read keys while this is open."""
+        """Read keys during the block."""
         try:
             with self._keyboard.listening():
                 self.draw()
@@ -65,7 +65,7 @@ class Console:
             self.printer.pause()
 
     async def read_line(self) -> str | None:
-        """The next line that is submitted; None for the end of input."""
+        """The next submitted line; None at end of input."""
         self.draw()
         line = await self._lines.get()
         if line:
@@ -75,11 +75,11 @@ class Console:
         return line
 
     def put_back(self, line: str | None) -> None:
-        """Take this as a line that was submitted, or None as the end of input."""
+        """Treat this as a submitted line, or None as end of input."""
         self._lines.put_nowait(line)
 
     async def __call__(self, question: UserQuestion) -> str:
-        """Put a question in place; the empty answer when the person turns away from it."""
+        """Ask a question in place; an empty answer if the person dismisses it."""
         async with self._one_at_a_time:
             styled = self.screen.styled
             self._asked = asked_rows(question, self.screen, self.printer.cwd)
@@ -100,18 +100,18 @@ class Console:
             return said
 
     def tell(self, text: str) -> None:
-        """Say something that needs no answer."""
+        """Show a message that needs no answer."""
         self.screen.line(on_one_line(text, 300))
 
     def clear_line(self) -> bool:
-        """Take away what is being typed; False when there was nothing."""
+        """Clear the line being typed; return False if it was empty."""
         had = bool(self.editor.text)
         self.editor.clear()
         self.draw()
         return had
 
     def draw(self) -> None:
-        """Show the line or the box as it stands."""
+        """Show the current line or box."""
         styled, width = self.screen.styled, self.screen.width
         if self._box is not None:
             self.printer.footer = self._box[0].rows(width, styled)
@@ -159,7 +159,7 @@ class Console:
 
 
 def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
-    """The question and all that it is about: the whole command, or what would change in the real file."""
+    """The question with its full subject: the whole command, or the change to the actual file."""
     if question.kind == "permission":
         diff = _change_rows(question, screen, cwd)
         shown = replace(question, details={**question.details, "preview": []}) if diff else question
@@ -175,7 +175,7 @@ def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
 
 
 def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
-    """What Write or Edit would change in the file as it is now; nothing when that cannot be said."""
+    """The change that Write or Edit would make to the current file; empty if it cannot be determined."""
     given, tool = question.details.get("input"), question.details.get("tool_name")
     if not isinstance(given, dict) or tool not in ("Write", "Edit"):
         return []

@@ -1,7 +1,7 @@
 """A line editor without a terminal: keys in, rows out.
 
-The text may have several lines. History is older texts; a completion is offered by a function from the word before the
-cursor to what it may become.
+The text may have several lines. History is earlier texts; completions are offered by a function of the word before the
+cursor.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAX_ROWS = 12
 
 
 def no_completions(word: str, is_first: bool) -> Sequence[str]:
-    """Offers nothing."""
+    """Offer no completions."""
     return ()
 
 
 class LineEditor:
-    """What is being typed. `press` gives the whole text when it is submitted, None otherwise."""
+    """The text being typed. `press` returns the whole text when it is submitted, otherwise None."""
 
     def __init__(self, *, history: Sequence[str] = (), complete: Complete = no_completions) -> None:
         self.text = ""
@@ -37,7 +37,7 @@ class LineEditor:
         self._killed = ""
 
     def press(self, key: Key) -> str | None:
-        """Take a key; the text when it was submitted. Keys that mean nothing here change nothing."""
+        """Process a key; return the text if it was submitted. Unknown keys change nothing."""
         if key.name == "enter":
             if self.text.endswith("\\") and self.cursor == len(self.text):
                 self.text = self.text[:-1]
@@ -71,12 +71,12 @@ class LineEditor:
         return None
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start over with an empty text."""
         self.text, self.cursor, self.offers = "", 0, ()
         self._place = len(self._history)
 
     def take_back(self, text: str) -> None:
-        """Put a text that was submitted and not read in front of the one that is being typed."""
+        """Insert a submitted but unread text before the one being typed."""
         if text:
             self.text = f"{text}\n{self.text}" if self.text else text
             self.cursor = len(self.text)
@@ -102,7 +102,7 @@ class LineEditor:
         self.cursor = self._behind_letter()
 
     def _behind_letter(self) -> int:
-        """Where the letter under the cursor, with all that is joined to it, ends."""
+        """The end of the user-perceived character under the cursor."""
         end = min(self.cursor + 1, len(self.text))
         while not begins_letter(self.text, end):
             end += 1
@@ -155,7 +155,7 @@ class LineEditor:
         self.cursor = len(self.text)
 
     def _search(self) -> None:
-        """The newest older text that holds what was typed; again, the one before it."""
+        """The newest earlier text that contains what was typed; repeated, the one before it."""
         wanted = self.text if self._place == len(self._history) else self._draft
         found = [place for place in range(self._place) if wanted in self._history[place]]
         if found:
@@ -188,7 +188,7 @@ class LineEditor:
     # --- showing -----------------------------------------------------------------------------------------------------
 
     def rows(self, mark: str, width: int, cursor: Callable[[str], str]) -> list[str]:
-        """The rows to show: `mark` before the first, the letter under the cursor as `cursor` styles it.
+        """The rows to show: `mark` before the first, the character under the cursor styled by `cursor`.
 
         Long lines are wrapped at the width; of a long text the rows around the cursor are shown.
         """
@@ -218,7 +218,7 @@ class LineEditor:
 
 
 def _pieces(line: str, columns: int) -> list[tuple[int, str]]:
-    """The line in pieces that fit as they are shown, with where each begins."""
+    """The line in pieces that fit when displayed, each with its position."""
     if line.isascii() and line.isprintable():
         return [(start, line[start : start + columns]) for start in range(0, len(line) or 1, columns)]
     pieces, start, width = [], 0, 0

@@ -1,4 +1,4 @@
-"""Keys as they are typed: bytes of a terminal become names and text, without a thread and without waiting.
+"""Keyboard input: bytes of a terminal become key names and text, without a thread and without blocking.
 
 Sequences are those of ECMA-48 and xterm (CSI and SS3), and of bracketed paste, between whose marks everything is text.
 """
@@ -39,26 +39,26 @@ MAX_PASTE_CHARS = 1 << 20
 
 @frozen
 class Key:
-    """A key by its name, or text that was typed or pasted (`name` is `text` or `paste`)."""
+    """A key by name, or typed or pasted text (`name` is `text` or `paste`)."""
 
     name: str
     text: str = ""
 
 
 class KeyParser:
-    """Bytes in, keys out; what is not whole yet waits for the next bytes."""
+    """Bytes in, keys out; an incomplete sequence waits for the next bytes."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
 
     def feed(self, data: bytes) -> list[Key]:
-        """The keys that are whole."""
+        """The complete keys."""
         self._rest += self._decoder.decode(data)
         return list(self._take())
 
     def flush(self) -> list[Key]:
-        """The keys in what waits, when no more bytes come: a lone escape is the key Escape."""
+        """The keys in the waiting bytes, if no more bytes come: a lone escape is the key Escape."""
         if not self._rest or self._rest.startswith(_PASTE):
             return []
         rest, self._rest = self._rest[1:], ""
@@ -111,7 +111,7 @@ class Keyboard:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the terminal out of its line mode, and put it back whatever happens, also while Ctrl-Z stops the process."""
+        """Take the terminal out of line mode, and restore it in every case, also while Ctrl-Z stops the process."""
         import termios
 
         terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
@@ -152,7 +152,7 @@ class Keyboard:
             take(before, _GIVEN)
 
     def take_typed(self) -> None:
-        """Give out the keys that were typed already and not read yet, because the event loop was busy."""
+        """Pass on the keys typed while the event loop was busy."""
         if self._terminal is not None and select.select([self._terminal], [], [], 0)[0]:
             self._read(asyncio.get_running_loop(), self._terminal)
 

@@ -1,7 +1,7 @@
 """A run as a person watches it: answers rendered as they come, calls that end in one line each, and a status below.
 
-What is over stands above and never changes; what goes on stands in the rows below: the calls that run, the to-do list, and
-how long it takes, how much it costs and how to stop it. Subagents are folded into the row of the call that started them.
+Finished items are above and never change; current ones are in the rows below: running calls, the to-do list, the elapsed
+time, the cost and how to stop it. Subagents are folded into the row of the call that started them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _BOXES = {"completed": "☑", "in_progress": "▶"}
 
 @mutable
 class _LiveCall:
-    """A call that runs: its number for `/show`, and what its subagents did so far."""
+    """A running call: its number for `/show`, and its subagents' activity so far."""
 
     number: int
     use: ToolUse
@@ -75,7 +75,7 @@ class _LiveCall:
 
 @mutable
 class _Status:
-    """What the row below says. `phase` is what the run waits for."""
+    """The contents of the row below. `phase` is what the run is waiting for."""
 
     began: float
     phase: str = "starting"
@@ -87,9 +87,9 @@ class _Status:
 
 
 class LivePrinter(EventPrinter):
-    """Shows one turn. `tick` draws the rows below anew; call it once a second. `hint` says how to stop or steer the run.
+    """Shows one turn. `tick` redraws the rows below; call it once a second. `hint` tells how to stop or steer the run.
 
-    `outputs` are the newest calls with their whole output, for `/show N`; their numbers go on from turn to turn.
+    `outputs` are the newest calls with their full output, for `/show N`; their numbers continue from turn to turn.
     """
 
     def __init__(self, screen: Screen, *, outputs: CallOutputs | None = None, hint: str = "ctrl-c interrupts") -> None:
@@ -106,7 +106,7 @@ class LivePrinter(EventPrinter):
         self._agreed: str | None = None  # the call that was asked about last, and was not changed by the answer
 
     def show(self, event: Event) -> None:
-        """Print one event, or only count it when a subagent made it."""
+        """Print one event, or only count it if it is a subagent's."""
         event = shown(event, self._known)
         act = _ACTS.get(event.type)
         if self._coming and not isinstance(event, AssistantDelta):
@@ -131,7 +131,7 @@ class LivePrinter(EventPrinter):
             self.tick()
 
     def tick(self) -> None:
-        """Draw what goes on."""
+        """Redraw the current activity."""
         if self._coming:
             self._write_coming()
         self._draw_at = time.monotonic() + DRAW_EVERY_S
@@ -139,11 +139,11 @@ class LivePrinter(EventPrinter):
 
     @property
     def cwd(self) -> str:
-        """The folder of the run that was shown last."""
+        """The folder of the run shown last."""
         return self._cwd
 
     def pause(self) -> None:
-        """Take the rows away, as something else is about to write."""
+        """Remove the rows, because something else is about to write."""
         self._screen.show_below([])
 
     # --- what is over ------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class LivePrinter(EventPrinter):
             super()._line(row, style, depth)
 
     def _said(self, event: UserMessage) -> None:
-        """Show a prompt that was not typed here; a typed one is on the screen already."""
+        """Show a prompt that was not typed here; a typed one is already on the screen."""
         if event.origin not in ("user", "steering"):
             self._prompt(event)
 
@@ -194,7 +194,7 @@ class LivePrinter(EventPrinter):
             self._line("(the answer was cut here)", "yellow")
 
     def _end_text(self) -> None:
-        """Write what is left of the text that was streamed."""
+        """Write the rest of the streamed text."""
         self._write_coming()
         markdown, self._markdown = self._markdown, None
         if markdown is not None:
@@ -235,7 +235,7 @@ class LivePrinter(EventPrinter):
             self._line(printable(printed))
 
     def _details(self, call: _LiveCall | None, event: ToolResult, number: int) -> list[str]:
-        """Below a call: what a command printed last, or what changed in a file."""
+        """The rows below a call: the end of a command's output, or the changes of a file."""
         if call is None or event.output is None:
             return []
         if call.use.name == "Bash":
@@ -350,7 +350,7 @@ class LivePrinter(EventPrinter):
 
 
 class CallOutputs:
-    """The newest calls of a conversation, numbered, with what they gave."""
+    """The newest calls of a conversation, numbered, with their outputs."""
 
     def __init__(self) -> None:
         self.has_greeted = False
@@ -358,22 +358,22 @@ class CallOutputs:
         self._kept: deque[tuple[int, str, str]] = deque(maxlen=MAX_KEPT_CALLS)
 
     def next_number(self) -> int:
-        """The number of a call that begins."""
+        """The number for the next call."""
         self._last += 1
         return self._last
 
     def keep(self, number: int | None, title: str, result: ToolResult) -> int:
-        """Remember what a call gave; returns its number."""
+        """Store a call's output; return its number."""
         number = self.next_number() if number is None else number
         self._kept.append((number, title, output_text(result)[:MAX_KEPT_CHARS]))
         return number
 
     def text(self, number: int) -> str | None:
-        """The whole output of a call, None when it is not kept."""
+        """The full output of a call, None if it is not stored."""
         return next((text for known, _, text in self._kept if known == number), None)
 
     def title(self, number: int) -> str:
-        """What the call was."""
+        """A description of the call."""
         return next((title for known, title, _ in self._kept if known == number), "")
 
     @property
@@ -383,7 +383,7 @@ class CallOutputs:
 
 
 def output_text(result: ToolResult) -> str:
-    """What a call gave, as text: of a command both its streams."""
+    """A call's output as text; for a command, both streams."""
     output = result.output
     if isinstance(output, str):
         return printable("\n".join([*([output] if output else []), *map(describe_attachment, result.attachments)]))
@@ -397,7 +397,7 @@ def output_text(result: ToolResult) -> str:
 
 
 def text_of(path: str) -> str | None:
-    """The text of a small regular file, the empty text when there is none, None for anything else."""
+    """The text of a small regular file, empty if it does not exist, None for anything else."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DIFF_BYTES:

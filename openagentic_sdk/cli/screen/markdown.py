@@ -1,8 +1,9 @@
-"""Markdown as a terminal shows it, word by word as it arrives, wrapped at the width.
+"""Markdown on a terminal, rendered word by word as it arrives, wrapped at the width.
 
-The text is safe already (`printable`); this only decides about styles, indents and ends of lines. Blocks are known by the
-beginning of a line (CommonMark 0.31, section 4: headings, fences, quotes, lists, tables as in GitHub's spec). A word is
-shown when it is whole and no span (`**`, `` ` ``, `[`) is open before it; lines of code, headings and tables when they end.
+The text is safe already (`printable`); this only determines styles, indents and line breaks. Blocks are recognized by the
+beginning of a line (CommonMark 0.31, section 4: headings, fences, quotes, lists; tables as in GitHub's spec). A word is
+shown once it is complete and no span (`**`, `` ` ``, `[`) is open before it; lines of code, headings and tables when they
+end.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _CELL_END = regex(r"(?<!\\)\|")
 
 
 class Markdown:
-    """One text. `feed` takes it as it comes and gives what is to be written now; `close` gives what is left.
+    """One text. `feed` takes it as it comes and returns what can be written now; `close` returns the rest.
 
-    `style(text, name)` gives the text in a style of the screen; `width` is asked anew for each piece of it.
+    `style(text, name)` applies a style of the screen; `width` is called again for each piece.
     """
 
     def __init__(self, style: Style, width: Callable[[], int]) -> None:
@@ -60,7 +61,7 @@ class Markdown:
         self._table: list[str] = []
 
     def feed(self, text: str) -> str:
-        """What is to be written now."""
+        """Add text; return what can be written now."""
         self._width = self._measure()
         *whole, rest = text.replace("\t", TAB).split("\n")
         out = []
@@ -75,7 +76,7 @@ class Markdown:
         return "".join(out)
 
     def close(self) -> str:
-        """What is left, up to the end of its line."""
+        """The rest, up to the end of its line."""
         self._width = self._measure()
         left = self._end_line() if self._line or self._begun else ""
         return left + self._end_table()
@@ -131,7 +132,7 @@ class Markdown:
     # --- words -------------------------------------------------------------------------------------------------------
 
     def _go_on(self, ready: int) -> str:
-        """Write the first letters of the line that is coming, whose words and spans are whole."""
+        """Write the first characters of the incomplete line, up to complete words and spans."""
         out = ""
         if not self._begun:
             out, taken = self._begin()
@@ -140,7 +141,7 @@ class Markdown:
         return out + self._words(text, "") if text else out
 
     def _begin(self) -> tuple[str, int]:
-        """The mark of an item or a quote, and how many letters of the line it stands for."""
+        """The mark of an item or a quote, and the number of characters of the line that it replaces."""
         self._begun, line = True, self._line
         if quote := _QUOTE.match(line):
             bar = "▌ " * quote[1].count(">")
@@ -179,7 +180,7 @@ class Markdown:
         return "".join(out)
 
     def _place(self, word: str, style: str) -> str:
-        """A word behind what is written, or on the next row; one that is longer than a row is cut."""
+        """Place a word after the written text, or on the next row; a word longer than a row is split."""
         gap, self._gap = self._gap, ""
         room = self._width - 1 - self._column - len(gap)
         width = text_width(word)
@@ -230,7 +231,7 @@ class Markdown:
 
 
 def _ready(text: str) -> int:
-    """How many letters of a line that is still coming can be written: to its last word with no span open before it."""
+    """How much of an incomplete line can be written: up to its last word with no open span before it."""
     at = ready = 0
     while opener := _OPENERS.search(text, at):
         ready = max(ready, _last_break(text, at, opener.start()))
@@ -242,7 +243,7 @@ def _ready(text: str) -> int:
 
 
 def _last_break(text: str, start: int, end: int) -> int:
-    """Where the last word in this part of a text begins, 0 when none does; a word without an end begins anew somewhere."""
+    """The start of the last word in this part of a text, 0 if there is none; an overlong word may start anywhere."""
     blank = text.rfind(" ", start, end) + 1
     after = max(blank, start)
     if end - after < 2 or (text.isascii() and end - after < MAX_WORD_CHARS):
@@ -282,7 +283,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _column_widths(rows: list[list[str]], columns: int) -> list[int] | None:
-    """As wide as their texts, the widest narrower until all fit; None when there is no room for a word in each."""
+    """The widths of the texts, reducing the widest until all fit; None if there is no room for a word in each column."""
     widths = [max(map(text_width, column)) or 1 for column in zip(*rows, strict=True)]
     room = columns - 3 * (len(widths) - 1)
     if room < 6 * len(widths) and sum(widths) > room:

@@ -1,1 +1,1 @@
-"""What a person does with MCP servers: look at them, change them, agree to them, log in at them."""
+"""Actions of a person on MCP servers: inspect, change, trust and log in."""

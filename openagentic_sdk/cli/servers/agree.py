@@ -1,4 +1,4 @@
-"""Agree to servers: `mcp trust`, and the question before a run. What is agreed to is shown first, letter by letter."""
+"""Trust servers: `mcp trust`, and the question before a run. The subject of the consent is shown first, literally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .reach import try_servers
 
 
 def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Put the question for every server of the project that nobody has decided about as it stands now."""
+    """Ask about every server of the project whose current form nobody has decided about."""
     project = open_project(options)
     home = mcp_home()
     for one in home.configured(project).found:
@@ -35,7 +35,7 @@ def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
 
 
 def trust(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 1 when the server does not start, or the person says no."""
+    """Trust a server; exit code 1 if it does not start, or the person refuses."""
     if args.revoke:
         return revoke(args, here)
     one = here.find(args.name)
@@ -70,7 +70,7 @@ def trust(args: argparse.Namespace, here: Here) -> int:
 
 
 def revoke(args: argparse.Namespace, here: Here) -> int:
-    """Take the agreement to a server back, and forget its tools."""
+    """Revoke the consent to a server, and forget its tools."""
     one, consents = here.find(args.name), here.home.consents
     was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
     if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
@@ -84,7 +84,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
 
 
 def _introduced(one: Configured) -> list[str]:
-    """Everything that an agreement is about, and what of it is new."""
+    """Everything that a consent covers, and which of it is new."""
     entry = one.entry
     hidden = [f"it takes the place of your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
     changed = differences(one)

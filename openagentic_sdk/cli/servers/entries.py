@@ -1,4 +1,4 @@
-"""`mcp list`, `get`, `add`, `add-json` and `remove`: what files say of servers, and changing it. No server is started."""
+"""`mcp list`, `get`, `add`, `add-json` and `remove`: show and change servers in files. No server is started."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .here import STYLES, Here, differences, row, shown_definition
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of `mcp add`."""
+    """Add the flags of `mcp add`."""
     parser.add_argument(
         "words", nargs="*", metavar="COMMAND|URL", help="what to start with its arguments, or where it is"
     )
@@ -39,17 +39,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add(args: argparse.Namespace, here: Here) -> int:
-    """Put an entry together from flags."""
+    """Build an entry from flags."""
     return _added(args, here, _entry_of(args))
 
 
 def add_json(args: argparse.Namespace, here: Here) -> int:
-    """Take an entry as it is."""
+    """Add an entry unchanged."""
     return _added(args, here, read_entry(args.entry))
 
 
 def remove(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 1 when there is no such server."""
+    """Remove an entry; exit code 1 if there is no such server."""
     if args.scope is None:
         entry = here.home.entries(here.project).find(args.name)
         scopes = (entry.scope, *entry.hides) if entry is not None else ()
@@ -83,7 +83,7 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
 
 
 def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Raises `OptionsError` with the flag to change."""
+    """The entry in the flags. Raises `OptionsError` with the flag to change."""
     if not args.words:
         raise OptionsError("name what to start, behind --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))
@@ -125,7 +125,7 @@ def _pair(text: str, joint: str, form: str) -> tuple[str, str]:
 
 
 def list_servers(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 1 when an entry or a file cannot be used."""
+    """List the servers; exit code 1 if an entry or a file is invalid."""
     configured = here.configured()
     lines = []
     for one in configured.found:
@@ -146,7 +146,7 @@ def list_servers(args: argparse.Namespace, here: Here) -> int:
 
 
 def get_server(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 0 when it may start."""
+    """Show a server; exit code 0 if it may start."""
     one = here.find(args.name)
     digest, definition = shown_definition(one)
     lines = [

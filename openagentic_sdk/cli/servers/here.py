@@ -1,4 +1,4 @@
-"""What the actions of `mcp` share: the servers of this folder, and how they are shown."""
+"""Shared parts of the actions of `mcp`: the servers of this folder, and their display."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ STYLES = {"ready": "green", "pending": "yellow", "refused": "yellow", "disabled"
 
 @frozen
 class Here:
-    """A folder's project, and what this user keeps about servers."""
+    """A folder's project, and this user's MCP data."""
 
     screen: Screen
     project: OpenedProject
     home: McpHome
 
     def configured(self) -> ConfiguredServers:
-        """What becomes of each server that files name."""
+        """The state of each server in files."""
         return self.home.configured(self.project)
 
     def find(self, name: str) -> Configured:
-        """One server. Raises `OptionsError` that names those that there are."""
+        """Return one server. Raises `OptionsError` that names the existing ones."""
         found = self.configured().found
         for one in found:
             if one.entry.name == name:
@@ -43,8 +43,9 @@ class Here:
 
 
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:
-    """The digest of a server's definition, and its lines for a person; of the user's own secrets only their names, and in a
-    list, which nobody agrees to, of a project's neither."""
+    """The digest of a server's definition, and its lines for a person; secrets of the user's own entries only by name, and
+    in a list, where nobody consents, those of a project neither.
+    """
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
     is_hidden = is_listed or one.entry.is_own
@@ -62,8 +63,7 @@ def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, 
 
 
 def hidden_arguments(args: Sequence[Any]) -> list[str]:
-    """Arguments of a command, without the values of flags whose names say that they are secrets, and without those that hold
-    a secret among other letters (`account/key:secret`); of a URL its password is masked later."""
+    """Arguments of a command, with the values of flags masked whose names suggest secrets."""
     shown, is_secret, redact = list[str](), False, Redactor()
     for arg in map(str, args):
         name, found, value = arg.partition("=")
@@ -77,7 +77,7 @@ def hidden_arguments(args: Sequence[Any]) -> list[str]:
 
 
 def differences(one: Configured) -> list[str]:
-    """What changed since it was agreed to; empty when there is no agreement."""
+    """The changes since the consent; empty without one."""
     before = one.consent.before if one.consent is not None else ()
     return changes(before, describe(definition_of(one.entry))) if before else []
 

@@ -1,4 +1,4 @@
-"""`mcp login` and `mcp logout`: let a person in at a server, and forget that."""
+"""`mcp login` and `mcp logout`: log in to a server, and delete the login."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .here import Here
 
 
 def login(args: argparse.Namespace, here: Here) -> int:
-    """Ask the person in their browser, and keep what comes of it."""
+    """Log in through the person's browser, and store the result."""
     name, server = _service(args.name, here)
     port = {"callbackPort": args.port} if args.port is not None else {}
     screen = Screen(sys.stderr if args.json else sys.stdout)
@@ -39,7 +39,7 @@ def login(args: argparse.Namespace, here: Here) -> int:
 
 
 def logout(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 1 when there was no login."""
+    """Delete a login; exit code 1 if there was none."""
     name, server = _service(args.name, here)
     assert server.url is not None, "a service has an address"
     was_there = here.home.logins(server.url).forget()
@@ -49,7 +49,7 @@ def logout(args: argparse.Namespace, here: Here) -> int:
 
 
 def _service(name: str, here: Here) -> tuple[str, McpServer]:
-    """The server with this name or at this address. Raises `OptionsError` for one that has none, or may not start."""
+    """The server with this name or address. Raises `OptionsError` for one without an address, or that may not start."""
     if name.startswith(("http://", "https://")):
         known = next(
             (one for one in here.configured().found if one.server is not None and one.server.url == name), None

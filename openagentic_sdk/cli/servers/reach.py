@@ -1,4 +1,4 @@
-"""`mcp test`: start servers for a moment and say what they offer; a project's only once somebody has agreed to it."""
+"""`mcp test`: start servers briefly and show what they offer; a project's only after consent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TELL_EVERY_S = 5.0
 
 @frozen
 class Tried:
-    """What came of starting a server: what it said, its tools as it sent them, and which are not what was agreed to."""
+    """The result of starting a server: its answer, its tools as sent, and those that differ from the consent."""
 
     name: str
     event: McpServerChanged | None
@@ -84,7 +84,7 @@ _SAID = ("state", "transport", "protocol_version", "server", "tools", "left_out"
 
 
 class _Noting:
-    """Judges as `pins` do, and keeps the tools that it was given."""
+    """Judges like `pins`, and records the tools passed to it."""
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
@@ -100,8 +100,9 @@ class _Noting:
 async def try_servers(
     home: McpHome, found: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
 ) -> list[Tried]:
-    """Start these servers side by side, see what they say, and end them. None of them raises; `tell` is told what takes
-    long."""
+    """Start these servers in parallel, query them, and end them. None of them raises; `tell` receives reports of what takes
+    long.
+    """
     noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in found}
     ready = {one.entry.name: one.server for one in found if one.server is not None}
     servers = open_servers(ready, None, home, cwd=cwd, pins_for=lambda name, server: noting[name])
@@ -134,7 +135,7 @@ async def _tell_waiting(servers: Servers, tell: Callable[[str], object]) -> None
 
 
 def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Start those that may start, for a moment: what is to be said of all of them, in lines and as JSON."""
+    """Briefly start those that may start; return the report on all of them, in lines and as JSON."""
     able = [one for one in found if one.server is not None]
     tried = asyncio.run(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
     lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]
@@ -152,7 +153,7 @@ def _on_stderr(line: str) -> None:
 
 
 def test(args: argparse.Namespace, here: Here) -> int:
-    """Exit code 1 when one that was named, or of all that may start one, does not answer."""
+    """Test servers; exit code 1 if a named one, or any that may start, does not answer."""
     found = [here.find(name) for name in args.names] or [
         one for one in here.configured().found if one.state != "disabled"
     ]

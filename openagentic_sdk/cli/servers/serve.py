@@ -18,7 +18,7 @@ from ..stored.stores import add_store_flag, open_session_store
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of `mcp serve`."""
+    """Add the flags of `mcp serve`."""
     add_agents_flag(parser)
     add_store_flag(parser)
     parser.add_argument(
@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Speak with the client that started this command until it closes its end."""
+    """Serve the client that started this command until it closes its end."""
     if sys.stdin.isatty():
         print("This command is started by a program and speaks JSON-RPC; see docs/mcp.md.", file=sys.stderr)
     stdin, stdout = take_stdio()  # before anything of the caller's is loaded, which may print

@@ -1,1 +1,1 @@
-"""What the command does with stored sessions: finding, changing, checking, comparing and copying them."""
+"""Actions of the command on stored sessions: find, change, check, compare and copy them."""

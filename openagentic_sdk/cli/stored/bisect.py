@@ -1,4 +1,4 @@
-"""`sessions bisect`: which of several changes flips the outcome of a session, over what-ifs."""
+"""`sessions bisect`: which of several changes flips the outcome of a session, by what-ifs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("prompt", "model", "allow", "deny", "without")
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add it to the tree of the command line."""
+    """Add the action to the command line."""
     bisect = actions.add(
         "bisect", _bisect, "find which of several changes flips the outcome, by what-ifs", conflict_handler="resolve"
     )
@@ -49,8 +49,9 @@ def add_actions(actions: ActionList) -> None:
 
 
 async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int | None:
-    """The number, from 1, of the change that flips the outcome when they are made one after the other; None where all
-    together flip nothing. `passes` tries the first of them."""
+    """The number, from 1, of the change that flips the outcome if they are applied one after the other; None if all
+    together flip nothing. `passes` tries a number of them.
+    """
     low, high = 0, count  # with `low` changes the outcome is the old one, with `high` the other
     before = await passes(low)
     if await passes(high) == before:

@@ -1,4 +1,4 @@
-"""`sessions fork`, `rename`, `tag`, `archive`, `restore`, `copy` and `delete`: change what is stored."""
+"""`sessions fork`, `rename`, `tag`, `archive`, `restore`, `copy` and `delete`: change stored sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .stores import ID_HELP, IndexProgress, add_id, find_session, open_session_s
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add them to the tree of the command line."""
+    """Add the actions to the command line."""
     fork = actions.add("fork", _fork, "make a new session that begins as a copy of this one")
     add_id(fork)
     fork.add_argument("--at-seq", type=int, metavar="N", help="copy up to event N (default: all)")

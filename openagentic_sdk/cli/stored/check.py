@@ -1,4 +1,4 @@
-"""`sessions verify` and `sessions salvage`: say what is wrong with a session, and save what is good."""
+"""`sessions verify` and `sessions salvage`: find problems of a session, and save its intact part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add the two to the tree of the command line."""
+    """Add the two actions to the command line."""
     verify = actions.add(
         "verify", verify_sessions, "check a session's log, blobs and requests; exit code 1 when something is wrong"
     )
@@ -46,14 +46,14 @@ def add_actions(actions: ActionList) -> None:
 
 
 def add_verify_flags(parser: argparse.ArgumentParser) -> None:
-    """What `verify` takes."""
+    """Add the flags of `verify`."""
     add_id(parser, default=NEWEST)
     parser.add_argument("--all", action="store_true", help="check every session of the store")
     add_trust_flags(parser)
 
 
 def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
-    """Check what the arguments name, and print what was found."""
+    """Check the sessions in the arguments, and print the findings."""
     if args.signed:
         return verify_signed(store, args)
     screen = Screen(sys.stdout)
@@ -68,7 +68,7 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: Subagents, *, as_json: bool) -> bool:
-    """Check one session and print what was found."""
+    """Check one session and print the findings."""
     try:
         good, findings = _check(store, session_id, subagents)
     except OpenAgentSdkError as error:
@@ -105,7 +105,7 @@ def _say_foreign(seqs: Sequence[int]) -> list[str]:
 
 
 def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
-    """Whether every request that the log names is the one that it rebuilds."""
+    """Whether every request digest in the log matches the rebuilt request."""
     wrong = [
         f"event {request.seq}: the request of step {request.step} is not what the log before it rebuilds "
         f"(recorded {request.recorded_sha256[:12]}, rebuilt {request.rebuilt_sha256[:12]})"

@@ -1,4 +1,4 @@
-"""`sessions diff`, `explain`, `why` and `tail`: look closer at what happened, or while it happens."""
+"""`sessions diff`, `explain`, `why` and `tail`: examine what happened, or follow it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_VALUE_CHARS = 200
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add them to the tree of the command line."""
+    """Add the actions to the command line."""
     diff = actions.add(
         "diff",
         _diff,
@@ -79,7 +79,7 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def comparison_lines(a: Sequence[Event], b: Sequence[Event], found: SessionDiff) -> list[str]:
-    """Two sessions in sentences: under what else B ran, where they part, in what, and what each cost."""
+    """Two sessions in sentences: how B's conditions differed, where they diverge, in what, and the cost of each."""
     if found.same:
         return ["no difference"]
     first = next((difference.step for difference in found.differences if difference.step is not None), None)
@@ -155,7 +155,7 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def explanation_lines(found: StepExplanation) -> list[str]:
-    """What the request of a step was made of, in sentences."""
+    """The components of a step's request, in sentences."""
     digest = "is the recorded one" if found.matches else "IS NOT THE RECORDED ONE"
     lines = [f"Step {found.step}, event {found.seq}, model {on_one_line(found.model)}; its digest {digest}"]
     if found.rewritten_by_hook:
@@ -194,7 +194,7 @@ def _why(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _provenance(finding: Mapping[str, Any]) -> str:
-    """Where a value of a call came from, in a sentence without secrets of this environment."""
+    """The origin of a value in a call, in a sentence without secrets of this environment."""
     told = mask_value({key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, known_here())
     where = f"{told['source']}, event {told['seq']}" if told["seq"] else f"{told['source']}"
     quoted = f": “{told['line']}”" if told["line"] else ""

@@ -34,11 +34,12 @@ _KINDS = {"user": "prompts and notes", "assistant": "answers and calls", "tool":
 
 @frozen
 class Window:
-    """How full a model's window is. `tokens` is the estimate of the next request, `last_request_tokens` the endpoint's own
-    count of the last one, None without one; `by_kind` splits the estimate.
+    """The use of a model's window. `tokens` is the estimate of the next request, `last_request_tokens` the endpoint's count
+    of the last one, or None; `by_kind` splits the estimate.
 
-    `window` is None when nobody named it. `cleared` are the calls whose outputs go first; `dropped` are the prompts of the
-    part that a summary replaces, `up_to_seq` its last event. A compaction does the first of them that makes enough room.
+    `window` is None if nobody named it. `cleared` are the calls whose outputs are cleared first; `dropped` are the prompts
+    in the part that a summary replaces, `up_to_seq` its last event. A compaction does the first of the two that frees
+    enough.
     """
 
     tokens: int
@@ -54,7 +55,7 @@ class Window:
 
 
 def read_window(events: Sequence[Event], window: int | None) -> Window:
-    """What the next request of this log would hold; `window` in tokens, None for a compaction on demand."""
+    """The contents of the next request of this log; `window` in tokens, None for a compaction on demand."""
     conversation, context = Conversation(), None
     asked_bytes = counted = last_tokens = None
     for event in events:
@@ -112,7 +113,7 @@ def _overhead(context: ModelContext | None) -> int:
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add it to the tree of the command line."""
+    """Add the action to the command line."""
     context = actions.add(
         "context", _context, "say how full the model's window is, with what, and what a compaction would drop"
     )

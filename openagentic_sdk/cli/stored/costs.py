@@ -1,4 +1,4 @@
-"""`sessions cost`: what one session spent and which requests missed the cache, or what many spent, and on what."""
+"""`sessions cost`: one session's spending and its requests that missed the cache, or many sessions' by category."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .stores import ID_HELP, NEWEST, find_session, moment
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add it to the tree of the command line."""
+    """Add the action to the command line."""
     cost = actions.add(
         "cost",
         _cost,
@@ -76,7 +76,7 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def with_subagents(rows: list[SessionSummary], wanted: set[str]) -> list[SessionSummary]:
-    """These sessions and those of their subagents, and of theirs."""
+    """These sessions and those of their subagents, recursively."""
     children: dict[str, list[SessionSummary]] = {}
     for row in rows:
         if row.is_child and row.parent is not None:
@@ -92,7 +92,7 @@ def with_subagents(rows: list[SessionSummary], wanted: set[str]) -> list[Session
 
 
 def report_json(report: CostReport) -> dict[str, Any]:
-    """A report as JSON; `cost_usd` is null where a price is unknown, `known_cost_usd` the sum of the others."""
+    """A report as JSON; `cost_usd` is null if a price is unknown, `known_cost_usd` the sum of the others."""
 
     def row(costs: Costs) -> dict[str, Any]:
         return {**asdict(costs), "cost_usd": costs.cost_usd, "share": _share(costs, report.total)}
@@ -110,7 +110,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
 
 
 def _share(costs: Costs, total: Costs) -> float | None:
-    """Its share of all costs; of all tokens where no price is known; None where there are none."""
+    """Its share of all costs; of all tokens if no price is known; None if there are none."""
     part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
     if not whole:
         part, whole = costs.tokens, total.tokens
@@ -121,7 +121,7 @@ _COLUMNS = ("calls", "input", "cached", "output", "cost", "share")
 
 
 def report_lines(report: CostReport, screen: Screen) -> list[str]:
-    """A report as a table that fits the terminal, the total last; below it what is worth a sentence."""
+    """A report as a table that fits the terminal, the total last; remarks below it."""
     below = [replace(report.total, name=f"in all, {report.sessions} sessions")]
     for part, about in ((report.compaction, "  of it compaction"), (report.retries, "  of it failed attempts")):
         below += [replace(part, name=about)] if part.calls else []
@@ -143,7 +143,7 @@ def report_lines(report: CostReport, screen: Screen) -> list[str]:
 
 
 def price_setting(model: str) -> str:
-    """The setting that makes a model's price known, in a sentence."""
+    """The setting that defines a model's price, in a sentence."""
     named = json.dumps(model or "MODEL")
     price = f'OpenAgenticOptions(prices={{{named}: {{"input": USD, "output": USD}}}})'
     return f"{price}, each for a million tokens, makes it known"

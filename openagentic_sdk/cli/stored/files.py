@@ -1,4 +1,4 @@
-"""`sessions rewind` and `sessions diff --files`: take turns back, with what they did to files, and show what that is."""
+"""`sessions rewind` and `sessions diff --files`: undo turns with their file changes, and show these."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_SHOWN_BYTES = 1 << 20
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add them to the tree of the command line."""
+    """Add the actions to the command line."""
     rewind = actions.add("rewind", _rewind, "take back the newest turns, and with --files what they did to files")
     rewind.epilog = (
         "What Write and Edit changed is kept, and what "
@@ -96,7 +96,7 @@ def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: 
 
 
 def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
-    """What came of the newest restore. Raises `SessionError` when there is none."""
+    """The outcome of the newest restore. Raises `SessionError` if there is none."""
     for event in store.iter_events(session_id, after_seq=max(store.last_seq(session_id) - 2, 0)):
         if isinstance(event, FilesRestored):
             return event
@@ -104,13 +104,13 @@ def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
 
 
 def restored_lines(restored: FilesRestored) -> list[str]:
-    """What was put back and what was not, for people."""
+    """What was and was not restored, for people."""
     left = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
     return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *left]
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
-    """What a restore would do, for people: a line for each file, and the calls that it knows nothing about."""
+    """What a restore would do, for people: a line for each file, and the calls whose effects are unknown."""
     verbs = {"write": "put back", "delete": "remove", "keep": "leave, it is as it was", "refuse": "CANNOT put back"}
     lines = [
         f"{verbs[file.action]}: {on_one_line(file.path)}" + (f" ({on_one_line(file.reason)})" if file.reason else "")
@@ -124,7 +124,7 @@ def plan_lines(plan: RestorePlan) -> list[str]:
 
 
 def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool, screen: Screen) -> int:
-    """Print what the session changed in files, as diffs; exit code 1 when it changed any."""
+    """Print the session's file changes as diffs; exit code 1 if there are any."""
     changes = file_changes(store, session_id)
     files = [known for _, known in sorted(changes.files.items()) if known.before != known.after]
     rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
@@ -147,7 +147,7 @@ def _file_diff(store: SessionStore, known: ChangedFile, screen: Screen) -> list[
 
 
 def _text(store: SessionStore, known: ChangedFile, digest: str | None) -> str | None:
-    """The text of the file in a state: from the disk when it is still so, else from what is kept, else None."""
+    """The text of the file in a state: from the disk if unchanged, otherwise from the kept copy, otherwise None."""
     if digest is None:
         return ""
     try:

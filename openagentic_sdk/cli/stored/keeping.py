@@ -1,4 +1,4 @@
-"""`sessions erase`, `hold`, `retain` and `purge`: what must go and what must stay; the record proves the rest."""
+"""`sessions erase`, `hold`, `retain` and `purge`: erase and retain data, while the record proves the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add them to the tree of the command line."""
+    """Add the actions to the command line."""
     erasing = actions.add("erase", _erase, "erase fields from a session and its family, and keep the proof of the rest")
     erasing.epilog = (
         "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. A text is read from a file, so "

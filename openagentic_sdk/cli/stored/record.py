@@ -1,4 +1,4 @@
-"""`sessions sign` and `sessions verify --signed`: vouch for a session's record, and say who does."""
+"""`sessions sign` and `sessions verify --signed`: sign a session's record, and verify signatures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stores import NEWEST, add_id, find_session
 
 
 def add_actions(actions: ActionList) -> None:
-    """Add `sign` to the tree of the command line."""
+    """Add `sign` to the command line."""
     sign = actions.add("sign", _sign, "append a checkpoint that vouches for a session's events so far")
     sign.epilog = (
         "Without a flag the key of this installation signs. What it prints with --json is a receipt: keep it elsewhere."
@@ -47,7 +47,7 @@ def add_actions(actions: ActionList) -> None:
 
 
 def add_trust_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of `verify` that say what a signed record is checked with."""
+    """Add the flags of `verify` that name the keys to check a signed record with."""
     parser.add_argument(
         "--signed", action="store_true", help="say which events who vouches for; ID may be an exported file"
     )
@@ -78,7 +78,7 @@ def _sign(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
-    """Print what the record of a stored session, or of an exported file, proves; exit code 1 when something is wrong."""
+    """Print what the record of a stored session, or of an exported file, proves; exit code 1 if it has a problem."""
     trust = Trust(Seal(), args.allowed_signers, args.timestamp_ca, shlex.split(args.witness or ""))
     for path in (args.allowed_signers, args.timestamp_ca):
         if path and not Path(path).is_file():
@@ -116,7 +116,7 @@ def _receipt(path: str) -> Mapping[str, Any]:
 
 
 def report_lines(report: RecordReport) -> list[str]:
-    """Who vouches for which events of a record, and what is wrong with it, in sentences."""
+    """Who signed which events of a record, and its problems, in sentences."""
     verdict = "holds" if report.ok else "does not hold" if report.problems else "is signed by nobody"
     lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
     for each in report.ranges:

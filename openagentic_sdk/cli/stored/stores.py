@@ -1,4 +1,4 @@
-"""Which store a command works on, and which session of it and which time a person means."""
+"""The store of a command, and the session and time that a person refers to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_
 
 
 def add_store_flag(parser: argparse._ActionsContainer) -> None:
-    """`--store`, which every command that touches sessions has."""
+    """Add `--store`, for every command that uses sessions."""
     parser.add_argument(
         "--store",
         metavar="DIR",
@@ -35,7 +35,7 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
 
 
 def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """`ID`, which may be left out where there is a default."""
+    """Add `ID`, optional if there is a default."""
     if default is None:
         parser.add_argument("id", metavar="ID", help=ID_HELP)
     else:
@@ -43,14 +43,14 @@ def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
 
 
 def open_session_store(named: str | None) -> SessionStore:
-    """The store that `--store` names, else the environment; what has no scheme is a folder of session files."""
+    """The store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
     if named is None or _ADDRESS.match(named):
         return open_store(named)
     return FileSessionStore(Path(named).expanduser().absolute())
 
 
 class IndexProgress:
-    """Tells a person, on stderr and once a second at most, how far the index is that search asks."""
+    """Reports to a person, on stderr and at most once a second, the progress of indexing."""
 
     def __init__(self) -> None:
         self._told = time.monotonic()
@@ -62,7 +62,7 @@ class IndexProgress:
 
 
 def find_session(store: SessionStore, text: str) -> str:
-    """The id that a person meant: whole, its start, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
+    """The id that a person means: full, a prefix, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
     if text == NEWEST:
         for row in store.list_session_summaries(limit=1):
             return row.id
@@ -77,7 +77,7 @@ def span_s(text: str) -> float | None:
 
 
 def moment(text: str) -> float:
-    """Epoch seconds of a date or date and time (UTC unless it says otherwise), or of how long ago: `36h`, `7d`."""
+    """Epoch seconds of a date or date and time (UTC by default), or of a time ago: `36h`, `7d`."""
     ago_s = span_s(text)
     if ago_s is not None:
         return time.time() - ago_s

@@ -1,1 +1,1 @@
-"""Commands about the endpoints that models are asked at."""
+"""Commands about model endpoints."""

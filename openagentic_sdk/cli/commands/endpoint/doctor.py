@@ -1,4 +1,4 @@
-"""`openagentic-sdk doctor`: what this machine and project give an agent, and what works at an endpoint, if one is named."""
+"""`openagentic-sdk doctor`: check this machine, this project and, if one is named, an endpoint."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path(working_dir()))
 
     def tell(lines: Iterable[str]) -> None:
-        """Lines are shown as soon as they are known; JSON comes whole, at the end."""
+        """Print lines immediately; JSON is printed as a whole at the end."""
         screen.lines(() if args.json else lines)
 
     tell(doctor_machine.shown_lines(screen, around))
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _about_project(args: argparse.Namespace, screen: Screen) -> int:
-    """What of the project works here; the exit code is 1 when something does not."""
+    """Report what of the project works here; the exit code is 1 if something does not."""
     from ...project_report import read_report
 
     report = read_report(working_dir())
@@ -166,7 +166,7 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The door to what tries MCP servers."""
+    """Import the room that tries MCP servers."""
     from ...servers.here import Here
     from ...servers.reach import look_at
 
@@ -174,7 +174,7 @@ def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) ->
 
 
 def _store_notices(named: str | None) -> list[str]:
-    """What people should know of the store that is named: what it may lose, and where it is slow."""
+    """What people should know about the named store: possible losses, and slow operations."""
     if not named:
         return []
     try:
@@ -185,7 +185,7 @@ def _store_notices(named: str | None) -> list[str]:
 
 
 def _unpriced_models(named: str | None) -> list[str]:
-    """The models without a known price that the newest sessions of the store asked; empty where it cannot be read."""
+    """The models without a known price in the store's newest sessions; empty if it cannot be read."""
     try:
         with closing(open_session_store(named)) as store:
             rows = store.list_session_summaries(limit=_MOST_ROWS, include_children=True)
@@ -195,7 +195,7 @@ def _unpriced_models(named: str | None) -> list[str]:
 
 
 def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:
-    """The endpoint that the flags name, and the model there. Raises `OptionsError` where they name none."""
+    """The endpoint and model in the flags. Raises `OptionsError` if there are none."""
     timeouts = Timeouts(first_byte_s=args.timeout_s, idle_s=args.timeout_s, total_s=args.timeout_s)
     named, model = split_model(args.model)
     if args.base_url:
@@ -221,7 +221,7 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
 
 
 def traces_of(environ: Mapping[str, str]) -> list[str]:
-    """What became of a request without spans to the collector that the environment names; empty where it names none."""
+    """The outcome of an empty request to the collector in the environment; empty if there is none."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return []
     try:
@@ -239,7 +239,7 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
 
 
 async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | None, list[Finding]]:
-    """The model that was asked, and what came of each question; no further ones when the endpoint does not answer at all."""
+    """The requested model, and the result of each check; the rest are skipped if the endpoint does not answer at all."""
     try:
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)
@@ -257,7 +257,7 @@ async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | 
 
 
 class _Examination:
-    """The questions to one model."""
+    """The checks of one model."""
 
     def __init__(self, provider: EndpointProvider, model: str) -> None:
         self._provider = provider

@@ -1,1 +1,1 @@
-"""Commands that look at the files of a project: its plugins, and what a name leads to."""
+"""Commands about the files of a project: its plugins, and the meaning of a name."""

@@ -1,4 +1,4 @@
-"""`openagentic-sdk plugins ...`: which plugins count here, and adding and removing those of this machine."""
+"""`openagentic-sdk plugins ...`: show the plugins in effect here, and add and remove those of this machine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _add(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
-    """The sentence behind what was added: whether it counts already, and which setting switches it on or off."""
+    """The sentence after adding a plugin: whether it is enabled, and the setting that enables or disables it."""
     wanted = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
     on = [name for name in names if wanted.get(name, name.endswith("@local"))]
     off = [name for name in names if name not in on]
@@ -115,7 +115,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
-    """What a plugin brings; what is wrong with that goes to `notes`."""
+    """The contents of a plugin; its problems go to `notes`."""
     screen.line(f"plugin {on_one_line(plugin.name)}")
     nowhere = claude_folders(plugin.root, setting_sources=(), managed_dir=None)
     commands = read_commands(nowhere, plugin.markdown("commands", "commands", notes))

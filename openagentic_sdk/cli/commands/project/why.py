@@ -1,4 +1,4 @@
-"""`openagentic-sdk why NAME`: what a name leads to here, from which file, what is hidden behind it, and what it gets."""
+"""`openagentic-sdk why NAME`: what a name refers to here, from which file, what it hides, and what it receives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STATES: Mapping[str, str] = {
 
 @frozen
 class Reason:
-    """One thing that a name leads to: its `kind`, where it stands, and what is to be said of it."""
+    """One thing that a name refers to: its `kind`, its location, and facts about it."""
 
     kind: str
     name: str
@@ -43,7 +43,7 @@ class Reason:
     lines: tuple[str, ...] = ()
 
     def shown(self, screen: Screen) -> Iterator[str]:
-        """It for people."""
+        """Its lines for people."""
         place = f" is {on_one_line(self.path)}" if self.path else ""
         scope = f" [{self.scope}]" if self.scope else ""
         yield f"{screen.styled(self.kind, 'bold')} {on_one_line(self.name)}{place}{scope}"
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def reasons(look: Look, name: str) -> Iterator[Reason]:
-    """Everything that the name leads to."""
+    """Everything that the name refers to."""
     plain = name.removeprefix("/")
     index = look.project.skills()
     skill = find_skill(plain, index.skills, index.hidden)
@@ -118,7 +118,7 @@ def known_names(look: Look) -> list[str]:
 
 
 def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
-    """Which of the skills of a name counts, and which are hidden behind it."""
+    """Which skill of a name takes effect, and which ones it hides."""
     hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
     winner = hidden.winner if hidden else skill
     losers = [pair for pair in index.shadowed if pair.winner is winner]
@@ -134,7 +134,7 @@ def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
 
 
 def _named(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
-    """The command, agent and plugin of a name."""
+    """The command, agent and plugin with a name."""
     project = look.project
     command = project.commands.find(name)
     if command is not None:
@@ -172,7 +172,7 @@ def _hidden(notes: tuple[Diagnostic, ...], kind: str, name: str) -> list[str]:
 
 
 def _hooks(look: Look, name: str) -> Iterator[Reason]:
-    """The hooks of an event, of a tool, or with this word in their command."""
+    """The hooks of an event or a tool, or with this word in their command."""
     project = look.project
     for hook in (*project.settings.hooks, *project.skill_hooks()):
         line = " ".join((hook.command, *(hook.args or ())))
@@ -208,7 +208,7 @@ def _servers(look: Look, name: str) -> Iterator[Reason]:
 
 
 def _words(name: str) -> Iterator[Reason]:
-    """What the table of documented words has of a name."""
+    """The entries for a name in the table of documented words."""
     for kind, found in rows().items():
         row = found.get(name)
         if row is not None:
