@@ -20,6 +20,7 @@ STATES: Mapping[str, str] = {
 KINDS: Mapping[str, str] = {
     "setting": "Settings",
     "mode": "Permission modes",
+    "edit-command": "Commands that mode acceptEdits lets run",
     "rule": "Permission rules",
     "hook-event": "Events of hooks",
     "hook-type": "Types of hooks",
@@ -29,6 +30,8 @@ KINDS: Mapping[str, str] = {
     "skill": "Frontmatter of skills",
     "command": "Frontmatter of commands",
     "agent": "Frontmatter of agents",
+    "built-in-agent": "Agents without a file",
+    "skill-name": "Skills by their names in prompts",
     "style": "Frontmatter of output styles",
     "rule-file": "Frontmatter of rules",
     "variable": "Variables",

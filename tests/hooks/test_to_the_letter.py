@@ -231,6 +231,16 @@ class Events(RunTestCase):
                 self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
                 self.assertEqual([e.action for e in result.events if e.type == "hook.event"], [action])
 
+    def test_a_guard_that_is_too_slow_decides_nothing_and_is_ended(self) -> None:
+        self.write({"a.txt": "a"})
+        hook = {"type": "command", "command": "echo $$ > pid; exec sleep 987", "timeout": 0.2}
+        self.settings({"PreToolUse": [{"hooks": [hook]}]})
+        result = self.run_script(call("Read", file_path="a.txt"), "Done.")
+        self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
+        self.assertEqual([e.action for e in result.events if e.type == "hook.event"], ["timeout"])
+        pid = self.project / "pid"
+        self.assertFalse(pid.exists() and pid.read_text().strip() and Path("/proc", pid.read_text().strip()).exists())
+
     def test_what_a_hook_in_the_background_finds_comes_with_a_later_request(self) -> None:
         answer = {
             "systemMessage": "s",

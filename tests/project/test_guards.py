@@ -64,6 +64,61 @@ class Guards(RunTestCase):
         self.assertEqual([paths for _, _, paths in seen[:6]], [whole] * 6)
         self.assertEqual(absolute_path("~/a/../x", "/p"), os.path.join(os.path.expanduser("~"), "x"))
 
+    def test_every_spelling_of_a_path_is_whole(self) -> None:
+        """Beside a link `link` to `protected/deep`, `up` to the folder above and `loop` to itself."""
+        self.write({"protected/deep/y": "y", "a/z": "z"}, {"link": "protected/deep", "up": "..", "loop": "loop"})
+        cwd, home = str(self.project), os.path.expanduser("~")
+        for text, whole in (
+            ("x", f"{cwd}/x"),
+            ("./protected/../protected/x", f"{cwd}/protected/x"),
+            ("protected/./deep//y", f"{cwd}/protected/deep/y"),
+            ("protected/deep/", f"{cwd}/protected/deep"),
+            ("a/../../project/a/z", f"{cwd}/a/z"),
+            ("link/y", f"{cwd}/link/y"),
+            ("link/..", f"{cwd}/protected"),
+            ("link/../x", f"{cwd}/protected/x"),
+            ("up/project/protected/x", f"{cwd}/up/project/protected/x"),
+            ("loop/../x", f"{cwd}/x"),
+            ("gone/../x", f"{cwd}/x"),
+            (f"{cwd}/./a/../x", f"{cwd}/x"),
+            ("/../x", "/x"),
+            ("~", home),
+            ("~/x/..//y", f"{home}/y"),
+            ("~nobody/x", f"{cwd}/~nobody/x"),
+            ("$HOME/x", f"{cwd}/$HOME/x"),
+            ("${CLAUDE_PROJECT_DIR}/../x", f"{cwd}/x"),
+            ("%2e%2e/x", f"{cwd}/%2e%2e/x"),
+            ("Protected/X", f"{cwd}/Protected/X"),
+            ("prote\u0301ge\u0301/x", f"{cwd}/prote\u0301ge\u0301/x"),
+            ("\u2024\u2024/x", f"{cwd}/\u2024\u2024/x"),
+            (" protected/x", f"{cwd}/ protected/x"),
+            ("a\n/../x", f"{cwd}/x"),
+            ("", None),
+            ("a\0b", None),
+            ("blob:12", None),
+        ):
+            with self.subTest(text):
+                self.assertEqual(absolute_path(text, cwd), whole)
+
+    def test_a_guard_sees_the_paths_of_every_tool_for_files(self) -> None:
+        self.write(
+            {"guard.py": GUARD.replace('get("file_path", "")', 'get("file_path") or call["tool_input"].get("path")')}
+        )
+        self.write({"protected/x": "x", "a/z": "z"}, {"link": "protected", "deep": "protected/x"})
+        hook = {"type": "command", "command": "python3 guard.py"}
+        self.settings(hooks={"PreToolUse": [{"matcher": "Write|Edit|Read|Glob|Grep", "hooks": [hook]}]})
+        turns = [
+            call("Write", file_path="protected/new", content=""),
+            call("Edit", file_path="a/../protected/x", old="x", new="y"),
+            call("Glob", pattern="*", root="./protected/."),
+            call("Grep", query="x", root="a/../protected/x"),
+            call("Read", file_path="a/z"),
+        ]
+        result = self.run_script(*turns, "Done.")
+        outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
+        self.assertEqual(outcomes, ["denied", "denied", "ok", "denied", "ok"])  # the folder itself is no path below it
+        self.assertEqual((self.project / "protected/x").read_text(), "x")
+
     def test_paths_that_a_hook_leaves_are_as_the_model_wrote_them(self) -> None:
         shown = with_their_names("Edit", {"file_path": "a", "old": "x"}, "/p")
         self.assertEqual(shown, {"file_path": "/p/a", "old": "x", "old_string": "x"})

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import SkillActivated
 from openagentic_sdk.ground.diagnostic import Diagnostic
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.parts.claude.command_hooks import EVENTS, with_command_hooks
 from openagentic_sdk.parts.claude.hook_answers import answer_of
-from openagentic_sdk.parts.project.agents import parse_agent
+from openagentic_sdk.parts.project.agents import BUILT_IN_AGENTS, parse_agent
 from openagentic_sdk.parts.project.claude import MarkdownFile, claude_folders
 from openagentic_sdk.parts.project.commands import parse_command
 from openagentic_sdk.parts.project.marketplace import listed_plugins
@@ -23,11 +24,12 @@ from openagentic_sdk.parts.project.notices import for_a_run
 from openagentic_sdk.parts.project.output_style import read_output_style
 from openagentic_sdk.parts.project.plugins import load_plugin
 from openagentic_sdk.parts.project.settings import Settings, read_settings_file
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.layers import read_mode, rules_of_settings
 from openagentic_sdk.skills.ledger import ASIDE, DocumentedWord, row_of, rows, words
 from openagentic_sdk.skills.lint import check_file
 from openagentic_sdk.skills.render import fill_arguments, fill_variables
-from tests.skills.support import ProjectTestCase
+from tests.skills.support import ProjectTestCase, RunTestCase
 
 # Pages of https://code.claude.com/docs/en/ that rows stand on.
 PAGES = {
@@ -356,3 +358,43 @@ class Texts(ProjectTestCase):
                     self.assertIn(expected[row.word], read)
         for absent in ("for people", "nested", "kept notes", "of agents"):
             self.assertNotIn(absent, read)
+
+
+class BuiltIn(RunTestCase):
+    def test_each_built_in_agent_is_there_as_its_row_says(self) -> None:
+        names = [agent.name for agent in BUILT_IN_AGENTS]
+        for row in each_row("built-in-agent"):
+            with self.subTest(row.word):
+                self.assertEqual(row.word in names, row.state != "no")
+        self.assertEqual(set(names) - {row.word for row in each_row("built-in-agent")}, set())
+
+    def test_each_command_that_edits_runs_as_its_row_says(self) -> None:
+        self.write({"a.txt": "a", "empty/.keep": ""})
+        (self.project / "empty/.keep").unlink()
+        gate = PermissionGate(permission_mode="acceptEdits", workspace_roots=(str(self.project),))
+        context = {"cwd": str(self.project), "project_dir": str(self.project)}
+        for row in each_row("edit-command"):
+            with self.subTest(row.word):
+                outcome = gate.verdict("Bash", {"command": row.word}, context).outcome
+                self.assertEqual(outcome, "ask" if row.state == "no" else "allow")
+
+    def test_each_way_to_name_a_skill_works_as_its_row_says(self) -> None:
+        for place, name in (
+            (".claude", "deploy"), ("apps/web/.claude", "deploy"), (".claude", "s1"), (".claude", "s2"), (".claude", "mine"),
+            ("../home/.claude", "mine"),
+        ):  # fmt: skip
+            text = f"---\nname: {name}\ndescription: d\n---\nThat of {place}.\n"
+            self.write({f"{place}/skills/{name}/SKILL.md": text})
+        self.write({"apps/web/a.ts": ""})
+        read = {"tool_calls": [{"name": "Read", "arguments": {"file_path": "apps/web/a.ts"}}]}
+        first = self.run_script(read, "Seen.", setting_sources=("user", "project"))
+        expected = {
+            "/deploy": [".claude"], "/apps/web:deploy": ["apps/web/.claude"], "/s1 /s2 text": [".claude", ".claude"],
+            "/mine": ["../home/.claude"],
+        }  # fmt: skip
+        for row in each_row("skill-name"):
+            with self.subTest(row.word):
+                sources = ("user", "project")
+                result = self.run_script("Done.", prompt=row.word, resume=first.session_id, setting_sources=sources)
+                bodies = [event.body for event in result.events if isinstance(event, SkillActivated)]
+                self.assertEqual(bodies, [f"That of {place}." for place in expected[row.word]])
