@@ -43,7 +43,7 @@ class SimulationTest(unittest.TestCase):
         self.assertGreater(len(rows), 30)
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as place, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for folder in ("openagentic_sdk", "tests", "fixtures"):
-                shutil.copytree(ROOT / folder, Path(place) / folder, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(Path(ROOT, folder), Path(place) / folder, ignore=shutil.ignore_patterns("__pycache__"))
             found = pool.map(lambda row: is_found(Path(place), row), rows)
             self.assertEqual([row.what for row, is_seen in zip(rows, found, strict=True) if not is_seen], [])
 
