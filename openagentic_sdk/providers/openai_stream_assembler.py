@@ -46,10 +46,12 @@ class _Slot:
     def take(self, entry: Mapping[str, Any]) -> None:
         """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
         self.id = self.id or as_text(entry.get("id"))
-        function, custom = as_mapping(entry.get("function")), as_mapping(entry.get("custom"))
+        function = as_mapping(entry.get("function"))
+        # Snowflake sends each field of a call, with empty values in those of the other kind.
+        custom = {} if any(function.values()) else as_mapping(entry.get("custom"))
         self.name = self.name or as_text(function.get("name")) or as_text(custom.get("name"))
         arguments = function.get("arguments")
-        if custom:
+        if any(custom.values()):
             self.extras["custom"] = True
             self.pieces.append(as_text(custom.get("input")))
         elif isinstance(arguments, str):
@@ -80,7 +82,9 @@ class _Slot:
 
 
 def _name_in(entry: Mapping[str, Any]) -> str:
-    return as_text((as_mapping(entry.get("function")) or as_mapping(entry.get("custom"))).get("name"))
+    return as_text(as_mapping(entry.get("function")).get("name")) or as_text(
+        as_mapping(entry.get("custom")).get("name")
+    )
 
 
 class ToolCallAssembler:

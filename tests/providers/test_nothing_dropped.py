@@ -265,6 +265,17 @@ class WhatAnAnswerSays(unittest.IsolatedAsyncioTestCase):
         custom = {"name": "math", "input": '{"4 + 4'}
         self.assertEqual(sent[0]["tool_calls"], [{"id": "call_1", "type": "custom", "custom": custom}])
         self.assertEqual(sent[1]["tool_call_id"], "call_1")
+        empty = {"custom": {"name": "", "input": ""}, "function": {"name": "", "arguments": ""}}
+        both = [
+            delta(**{**empty, "id": "c", "function": {"name": "look", "arguments": '{"at"'}}),
+            delta(**{**empty, "function": {"name": "", "arguments": ": 1}"}}),
+            delta(**empty),
+            pieces[-1],
+        ]
+        snowflake = OpenAICompatibleProvider(base_url="https://h/v1", stream_transport=lambda *asked: sse(*both))
+        events = [event async for event in snowflake.stream(model="m", messages=[{"role": "user", "content": "4?"}])]
+        (call,) = events[-1].output.tool_calls
+        self.assertEqual((call.name, call.arguments, call.extras), ("look", {"at": 1}, None))
         elsewhere = OpenAICompatibleProvider(base_url="https://other/v1")
         self.assertEqual(payload_of(elsewhere, *messages)["messages"][0]["tool_calls"][0]["function"], function)
 

@@ -94,7 +94,9 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
         if any(old.values()):  # the form before tools
             said = {"tool_calls": [{"index": 0, "function": old}]}
         for call in as_mappings(said.get("tool_calls")):
-            function, call_id = as_mapping(call.get("function") or call.get("custom")), as_text(call.get("id"))
+            function, call_id = as_mapping(call.get("function")), as_text(call.get("id"))
+            if not any(function.values()):
+                function = as_mapping(call.get("custom"))
             known = names.get(call.get("index", call_id))
             if known is None or (call_id not in ("", known[0]) and function.get("name")):
                 known = names[call.get("index", call_id)] = (call_id, len(calls))
