@@ -49,6 +49,8 @@ _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-us
 _BETWEEN_MESSAGES = "\n\n"
 # What is kept of messages and calls, whose text and arguments the conversation has; `chars` is added to messages.
 _KEPT_OF_PLAIN = ("type", "id", "status", "phase", "call_id", "execution", "caller")
+# Calls of the vendor's own tools that a client carries out, as nothing here does: one without a result is refused.
+_DONE_BY_CLIENTS = frozenset({"local_shell_call", "shell_call", "apply_patch_call", "computer_call"})
 # What of a request the count of its tokens depends on.
 _COUNTED = frozenset(
     {"model", "input", "tools", "tool_choice", "reasoning", "text", "previous_response_id", "parallel_tool_calls"}
@@ -504,6 +506,8 @@ def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[s
     Reasoning goes with what stands behind it or not at all, and only when the endpoint can read it again; xAI gives the
     results of its own tools as reasoning, several in a row.
     """
+    answered = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_output")}
+    kept = [item for item in kept if item.get("type") not in _DONE_BY_CLIENTS or item.get("call_id") in answered]
     # The short form of a message: of the long one vLLM wants the id, too.
     message = [{"type": "message", "role": "assistant", "content": text}] if text else []
     if [item.get("call_id") for item in kept if _is_call(item)] != list(calls):

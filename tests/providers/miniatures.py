@@ -162,7 +162,15 @@ def _gemini(habits: frozenset[str], text: str, calls: Sequence[Call], number: in
     parts: list[dict[str, Any]] = [{"text": piece} for piece in (text[:3], text[3:]) if piece]
     signature = {"thoughtSignature": "c2ln"} if "calls are signed" in habits else {}
     for place, (name, arguments) in enumerate(calls):
-        parts.append({"functionCall": {"name": name, "args": dict(arguments)}, **({} if place else signature)})
+        called: dict[str, Any] = {"name": name, "args": dict(arguments)}
+        if "calls come in pieces" in habits:
+            called = {"name": name, "willContinue": True}
+        parts.append({"functionCall": called, **({} if place else signature)})
+        for key, value in arguments.items() if "calls come in pieces" in habits else ():
+            for text, goes_on in ((value[:1], True), (value[1:], False)):
+                piece = {"jsonPath": f"$.{key}", "stringValue": text, "willContinue": goes_on}
+                parts.append({"functionCall": {"partialArgs": [piece], "willContinue": True}})
+            parts.append({"functionCall": {}})
     if "signature beside an empty text" in habits:
         parts.append({"text": "", "thoughtSignature": "bGFzdA=="})
     usage = {"promptTokenCount": 7, "candidatesTokenCount": 5, "totalTokenCount": 12}

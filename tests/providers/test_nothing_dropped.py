@@ -218,11 +218,18 @@ class ReasoningOfResponses(unittest.IsolatedAsyncioTestCase):
     def test_reasoning_and_the_vendors_calls_go_back_as_pairs_or_not_at_all(self) -> None:
         reasoning = {"type": "reasoning", "id": "rs_1", "encrypted_content": "e", "summary": []}
         search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+        shell, ran = (
+            {"type": "shell_call", "call_id": "s1"},
+            ["reasoning", "shell_call", "shell_call_output", "message"],
+        )
         said = {"role": "assistant", "content": "Found.", "origin": "api.openai.com"}
         user = {"role": "user", "content": "x"}
         for kept, kinds in (
             ([reasoning, search, {"type": "message"}], ["reasoning", "web_search_call", "message"]),
             ([reasoning, {**reasoning, "id": "tco_1"}, {"type": "message"}], ["reasoning", "reasoning", "message"]),
+            ([reasoning, shell, {**shell, "type": "shell_call_output"}, {"type": "message"}], ran),
+            ([{"type": "message"}, reasoning, shell], ["message"]),
+            ([reasoning, {**shell, "type": "local_shell_call"}, {"type": "message"}], ["reasoning", "message"]),
             ([{"type": "message"}, reasoning], ["message"]),
             ([{"type": "message"}, reasoning, reasoning], ["message"]),
             ([{**reasoning, "encrypted_content": None}, {"type": "message"}], ["message"]),

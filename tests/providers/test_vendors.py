@@ -34,7 +34,7 @@ from .server import Connection, Request, Server, _read_request
 
 CALLS = [("Glob", {"pattern": "*.txt"}), ("Glob", {"pattern": "*.md"})]
 # What an answer with these habits is not: whole, or put together.
-APART = {"errors behind a 200", "finish never comes", "calls come in pieces", "no blocks"}
+APART = {"errors behind a 200", "finish never comes", "no blocks"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 FIFTEEN = {
     "openai": "api.openai.com",

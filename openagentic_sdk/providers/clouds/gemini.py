@@ -31,6 +31,7 @@ from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvide
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
 from ..reasoning import UNSIGNED
+from .pieces import CallInPieces
 
 _QUIRKS = Quirks(
     accepts="gemini", empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False,
@@ -145,6 +146,7 @@ class GeminiReading(Reading):
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)
         self._parts: list[dict[str, Any]] = []
+        self._pieces: CallInPieces | None = None  # the call that is open
         self._usage: dict[str, Any] | None = None
         self._finish_reason: str | None = None
         self._finish_message = ""
@@ -205,7 +207,7 @@ class GeminiReading(Reading):
                 id=str(call.get("id") or ""),
                 name=str(call.get("name") or ""),
                 text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
-                # A call in pieces (`streamFunctionCallArguments`, which is not asked for) is not put together.
+                # A call in pieces whose end did not come, or whose pieces fit nowhere, has still one of these.
                 ended=reason == _WHOLE and not (call.get("willContinue") or call.get("partialArgs")),
             )
             for call in (as_mapping(part.get("functionCall")) for part in self._parts)
@@ -230,6 +232,10 @@ class GeminiReading(Reading):
         )
 
     def _take_part(self, part: dict[str, Any]) -> list[StreamEvent]:
+        call = part.get("functionCall")
+        if isinstance(call, dict) and (call.get("willContinue") or (self._pieces is not None and not call.get("name"))):
+            self._take_piece(part, call)
+            return []
         text = as_text(part.get("text"))
         last = self._parts[-1] if self._parts else {}
         # Text arrives in many parts; those without anything of their own are one. A signature closes the part it is on.
@@ -241,6 +247,15 @@ class GeminiReading(Reading):
         if not text:
             return []
         return [ReasoningPiece(text) if part.get("thought") else TextDelta(text)]
+
+    def _take_piece(self, part: dict[str, Any], piece: Mapping[str, Any]) -> None:
+        """Put a call together that comes in pieces (`streamFunctionCallArguments`, which `extra_body` can ask for)."""
+        if self._pieces is None or piece.get("name"):
+            self._pieces = CallInPieces()
+            self._parts.append({**part, "functionCall": self._pieces.call})
+        self._pieces.take(piece)
+        if not piece.get("willContinue"):
+            self._pieces = None
 
     def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
         """The parts as they came, when a signature or anything else that must go back is among them."""

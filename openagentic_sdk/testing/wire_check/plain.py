@@ -143,9 +143,35 @@ def _messages(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
 def _gemini(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     first = [as_mapping(one.get("content")) for chunk in chunks for one in as_mappings(chunk.get("candidates"))[:1]]
     parts = [part for content in first for part in as_mappings(content.get("parts")) if not part.get("thought")]
-    calls = [as_mapping(part["functionCall"]) for part in parts if part.get("functionCall")]
+    calls = _joined([as_mapping(part["functionCall"]) for part in parts if "functionCall" in part])
     text = "".join(as_text(part.get("text")) for part in parts)
     return text, [(as_text(call.get("name")), call.get("args") or {}) for call in calls]
+
+
+def _joined(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The calls, those in pieces put together: every piece but the first is without a name."""
+    calls = list[dict[str, Any]]()
+    for piece in pieces:
+        if piece.get("name"):
+            calls.append({"name": piece["name"], "args": dict(piece.get("args") or {})})
+        for value in as_mappings(piece.get("partialArgs")) if calls else ():
+            holder: Any = calls[-1]
+            key: Any = "args"
+            for name, number in re.findall(r"\.(\w+)|\[(\d{1,4})\]", value["jsonPath"]):
+                if _there(holder, key) is None:
+                    holder[key] = {} if name else []
+                holder, key = holder[key], name or int(number)
+            text = as_text(_there(holder, key)) + as_text(value.get("stringValue"))
+            holder[key] = text if "stringValue" in value else value.get("numberValue", value.get("boolValue"))
+    return calls
+
+
+def _there(holder: Any, key: Any) -> Any:
+    """What stands at a key, or at an index, up to which a list grows."""
+    if isinstance(holder, list):
+        holder += [None] * (key + 1 - len(holder))
+        return holder[key]
+    return holder.get(key)
 
 
 def _converse(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:

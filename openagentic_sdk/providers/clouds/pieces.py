@@ -1,0 +1,76 @@
+"""Put a function call of Gemini together that comes in pieces, each a value and its place in the arguments.
+
+The form: Vertex AI's reference, `FunctionCall.partialArgs`. A place is a JSON path of names and numbers (`$.items[0].name`);
+a text may come in several pieces. What fits nowhere leaves `partialArgs` in the call, which never runs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ground.loose import as_list, as_mapping, as_mappings, as_text
+from ...ground.patterns import regex
+
+_PATH = regex(r"\$(?:\.[^.\[\]'\"]+|\[\d{1,6}\]|\['[^']*'\]|\[\"[^\"]*\"\]){1,100}")
+_STEP = regex(r"\.([^.\[\]'\"]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+
+
+class CallInPieces:
+    """One call; `call` is the `functionCall` as far as it has come, and `willContinue` stands in it until its end."""
+
+    def __init__(self) -> None:
+        self.call: dict[str, Any] = {"name": "", "args": {}, "willContinue": True}
+        self._open_path: str | None = None  # of the text that goes on
+
+    def take(self, piece: Mapping[str, Any]) -> None:
+        """Add what a piece has."""
+        for key in ("name", "id"):
+            if text := as_text(piece.get(key)):
+                self.call[key] = text
+        if isinstance(whole := piece.get("args"), Mapping):
+            self.call["args"].update(whole)
+        for value in as_mappings(piece.get("partialArgs")):
+            if not self._place(value):
+                self.call["partialArgs"] = True
+        if not piece.get("willContinue"):
+            del self.call["willContinue"]
+
+    def _place(self, piece: Mapping[str, Any]) -> bool:
+        """Whether the piece had a place, into which it was put."""
+        path = as_text(piece.get("jsonPath"))
+        found = [key for key in ("stringValue", "numberValue", "boolValue", "nullValue") if key in piece]
+        if _PATH.fullmatch(path) is None or len(found) > 1:
+            return False
+        value = None if found in ([], ["nullValue"]) else piece[found[0]]
+        goes_on, self._open_path = self._open_path == path, path if piece.get("willContinue") else None
+        if not found:
+            return goes_on or bool(piece.get("willContinue"))
+        steps: list[str | int] = [
+            int(step[2]) if step[2] is not None else next(one for one in step.group(1, 3, 4) if one is not None)
+            for step in _STEP.finditer(path)
+        ]
+        return _put(self.call["args"], steps, value, appends=goes_on)
+
+
+def _put(holder: Any, steps: list[str | int], value: Any, *, appends: bool) -> bool:
+    """Whether the value was put into its place, which the arguments have; an index is the next one at most."""
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if isinstance(step, str):
+            fits, there = isinstance(holder, dict), as_mapping(holder).get(step)
+        else:
+            fits, there = step <= len(as_list(holder)), as_list(holder)[step : step + 1]
+            fits, there = fits and isinstance(holder, list), there[0] if there else None
+        if not fits:
+            return False
+        if following is None:
+            is_text = isinstance(there, str) and isinstance(value, str)
+            new = there + value if appends and is_text else value
+        else:
+            new = there if there is not None else ({} if isinstance(following, str) else [])
+        if isinstance(step, int) and step == len(holder):
+            holder.append(new)
+        else:
+            holder[step] = new
+        holder = new
+    return True
