@@ -11,7 +11,8 @@ from ..ground.frozen import frozen
 from ..options import OpenAgenticOptions
 from ..parts.record.abandoned import end_session
 from ..sessions.base import SessionStore
-from ..sessions.folds.standing import LEFT_STATES, ROW_STATES, find_request
+from ..sessions.folds.standing import ROW_STATES, find_request
+from ..sessions.follow import is_left
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
@@ -42,7 +43,7 @@ def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> Le
     Raises `SessionNotFoundError` and what reading a log raises.
     """
     row = store.read_summary(session_id)
-    if row.state not in LEFT_STATES:
+    if not is_left(store, row):
         return None
     known: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
     agent = str(known.get(AGENT_KEY))
@@ -62,7 +63,7 @@ def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> Le
         return _refused(
             session_id, row.events, "it was taken with another key: hosts that go on for each other share one"
         )
-    deaths = (request.deaths if request is not None else 0) + (row.state == ROW_STATES["dead"])
+    deaths = (request.deaths if request is not None else 0) + (row.state != ROW_STATES["suspended"])
     return LeftRequest(session_id, row.events, said_seq, deaths, options)
 
 

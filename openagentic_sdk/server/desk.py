@@ -44,14 +44,14 @@ from ..runs.left import WISHES_KEY, LeftRequest, find_left, first_writer_at
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
-from ..sessions.folds.standing import Request, find_request
+from ..sessions.folds.standing import LEFT_STATES, Request, find_request
 from ..sessions.folds.summary import SessionSummary
-from ..sessions.follow import Follower, watch_of
+from ..sessions.follow import Follower, is_held, watch_of
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
 from .left import LeftRequests
-from .messages import Messages, is_held, name_of, read_said
+from .messages import Messages, name_of, read_said
 from .operations.journal import TRACEPARENT
 from .shelf import Shelf
 
@@ -341,7 +341,10 @@ class Desk(Shelf):
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
-        return self._seen(row)
+        seen = self._seen(row)
+        if seen.state in LEFT_STATES:  # who asks by polling waits no longer than who follows
+            self.left.want(session_id)
+        return seen
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
         """What the session waits to hear; `answer_all` takes their ids."""

@@ -19,6 +19,7 @@ from ..kernel.recorder import off_loop
 from ..runs.left import MAX_DEATHS, LeftRequest, give_up
 from ..sessions.folds.standing import LEFT_STATES
 from ..sessions.folds.summary import SessionSummary
+from ..sessions.follow import is_left
 
 if TYPE_CHECKING:
     from .desk import Desk
@@ -35,7 +36,7 @@ class LeftRequests:
     """
 
     def __init__(self, desk: Desk) -> None:
-        self.look_s = LOOK_S
+        self.look_s, self.scan_s = LOOK_S, SCAN_S
         self._desk = desk
         self._ends = asyncio.Event()
         self._is_looking = False
@@ -52,6 +53,12 @@ class LeftRequests:
         self._wanted.add(session_id)
         self.look()
         return left.refusal
+
+    def want(self, session_id: str) -> None:
+        """Look soon at a session that somebody reads and that was left, once this process serves, unless it was refused."""
+        if self._scans and session_id not in self._refused:
+            self._wanted.add(session_id)
+            self.look()
 
     def refusal(self, session_id: str) -> str | None:
         """Why nobody here can go on with what a process left, as the last look found it."""
@@ -82,7 +89,7 @@ class LeftRequests:
                 break
             with suppress(StorageError):  # the store is away for now
                 if self._scans and loop.time() >= scans_at:
-                    scans_at = loop.time() + SCAN_S
+                    scans_at = loop.time() + self.scan_s
                     await self._scan()
                 for session_id in {follower.session_id for follower in self._desk.followers} | self._wanted:
                     await self._look_at(session_id)
@@ -96,7 +103,10 @@ class LeftRequests:
         for session_id in await self._desk.messages.sessions_of(ids):
             with suppress(OpenAgentSdkError):  # it is gone, or nothing here can go on with it
                 await self._desk.messages.take_up(session_id)
-        self._wanted.update(row.id for row in rows if row.state in LEFT_STATES and row.id not in self._refused)
+        for row in rows:
+            with suppress(SessionError):
+                if row.id not in self._refused and await off_loop(True, is_left, store, row):
+                    self._wanted.add(row.id)
 
     async def _look_at(self, session_id: str) -> None:
         left: LeftRequest | None = None

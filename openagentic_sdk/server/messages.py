@@ -16,7 +16,7 @@ from ..prompts import OnePrompt, read_prompt
 from ..runs.background import BackgroundRun, cancel_session
 from ..runs.left import WISHES_KEY
 from ..runs.turns import first_allowed
-from ..sessions.base import SessionStore
+from ..sessions.follow import is_held
 from ..sessions.inbox import InboxMessage
 from ..sessions.resume import load_view
 
@@ -149,15 +149,6 @@ def name_of(message: InboxMessage) -> str:
     """The request id of a message: that of its sender, else its number."""
     name = message.message.get("request_id")
     return name if isinstance(name, str) else f"inbox {message.number}"
-
-
-def is_held(store: SessionStore, session_id: str) -> bool:
-    """Whether a run holds the session."""
-    try:
-        store.open_writer(session_id).close()
-    except SessionLockedError:
-        return True
-    return False
 
 
 def _said(message: InboxMessage) -> Said | None:

@@ -18,11 +18,13 @@ from threading import Lock
 from typing import cast
 from weakref import WeakKeyDictionary
 
+from ..errors import SessionLockedError
 from ..events import AnyEvent, Event, Result, SystemInit
 from ..ground.checks import COUNT, check_settings
 from ..ground.threads import run_in_thread, running_loop
 from .base import SessionStore
-from .folds.standing import LEFT_STATES, is_end
+from .folds.standing import LEFT_STATES, ROW_STATES, is_end
+from .folds.summary import SessionSummary
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
 MAX_RECENT_EVENTS = 64
@@ -75,8 +77,30 @@ async def follow(
 
 async def _is_left(store: SessionStore, session_id: str) -> bool:
     """Whether the session's request has lost its process, and nobody has continued it yet."""
-    row = await run_in_thread(partial(store.read_summary, session_id), name=_THREAD, moment_s=0)
-    return row.state in LEFT_STATES
+    return await run_in_thread(lambda: is_left(store, store.read_summary(session_id)), name=_THREAD, moment_s=0)
+
+
+def is_left(store: SessionStore, row: SessionSummary) -> bool:
+    """Whether nobody works on the newest request of a session although it has no end, or waits without a `result` that
+    says so, because its process was killed as it asked.
+    """
+    if row.state != ROW_STATES["parked"]:
+        return row.state in LEFT_STATES
+    is_open = False
+    newest = store.read_events(row.id, after_seq=max(row.events - 1, 0))
+    for event in () if newest and isinstance(newest[-1], Result) else store.iter_events(row.id):
+        if event.parent_tool_use_id is None and isinstance(event, SystemInit | Result):
+            is_open = isinstance(event, SystemInit)
+    return is_open and not is_held(store, row.id)
+
+
+def is_held(store: SessionStore, session_id: str) -> bool:
+    """Whether a run holds the session."""
+    try:
+        store.open_writer(session_id).close()
+    except SessionLockedError:
+        return True
+    return False
 
 
 class Follower:

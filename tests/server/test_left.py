@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage
+from openagentic_sdk.events import AssistantMessage, Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
@@ -123,6 +123,60 @@ class Left(unittest.IsolatedAsyncioTestCase):
                 cursor = told(streamed)[3]["sequence_number"]
                 rest = await ask(two, "GET", f"{response}?stream=true&starting_after={cursor}", headers=SSE)
                 self.assertEqual(told(rest), told(streamed)[4:])
+
+    async def test_who_reads_a_session_by_polling_waits_no_longer_than_who_follows_it(self) -> None:
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
+
+        left, session_id, _ = await self.leave("suspended", start)
+        listed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        class Listed(MemorySessionStore):
+            def list_session_summaries(self, **asked: Any) -> Any:
+                loop.call_soon_threadsafe(listed.set)
+                return super().list_session_summaries(**asked)
+
+        store = Listed()
+        two = app(agents(tea=["Milk."]), store=store, auth=TOKEN)
+        two.desk.left.look_s, two.desk.left.scan_s = 0.02, 1e9
+        two.desk.open()
+        self.addAsyncCleanup(two.desk.drain, 2.0)
+        await asyncio.wait_for(listed.wait(), WAIT_S)  # it has looked for what was left, and does not do so again
+        store.create_session(metadata=left.read_metadata(session_id)["metadata"], session_id=session_id)
+        store.append_events(session_id, left.read_events(session_id))
+        await until_state(two, session_id, "idle")
+        self.check_log(store, session_id)
+
+    async def test_readers_of_a_run_that_was_killed_as_it_asked_are_told_that_it_waits(self) -> None:
+        asked = MemorySessionStore()
+        one = self.server(asked, [ASK])
+        body = {"input": "Tea?", "model": "tea", "background": True}
+        response = (await ask(one, "POST", "/v1/responses", body)).json["id"]
+        [session_id] = asked.list_sessions()
+        await until_state(one, session_id, "waiting")
+        await one.desk.drain(2.0)
+        log = asked.read_events(session_id)
+        [question] = [event for event in log if isinstance(event, UserQuestion)]
+        store = MemorySessionStore()
+        store.create_session(metadata=asked.read_metadata(session_id)["metadata"], session_id=session_id)
+        store.append_events(session_id, log[: question.seq])
+        two = self.server(store, ["Milk."])
+        thread = {"threadId": session_id, "runId": "r", "messages": []}
+        events, streamed, run = await asyncio.gather(
+            ask(two, "GET", f"/v1/sessions/{session_id}/events?until=result", headers=SSE),
+            ask(two, "GET", f"/v1/responses/{response}?stream=true", headers=SSE),
+            ask(two, "POST", "/v1/ag-ui/tea", thread, headers=SSE),
+        )
+        self.assertEqual((told(events)[-1]["type"], told(events)[-1]["stop_reason"]), ("result", "waiting"))
+        self.assertEqual(told(streamed)[-1]["type"], "response.incomplete")
+        self.assertEqual(told(run)[-1]["type"], "RUN_ERROR")  # its protocol takes nothing but an answer now
+        self.assertIn(question.question_id, told(run)[-1]["message"])
+        path = f"/v1/sessions/{session_id}/answers"
+        answer = await ask(two, "POST", path, {"question_id": question.question_id, "answer": "milk"})
+        self.assertEqual(answer.status, 202, answer.body)
+        await until_state(two, session_id, "idle")
+        self.assertEqual(len([event for event in store.read_events(session_id) if isinstance(event, UserQuestion)]), 1)
 
     async def test_an_answer_that_was_cut_when_its_process_ended_is_asked_for_again(self) -> None:
         shown, store = asyncio.Event(), MemorySessionStore()
