@@ -1,1 +1,1 @@
-"""What the log of a session proves to others: a chain that can be signed, and that stays whole when fields are erased."""
+"""Make a session's log verifiable by others: a hash chain that can be signed and stays intact when fields are erased."""

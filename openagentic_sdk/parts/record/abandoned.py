@@ -1,4 +1,4 @@
-"""Close the log of a run whose process died, and those of its subagents, whom nobody else would end."""
+"""Close the log of a run whose process died, and those of its subagents, which nobody else would close."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ...sessions.folds.view import CallRecord, SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 
-# What is read of the log of a run that died.
+# The event types that are read from the log of a run that died.
 _ENDED = (SubagentsFold, UntrustedFold)
 
 
 def copied_question(question: UserQuestion, tool_use_id: str, child_session_id: str) -> UserQuestion:
-    """A subagent's question as its parent's log holds it, where the person who answers finds it."""
+    """A copy of a subagent's question for its parent's log, where the person who answers finds it."""
     details = {**question.details, "child_session_id": child_session_id}
     return UserQuestion(question.question_id, question.prompt, question.choices, question.kind, tool_use_id, details)
 
@@ -36,9 +36,9 @@ def end_abandoned(
     also_parked: bool = False,
     answered_by: str = "interrupted",
 ) -> SubagentFinished:
-    """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
+    """Close the logs of a subagent whose process died and of its own subagents; return the event for the parent's log.
 
-    A log that waits for an answer (but with `also_parked`), that somebody writes to, or that cannot be read stays as it is.
+    A log is left unchanged if it waits for an answer (unless `also_parked`), if a writer holds it, or if it cannot be read.
     """
     session_id, view = started.child_session_id, SessionView(_ENDED)
     origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
@@ -47,7 +47,7 @@ def end_abandoned(
         view = close(also_parked=also_parked, answered_by=answered_by)[0]
     except SessionError as error:
         if answered_by == SUPERSEDED and isinstance(error, SessionLockedError):
-            raise  # somebody goes on with it just now: its question cannot be taken back
+            raise  # another process is resuming it: its question cannot be closed
         with suppress(SessionError):
             view = SessionView(_ENDED).extend(store.iter_events(session_id))
     untrusted = list(view.fold(UntrustedFold).sources)
@@ -66,11 +66,11 @@ def end_session(
     answered_by: str = "interrupted",
     failure: str | None = None,
 ) -> tuple[SessionView, bool]:
-    """Close the log of a run whose process died, or with `also_parked` of one that waits for a person or was suspended, and
-    whether it was open. Its questions are closed as `answered_by`; `origin` are the fields of a subagent's events. With a
-    `failure` it ends as an error.
+    """Close the log of a run whose process died, and return the session's view and whether the run was open.
 
-    Raises `SessionNotFoundError`, and `SessionLockedError` when somebody runs it.
+    With `also_parked`, also close a run that waits for a person or was suspended. Open questions are closed as
+    `answered_by`; `origin` contains the fields that mark a subagent's events. With a `failure`, the run ends as an error.
+    Raises `SessionNotFoundError`, and `SessionLockedError` if a run holds the session.
     """
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, _ENDED, seal=seal)
@@ -95,8 +95,9 @@ def end_session(
 
 
 def ends_of_rewind(store: StoreCore, session_id: str, to_seq: int, seal: Seal) -> list[Event]:
-    """The end of the calls, subagents and questions that a rewind to `to_seq` takes back, and of the run when nothing else
-    of it is open. The logs of those subagents get theirs now.
+    """The events that close the calls, subagents and questions opened after `to_seq`, and the run if nothing else is open.
+
+    The logs of those subagents are closed immediately.
     """
     view, _ = load_view(store, session_id, _ENDED, seal=seal)
     kept_ids: set[str | None] = set()
@@ -106,7 +107,7 @@ def ends_of_rewind(store: StoreCore, session_id: str, to_seq: int, seal: Seal) -
             kept_ids.add(started.tool_use_id)
         elif view.is_ours(started):
             children.append(started)
-    # An answer stays or goes as a whole, with all of its calls.
+    # An answer is kept or removed as a whole, with all of its calls.
     gone = {seq for block in view.conversation.blocks() if max(block) > to_seq for seq in block}
     kept_ids.update(record.use.tool_use_id for record in view.open_calls() if record.use.seq not in gone)
     inner = view.open_inner_calls()

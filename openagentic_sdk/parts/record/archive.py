@@ -4,8 +4,8 @@
     0/events.jsonl           the events of the first session, which is the one that was archived
     0/blobs/<sha256>         its blobs
 
-The file is a zip that any tool opens. Nothing in it is trusted when it comes back: names are never used as paths, digests
-are checked before a session appears, and ids and events pass the checks of the store that takes them.
+The file is a zip that any tool opens. Nothing in it is trusted on restore: names are never used as paths, digests are
+checked before a session appears, and ids and events must pass the checks of the target store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MANIFEST_NAME = "manifest.json"
 MAX_LINE_BYTES = 256 * 1024 * 1024
 MAX_BLOB_BYTES = 256 * 1024 * 1024
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-# What an archive may unpack to: logs shrink to a tenth or twentieth, what shrinks to a thousandth was made to fill a disk.
+# Zip bomb limit: logs compress to a tenth or twentieth of their size; a thousandth is an attack on the disk.
 MAX_UNCHECKED_BYTES, MAX_RATIO = 64 * 1024 * 1024, 200
 _SIZES = ("file_size", "compress_size")
 
@@ -42,10 +42,10 @@ _SIZES = ("file_size", "compress_size")
 def archive_session(
     store: SessionStore, session_id: str, path: str | os.PathLike[str], *, remove: bool = False
 ) -> list[str]:
-    """Write the session and those of its subagents to a new file at `path`; returns the ids.
+    """Write the session and those of its subagents to a new file at `path`; return the ids.
 
-    With `remove` they are deleted from the store once the file is complete and was read back, each only if nothing was added
-    to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
+    With `remove`, they are deleted from the store once the file is complete and has been read back, each only if nothing
+    was added to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
     """
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
@@ -61,7 +61,7 @@ def archive_session(
         with open(unfinished, "rb+") as written:
             os.fsync(written.fileno())
     if remove:
-        # Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays.
+        # Delete the archived sessions if they are unchanged; those that grew stay and raise `ConcurrencyError`.
         if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
             raise StorageError(
                 f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
@@ -75,9 +75,10 @@ def archive_session(
 
 
 def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[str]:
-    """Bring the sessions of an archive into a store, ids, `seq` and times kept; returns the ids, the archived one first.
+    """Restore an archive's sessions with their ids, `seq` and times; return the ids, the archived session's first.
 
-    All of them arrive or none. Raises `StorageError` for a file that is damaged or no archive, and `SessionExistsError`.
+    Either all of them are restored or none. Raises `StorageError` for a damaged file or one that is not an archive, and
+    `SessionExistsError`.
     """
     with _opened(path) as file, all_or_none(store) as done:
         for number, entry in enumerate(_entries(file)):
@@ -93,7 +94,7 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
 
 
 def check_archive(path: str | os.PathLike[str]) -> list[str]:
-    """Read the whole archive and compare every digest; returns the ids. Raises `StorageError`."""
+    """Read the whole archive and compare every digest; return the ids. Raises `StorageError`."""
     with _opened(path) as file:
         entries = list(_entries(file))
         for number, entry in enumerate(entries):
@@ -134,7 +135,7 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
-    """The archive as an open zip; what is wrong with it becomes a `StorageError`."""
+    """The archive as an open zip; every defect in it is raised as a `StorageError`."""
     try:
         with ZipFile(path) as file:
             size, packed = (sum(getattr(member, each) for member in file.infolist()) for each in _SIZES)
@@ -146,7 +147,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
     except InvalidEventError as error:
         raise StorageError(f"the archive {path} is damaged: {error}") from error
     except (KeyError, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
-        # What zipfile raises for a missing member, damaged data, an unknown compression and an encrypted member.
+        # The exceptions of zipfile: missing member, damaged data, unknown compression, encrypted member.
         raise StorageError(f"the archive {path} is damaged: {error}") from error
 
 

@@ -1,6 +1,6 @@
-"""Sessions as messages and turns, for services that await: a protocol, and any store of this package behind it.
+"""Sessions as messages and turns for async services: a protocol, and an adapter from any store of this package.
 
-What is written here is read by `query(resume=...)`, and the other way round: both are events of the same log.
+Sessions written here can be continued with `query(resume=...)` and vice versa: both are events of the same log.
 """
 
 from __future__ import annotations
@@ -24,50 +24,51 @@ from .lifecycle import SessionState
 
 @runtime_checkable
 class AsyncSessionStore(Protocol):
-    """Eleven operations over sessions as messages (in the chat-completions form) and turns (a prompt and all behind it)."""
+    """Eleven operations on sessions as chat-completions messages and turns (a prompt and everything up to the next)."""
 
     async def create_session(self, session_id: str | None = None, metadata: Mapping[str, Any] | None = None) -> str:
-        """A new session; returns its id, a new one for None. Raises `SessionExistsError`, `OptionsError`."""
+        """Create a session and return its id, a new one if None is passed. Raises `SessionExistsError`, `OptionsError`."""
 
     async def load_session(self, session_id: str) -> SessionState | None:
-        """The session's `metadata` and `messages`, and what else is known of it; None when there is none."""
+        """The session's `metadata`, `messages` and other state, None if it does not exist."""
 
     async def append_message(self, session_id: str, message: Mapping[str, Any]) -> None:
-        """Add one message. Raises `SessionNotFoundError`, `InvalidEventError`, `SessionLockedError`."""
+        """Append one message. Raises `SessionNotFoundError`, `InvalidEventError`, `SessionLockedError`."""
 
     async def update_metadata(self, session_id: str, metadata: Mapping[str, Any]) -> None:
-        """Set keys of the metadata; None removes one. Raises `SessionNotFoundError`."""
+        """Set keys of the metadata; a value of None removes the key. Raises `SessionNotFoundError`."""
 
     async def get_messages(self, session_id: str, from_turn: int = 0, to_turn: int | None = None) -> Sequence[Message]:
-        """The messages of the turns from `from_turn`, counted from 0, up to and without `to_turn`; None is to the end.
+        """The messages of turns `from_turn` (counted from 0) up to but not including `to_turn` (None: to the end).
 
-        What was said before the first prompt belongs to turn 0. Raises `SessionNotFoundError`.
+        Messages before the first prompt belong to turn 0. Raises `SessionNotFoundError`.
         """
 
     async def fork_session(self, source_session_id: str, new_session_id: str | None = None) -> str:
-        """A copy that goes its own way; returns its id. Raises `SessionNotFoundError`, `SessionExistsError`."""
+        """Create an independent copy and return its id. Raises `SessionNotFoundError`, `SessionExistsError`."""
 
     async def compact_session(self, session_id: str, compaction_state: str | Mapping[str, Any]) -> None:
-        """Let this summary, a text or what stands under `summary`, stand for all messages so far, up to an open call.
+        """Replace all messages so far, up to the first open call, with this summary in the model's view.
 
-        Raises `SessionNotFoundError`, and `InvalidEventError` when there is no summary in it.
+        The summary is a string or the value under `summary`. Raises `SessionNotFoundError`, and `InvalidEventError` if it
+        is missing.
         """
 
     async def list_sessions(self, working_directory: str | None = None, limit: int = 100) -> Sequence[SessionSummary]:
-        """The sessions, those of that folder or all, the one last written to first."""
+        """The sessions of that folder, or all sessions, most recently written first."""
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove the session and those of its subagents; an unknown one is no error."""
+        """Delete the session and those of its subagents; a missing session is not an error."""
 
     async def session_exists(self, session_id: str) -> bool:
-        """Whether there is such a session."""
+        """Whether the session exists."""
 
     async def close(self) -> None:
-        """Wait for what is under way, and close the store."""
+        """Wait for pending operations, then close the store."""
 
 
 class AsyncStore:
-    """Any store as an `AsyncSessionStore`: its calls run in threads, those of one session in the order of the calls."""
+    """Adapts any store to `AsyncSessionStore`: calls run in threads, those for one session in the order they were made."""
 
     def __init__(self, store: SessionStore) -> None:
         self.store = store
@@ -114,7 +115,7 @@ class AsyncStore:
 
         def compact() -> None:
             events = self.store.read_events(session_id)
-            # The `seq` of the last event at which every call has its result.
+            # The `seq` of the last event at which no call was open.
             waiting: set[str] = set()
             settled = 0
             for event in events:

@@ -1,4 +1,4 @@
-"""Read the events of a session from what was exported of it: an archive, or a page that checks itself."""
+"""Read the events of a session from an export of it: an archive or a self-checking page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .archive import MAX_MANIFEST_BYTES, restore_session
 from .commit import BadOpeningError, Opening, leaves
 from .sign import statement_of
 
-# How the page marks what it holds.
+# The marks around the data in the page.
 _DATA = regex(rb'(?s)<script type="application/json" id="record">(.*?)</script>')
 
 
 def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
-    """All that a check of these events needs, as JSON: each with its leaves and their salts, and the checkpoints.
+    """Everything needed to verify these events, as JSON: each event with its leaves and their salts, and the checkpoints.
 
     `{"session_id", "events": [{"event", "leaves": [[salt, text, None] or [None, None, leaf]]}], "ranges": [...]}`
     """
@@ -41,12 +41,12 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
                 if 0 <= place < len(rows):
                     rows[place]["leaves"] = opening.opened_leaves(events[place], index)
         except BadOpeningError:
-            continue  # what cannot be opened does not fit in the browser either, which says so
+            continue  # the browser cannot verify a range without its opening either, and reports that
     return {"session_id": session_id, "events": rows, "ranges": ranges}
 
 
 def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
-    """The sessions in a file, by their ids. Raises `OptionsError` for what is neither, `StorageError` for damage."""
+    """The sessions in a file, by id. Raises `OptionsError` for other kinds of file, `StorageError` for damage."""
     with open(path, "rb") as file:
         is_archive = file.read(2) == b"PK"
     if is_archive:

@@ -1,13 +1,13 @@
-"""The SHA-256 chain over a session's events, made so that a field can be erased later and nothing of it can be guessed.
+"""The SHA-256 chain over a session's events, salted so that a field can be erased later and its value cannot be guessed.
 
     leaf(i)   = SHA-256(salt(i) + path and value of one field of the event, as JSON)
     event(n)  = SHA-256(leaf(1) + leaf(2) + ...)
     chain(n)  = SHA-256(chain(n - 1) + event(n)), from 32 zeros
 
-It is worked out from stored events when somebody signs, so an append costs nothing; every store gives the same. What an
-event must keep to hold the session together is one leaf; every other field, and each value in an object, is a leaf of its
-own. A field that has its default is left out, so that logs keep their digests when events get new fields. The salts come
-from one random seed for each range that was signed. Erasing keeps the leaf, takes its salt away, and what gave the salt.
+The chain is computed from stored events at signing time, so appending costs nothing; every store yields the same chain. The
+fields that hold the session together form one leaf; every other field, and each value in an object, is a leaf of its own.
+Fields with their default value are omitted, so that logs keep their digests when events gain new fields. The salts of each
+signed range derive from one random seed. Erasing a value keeps its leaf and removes its salt and the seed of that salt.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ZERO = "0" * 64
 SALT_BYTES = 16
 _quote = json.encoder.encode_basestring_ascii
 ERASED = "[erased]"
-# Deeper values, and those in lists, are erased together with what they stand in.
+# Deeper values, and those in lists, are part of the leaf that contains them.
 MAX_DEPTH = 4
-# What holds a session together: without it events would not be found, paired or understood.
+# The fields that hold a session together: without them events could not be found, paired or interpreted.
 _BINDING_NAMES = """
     type seq ts parent_tool_use_id agent_name tool_use_id question_id session_id child_session_id parent_session_id
     source_session_id purged_session_id erasure_id command_id name origin kind trigger method purpose hook_point action
@@ -39,15 +39,16 @@ _BINDING_NAMES = """
     before head digests signatures signed allowed rule answered_by approver fields usage policy_sha256
 """
 _BINDING = frozenset(_BINDING_NAMES.split())
-# Neither is what was said: the one is made anew with a key, the other is what the digests are made with.
+# Not content: the first is numbered by the store, the second recomputed with a key, the third contains the salts.
 _UNCOVERED = frozenset(("seq", "mac", "opening"))
 _TEXTS = ("str", "str | None", "Any")
 
 
 @frozen
 class _CommitShape:
-    """Which fields of an event class are bound together, and which are leaves, with its default; of
-    the latter also the place and how the text begins.
+    """The fields of an event class that form the first leaf, and those that are leaves of their own.
+
+    Each of the latter has its default, its place and the beginning of its text.
     """
 
     bound: Sequence[tuple[str, Any]]
@@ -81,9 +82,9 @@ Leaf = tuple[str, str]
 
 
 def leaves(event: Event) -> list[Leaf]:
-    """The leaves of a stored event in order: where each stands in it (a JSON pointer, RFC 6901), and its text.
+    """The leaves of a stored event in order, each with its JSON pointer (RFC 6901) and its text.
 
-    The first one is what holds the session together; its pointer is "".
+    The first leaf contains the fields that hold the session together; its pointer is "".
     """
     if isinstance(event, UnknownEvent):
         data = {name: value for name, value in event.data.items() if name not in _UNCOVERED}
@@ -122,7 +123,7 @@ def _escaped(name: str) -> str:
 
 
 def is_text_field(event: Event, pointer: str) -> bool:
-    """Whether any text may stand at this place of the event; else only a value of the kind that stands there."""
+    """Whether this place may contain any text; if not, only a value of the same kind may replace its value."""
     names = pointer.split("/")[1:]
     return isinstance(event, UnknownEvent) or len(names) > 1 or names[0] in _shape(event.__class__).texts
 
@@ -131,20 +132,20 @@ def is_text_field(event: Event, pointer: str) -> bool:
 
 
 class BadOpeningError(ValueError):
-    """The salts of a range cannot be read by this version."""
+    """This version cannot read the salts of a range."""
 
 
 def new_opening() -> dict[str, Any]:
-    """Salts for a range: one seed that gives all of them."""
+    """Create the salts for a range: one seed from which all of them derive."""
     return {"seed": os.urandom(SALT_BYTES).hex()}
 
 
 @frozen
 class Opening:
-    """The salts of a range of `count` events, and what is left of those from which fields were erased.
+    """The salts of a range of `count` events, including what remains of those from which fields were erased.
 
-    `seeds` gives each event's salts, None for those in `cut`: by index, the salts of what is left (None where a leaf was
-    erased), the leaf that was erased (None where it stands), and the places that hold a mark in its stead.
+    `seeds` contains the seed of each event's salts, None for events in `cut`. `cut` contains, by index, the remaining salts
+    (None for an erased leaf), the erased leaves (None for the others), and the places that contain an erasure mark.
     """
 
     seeds: Sequence[bytes | None]
@@ -152,7 +153,7 @@ class Opening:
 
     @classmethod
     def read(cls, kept: Mapping[str, Any], count: int) -> Opening:
-        """Raises `BadOpeningError`."""
+        """Parse the stored form. Raises `BadOpeningError`."""
         try:
             seed = kept.get("seed")
             if seed is not None:
@@ -167,7 +168,7 @@ class Opening:
         return cls(seeds, cut)
 
     def to_dict(self) -> dict[str, Any]:
-        """As the event keeps it, once something was erased."""
+        """The form stored in the event after an erasure."""
         cut = {
             str(index): {
                 "salts": [None if salt is None else salt.hex() for salt in salts],
@@ -179,7 +180,7 @@ class Opening:
         return {"seeds": [None if seed is None else seed.hex() for seed in self.seeds], "cut": cut}
 
     def leaf_digests(self, event: Event, index: int) -> list[bytes]:
-        """The leaves of the event as the one at `index` of the range. Raises `BadOpeningError` when they cannot be its."""
+        """The leaf digests of the event at `index` of the range. Raises `BadOpeningError` if the salts do not fit it."""
         seed = self.seeds[index]
         if seed is not None:
             texts = leaves(event)
@@ -193,7 +194,7 @@ class Opening:
         ]
 
     def opened_leaves(self, event: Event, index: int) -> list[tuple[str, str, str | None]]:
-        """Salt and text of each leaf that stands, and in the place of one that was erased the leaf. Raises as above."""
+        """Salt and text of each remaining leaf, and the digest of each erased one. Raises like `leaf_digests`."""
         seed, texts = self.seeds[index], leaves(event)
         if seed is not None:
             return [(salt.hex(), text, None) for salt, (_, text) in zip(salts_of(seed), texts, strict=False)]
@@ -211,7 +212,7 @@ class Opening:
         ]
 
     def without(self, event: Event, index: int, pointers: Sequence[str]) -> Opening:
-        """The salts when these places, each a leaf or above some, are erased. `event` is the one before that."""
+        """The salts after erasing these places, each a leaf or an ancestor of leaves. `event` is not yet erased."""
         texts = leaves(event)
         salts, erased, marks = self.cut.get(index) or ([], [], [])
         if not salts:
@@ -236,12 +237,12 @@ class Opening:
 
 
 def is_at_or_below(pointer: str, place: str) -> bool:
-    """Whether a JSON pointer names this place or something in it."""
+    """Whether a JSON pointer is this place or a descendant of it."""
     return pointer == place or pointer.startswith(f"{place}/")
 
 
 def salts_of(seed: bytes) -> Iterator[bytes]:
-    """The salts of one event's leaves, one after the other."""
+    """Iterate over the salts of one event's leaves."""
     number = 0
     while True:
         block = sha256(b"salt%d:" % number + seed).digest()
@@ -273,12 +274,12 @@ def _read_cut(entry: Mapping[str, Any]) -> tuple[Sequence[bytes | None], Sequenc
 
 
 def event_digest(leaf_digests: Sequence[bytes]) -> bytes:
-    """What the chain says of one event."""
+    """The digest of one event in the chain."""
     return sha256(b"".join(leaf_digests)).digest()
 
 
 def chain_digests(before: str, digests: Sequence[bytes]) -> str:
-    """The end of the chain behind these events."""
+    """The chain value after these events, starting from `before`."""
     head = bytes.fromhex(before)
     for digest in digests:
         head = sha256(head + digest).digest()
@@ -286,12 +287,12 @@ def chain_digests(before: str, digests: Sequence[bytes]) -> str:
 
 
 def join_digests(digests: Sequence[bytes]) -> str:
-    """The digests as an event keeps them."""
+    """The digests in the form that an event stores."""
     return b64encode(b"".join(digests)).decode("ascii")
 
 
 def split_digests(text: str) -> list[bytes]:
-    """What `join_digests` was given. Raises `ValueError`."""
+    """The inverse of `join_digests`. Raises `ValueError`."""
     joined = b64decode(text, validate=True)
     if len(joined) % 32:
         raise ValueError("the digests are cut")

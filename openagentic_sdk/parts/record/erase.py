@@ -1,12 +1,12 @@
-"""Erase what must not be kept, wherever a store has it, and keep the proof of everything else.
+"""Erase data that must not be retained from every place in a store, and preserve the proof of everything else.
 
-    find     where it stands: in the session, in its forks, subagents and parents, in blobs, metadata and waiting messages
-    begin    a `record.erasing` in each log that has some, the session's own last: what is to go, and nothing of what it was
-    erase    each log is rewritten in one step, marks in the place of values, salts gone; then blobs that nothing names any
-             more, caches, what crashes left, free pages; the session's own log last
-    end      a `record.erased` in each of them, and in every fork and child, so that their readers are told
+    find     locate it: in the session, its forks, subagents and parents, in blobs, metadata and waiting messages
+    begin    append `record.erasing` to each affected log, the session's own last: the places to erase, not their values
+    erase    rewrite each log atomically with marks instead of values and without their salts; then delete unreferenced
+             blobs, caches, crash leftovers and free pages; the session's own log comes last
+    end      append `record.erased` to each affected log and to every fork and child, so that their readers learn of it
 
-An erasure that was killed goes on with `finish_erasures`: every step may be done again.
+`finish_erasures` continues an erasure that was killed: every step is idempotent.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .commit import ERASED
 from .lifecycle import reachable
 from .places import Needles, Place, erase_places, find_places, leaf_place, needles_of, places_of, value_at
 
-# A log that grows while it is looked at is looked at again, so often.
+# How often a log that grew while it was read is read again.
 ROUNDS = 3
 
 
 @frozen
 class ErasedIn:
-    """What an erasure takes out of one session: places as (`seq`, JSON pointer), and how many blobs.
+    """The part of an erasure in one session: the places as (`seq`, JSON pointer) and the number of blobs.
 
-    `left` are places that hold it and cannot be erased, since they hold the session together.
+    `left` contains places that hold the value but cannot be erased because they hold the session together.
     """
 
     session_id: str
@@ -50,7 +50,7 @@ class ErasedIn:
 
 @frozen
 class Erasure:
-    """What was erased, or would be. `notices` are sentences about what this program cannot reach."""
+    """The result of an erasure or of a dry run. `notices` are sentences about copies that this program cannot reach."""
 
     erasure_id: str
     sessions: tuple[ErasedIn, ...]
@@ -73,14 +73,15 @@ def erase(
     seal: Seal | None = None,
     dry_run: bool = False,
 ) -> Erasure:
-    """Erase fields, each (`seq`, JSON pointer), and every field that holds one of `texts`.
+    """Erase fields, each given as (`seq`, JSON pointer), and every field that contains one of `texts`.
 
-    With `spread`, what stood there is looked for too, whole, in every usual form, in the whole family of the session, or
-    with `everywhere` in all sessions; without it only the named fields go. `archives` are files of `archive_session` that
-    are written anew without it. With `dry_run` nothing is changed.
+    With `spread`, the erased values are also searched for, whole and in every usual form, in all sessions of the same
+    family, or with `everywhere` in all sessions; without it, only the given fields are erased. `archives` are files of
+    `archive_session`, which are rewritten without the values. With `dry_run` nothing is changed.
 
     Raises `OptionsError` for unknown places and those that hold the session together, `SessionHeldError`,
-    `SessionLockedError` while a run writes one of the sessions, `LogCorruptError` for a damaged log; then nothing was begun.
+    `SessionLockedError` while a run writes to one of the sessions, and `LogCorruptError` for a damaged log; in each case
+    nothing has been begun.
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
@@ -103,7 +104,7 @@ def erase(
     work = _Work(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
-        # First, for only what was not erased yet says what to look for there.
+        # First: afterwards the values to look for there are no longer available.
         for path in done_archives:
             _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
         _forget_beside(store, [*others, session_id], needles)
@@ -117,7 +118,7 @@ def erase(
 
 
 def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
-    """Go on with erasures that were killed; returns the ids of those that this session had begun or a part in."""
+    """Finish erasures that were killed; return the ids of those that this session began or is part of."""
     seal = seal or store.seal
     finished = []
     events = store.read_events(session_id)
@@ -141,7 +142,7 @@ def _parents(store: SessionStore) -> dict[str, str | None]:
 
 
 def _family(store: SessionStore, session_id: str) -> list[str]:
-    """What the session came from, and all that came from any of these."""
+    """The sessions that this one descends from, and all descendants of any of these."""
     parents = _parents(store)
 
     def near(name: str) -> list[str]:
@@ -151,7 +152,7 @@ def _family(store: SessionStore, session_id: str) -> list[str]:
 
 
 def _forks_and_children(store: SessionStore, session_id: str) -> list[str]:
-    """The forks and children of the session, theirs, and so on."""
+    """All descendants of the session: its forks and children, theirs, and so on."""
     parents = _parents(store)
     return reachable(session_id, lambda name: [other for other, parent in parents.items() if parent == name])
 
@@ -167,7 +168,7 @@ def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) 
 
 
 def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
-    """Rewrite an archive without the erased texts; its signatures still hold."""
+    """Rewrite an archive without the erased texts; its signatures remain valid."""
     store = MemorySessionStore()
     first = restore_session(store, path)[0]
     if needles.texts:
@@ -182,7 +183,7 @@ def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
 
 @frozen
 class _Work:
-    """An erasure: its id, the session that it is of, whose key signs anew, and why and for whom it is done."""
+    """An erasure: its id, its source session, the key that signs again, the reason and who requested it."""
 
     store: SessionStore
     erasure_id: str
@@ -192,7 +193,7 @@ class _Work:
     by: str
 
     def begin(self, session_id: str, asked: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
-        """Find what is to be erased in one session, and record it there."""
+        """Find the places to erase in one session and record them there."""
         store = self.store
         for _ in range(ROUNDS):
             events = store.read_events(session_id)
@@ -201,8 +202,8 @@ class _Work:
             ]
             outputs = store.list_outputs(session_id)
             holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
-            # What holds a value in its bytes is named by a digest from which a short value could be guessed; and what no
-            # event names any more goes.
+            # Names of blobs are digests, from which a short value could be guessed: they are erased from events too,
+            # and blobs that no event references any longer are deleted.
             places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
             found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
             if dry_run or not (places or found.blobs or self.source == session_id):
@@ -215,7 +216,7 @@ class _Work:
         raise SessionLockedError(session_id, "a run that goes on writing")
 
     def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
-        """Finish the erasure that the logs say was begun, the source's last; each part may be done already."""
+        """Finish the erasure that the logs record as begun, the source's log last; each part is idempotent."""
         store, ended = self.store, list[tuple[str, int]]()
         for name in touched:
             store.rewrite_events(name, partial(self._rewritten, name))
@@ -237,7 +238,7 @@ class _Work:
 
 
 def _delete_unnamed(store: SessionStore, session_id: str) -> int:
-    """Delete blobs and kept outputs that no event names: those whose names were erased, and what crashes left."""
+    """Delete blobs and stored outputs that no event refers to: their references were erased, or a crash left them."""
     outputs, blobs = set(store.list_outputs(session_id)), set(store.list_blobs(session_id))
     for event in store.iter_events(session_id):
         text = dumps_event(event)
@@ -252,5 +253,5 @@ def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:
     try:
         events = store.read_events(session_id)
     except (SessionError, InvalidEventError):
-        return False  # a damaged log has to be saved first; what was begun in it is begun still
+        return False  # a damaged log must be salvaged first; its own erasures remain begun
     return any(isinstance(event, RecordErasing) and event.erasure_id == erasure_id for event in events)

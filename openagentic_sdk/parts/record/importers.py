@@ -1,8 +1,8 @@
-"""Other programs' conversations as our events: Claude Code transcripts, and message lists of the chat-completions format.
+"""Convert other programs' conversations to events: Claude Code transcripts and chat-completions message lists.
 
-A transcript is a tree of lines that point at their parents. What counts is the branch that its last line stands on, in the
-order of the file: with all calls of a parallel answer and all their results, across compactions, and without losing what is
-before a pointer that leads nowhere. What cannot be read is counted, never guessed.
+A transcript is a tree of lines that point at their parents. The branch of its last line is imported, in file order: with
+all calls of a parallel answer and all their results, across compactions, and including the lines before a dangling pointer.
+What cannot be read is counted, never guessed.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Line = Mapping[str, Any]
 
 @frozen
 class ImportedSession:
-    """What was read: numbered events, what is known of the session, and how many lines were no part of it.
+    """The result of reading: numbered events, metadata of the session, and counts of the other lines.
 
-    `unreadable` counts lines that are damaged, `left_out` those of abandoned branches, subagents and bookkeeping.
+    `unreadable` counts damaged lines, `left_out` those of abandoned branches, subagents and bookkeeping.
     """
 
     events: Sequence[Event]
@@ -54,7 +54,7 @@ class ImportedSession:
 
 
 class ImportedIds(list[str]):
-    """The ids of the sessions that an import made, and how many lines of its files are damaged or no part of them."""
+    """The ids of the sessions that an import created, and the numbers of damaged and omitted lines."""
 
     unreadable = 0
     left_out = 0
@@ -64,12 +64,12 @@ class ImportedIds(list[str]):
 
 
 def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
-    """The events of a chat-completions message list, numbered; `rebuild_messages` gives the messages back.
+    """Convert a chat-completions message list to numbered events; `rebuild_messages` is the inverse.
 
-    Raises `InvalidEventError` for a message without a role that is known.
+    Raises `InvalidEventError` for a message without a known role.
     """
     events: list[Event] = []
-    waiting: dict[str, None] = {}  # calls without a result: one that names no call is that of the oldest
+    waiting: dict[str, None] = {}  # calls without a result: a result without a call id belongs to the oldest
     for step, message in enumerate(messages, start=1):
         role = message.get("role") if isinstance(message, Mapping) else None
         if role in ("system", "developer"):
@@ -90,7 +90,7 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
 
 
 def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
-    # The answer before it ends here, so that two answers in a row stay two.
+    # Ends the previous answer, so that two answers in a row remain two.
     said: list[Event] = [ModelResponse(step, 1)]
     text = _text(message.get("content")) or _text(message.get("refusal"))
     if text:
@@ -114,7 +114,7 @@ def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content; what is no text is named."""
+    """The text of a message's content; other parts are represented by their names."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -133,7 +133,7 @@ def _text(content: Any) -> str:
 
 
 def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
-    """The session of a transcript file. Raises `StorageError` when the file cannot be read or holds no conversation."""
+    """Read the session in a transcript file. Raises `StorageError` if it cannot be read or has no conversation."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -145,9 +145,9 @@ def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
 
 
 def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> ImportedSession:
-    """The session of a transcript's bytes; empty when there is no conversation in it.
+    """Parse the session in a transcript's bytes; it is empty if they contain no conversation.
 
-    With `of_subagent`, the lines that a main transcript would have beside its conversation are the conversation.
+    With `of_subagent`, sidechain lines, which a main transcript excludes from its conversation, are the conversation.
     """
     lines, unreadable = _parse_lines(data)
     if of_subagent:
@@ -155,7 +155,7 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
     # The lines that belong to the branch of the last line, in the order of the file.
     chain = _chain(lines)
     messages = {_message_id(lines[index]) for index in chain} - {None}
-    # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
+    # Each block of a parallel answer has its own line, and the pointers follow only one of them.
     chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
     calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
     for index, line in enumerate(lines):
@@ -181,15 +181,15 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
 def import_claude_transcript(
     store: SessionStore, path: str | os.PathLike[str], *, session_id: str | None = None
 ) -> ImportedIds:
-    """Bring a transcript into a store, with those of its subagents as children; returns the ids, the main one first.
+    """Import a transcript, with its subagents' as child sessions; return the ids, the main session's first.
 
-    The id is that of the transcript unless another is given. All of them arrive or none. Raises `StorageError`,
-    `SessionExistsError`, and `InvalidEventError` for what no log can hold.
+    The main session has the transcript's id unless another is given. Either all are imported or none. Raises
+    `StorageError`, `SessionExistsError`, and `InvalidEventError` for content that a log cannot contain.
     """
     main = read_claude_transcript(path)
     file = Path(path)
     main_id = session_id or file.stem or new_session_id()
-    # The sessions of a transcript's subagents by the ids that they get, with what ties them to it.
+    # The sessions of a transcript's subagents by their new ids, with the metadata that links them to it.
     folder = file.parent / file.stem / "subagents"
     found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
     for child in sorted(folder.rglob("agent-*.jsonl")):
@@ -215,7 +215,7 @@ def import_claude_transcript(
 
 
 def _parse_lines(data: bytes) -> tuple[list[Line], int]:
-    """The lines that are JSON objects, and how many are not: a torn end, NUL runs, two lines welded together."""
+    """The lines that are JSON objects, and the number of others: a torn end, runs of NUL, two joined lines."""
     lines: list[Line] = []
     unreadable = 0
     for raw in data.split(b"\n"):
@@ -247,7 +247,7 @@ def _chain(lines: Sequence[Line]) -> set[int]:
         elif pointer is None and line.get("subtype") != "compact_boundary":
             place = None
         else:
-            # The pointer leads nowhere: the line before this one in the file goes on.
+            # A dangling pointer: continue with the preceding line of the file.
             before = range(place - 1, -1, -1)
             place = next((index for index in before if "uuid" in lines[index] and not _is_aside(lines[index])), None)
     return chain
@@ -273,7 +273,7 @@ def _blocks(line: Line) -> list[Mapping[str, Any]]:
 
 
 def _names(line: Line, kind: str, field_name: str) -> set[str]:
-    """What the line's blocks of this kind name in this field, as far as that is text."""
+    """The values of this field in the line's blocks of this kind, if they are strings."""
     named = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
     return {name for name in named if isinstance(name, str)}
 
@@ -286,7 +286,7 @@ _MARKERS = frozenset({"custom-title", "ai-title", "tag"})
 
 
 class _BranchReader:
-    """Turns the lines of one branch into events, in order."""
+    """Converts the lines of one branch to events, in order."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._events: list[Event] = []
@@ -339,7 +339,7 @@ class _BranchReader:
             yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
 
     def _assistant(self, line: Line) -> Iterator[Event]:
-        """One whole answer at the place of its first line; its other lines stand between the results."""
+        """The whole answer, at the place of its first line; its other lines are among the results."""
         name = _message_id(line)
         lines = [line] if name is None else self._by_message.pop(name, [])
         if not lines:

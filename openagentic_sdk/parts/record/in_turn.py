@@ -1,4 +1,4 @@
-"""Blocking calls of a store from coroutines: in threads, under asyncio and under trio, and in the order of the calls."""
+"""Run blocking store calls from coroutines in threads, under asyncio and trio, in the order of the calls."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _THREAD = "openagentic-store"
 
 
 class InTurn:
-    """Calls of one key run one after the other, in the order in which they were made; those of different keys side by side.
+    """Runs calls with the same key one after the other, in the order they were made; calls with different keys overlap.
 
-    A call whose waiting is cancelled still happens. Under another loop than asyncio's the thread is one of the caller's own
-    anyio; `EventLoopError` where there is neither.
+    A call whose waiter is cancelled still runs. Under an event loop other than asyncio's, threads come from the caller's
+    anyio; `EventLoopError` if there is neither.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, threading.Event] = {}
 
     async def call(self, key: str, work: Callable[[], T]) -> T:
-        """What the work returns or raises."""
+        """Run the work in its turn; return its result or raise its exception."""
         before, done = self._last.get(key), threading.Event()
         self._last[key] = done
         begun = False
@@ -48,11 +48,11 @@ class InTurn:
             return answer  # type: ignore[no-any-return]
         finally:
             if not begun:
-                # Cancelled before a thread was found: the next call waits for the one before this.
+                # Cancelled before a thread was available: the next call waits for the one before this.
                 threading.Thread(target=in_turn, args=(False,), daemon=True).start()
 
     def wait(self) -> None:
-        """Wait for all calls that were made."""
+        """Wait for all calls made so far."""
         for done in list(self._last.values()):
             done.wait()
 

@@ -1,7 +1,7 @@
-"""Any of our stores behind the six async methods of the Claude Agent SDK's `SessionStore` protocol, without that SDK.
+"""Any store of this package as the Claude Agent SDK's `SessionStore` protocol of six async methods, without that SDK.
 
-Each key (`project_key`, `session_id`, `subpath`) is a session of ours, each entry one event of it, word for word. The last
-event of a batch also carries the time and the summary after it, so both appear together with the entries or not at all.
+Each key (`project_key`, `session_id`, `subpath`) is a session and each entry one event of it, verbatim. The last event of a
+batch also contains the time and the summary after it, so both appear together with the entries or not at all.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ RETRY_S = 0.002
 
 @mutable
 class _KnownLog:
-    """What a log held when it was last looked at, so that an append only reads what came since.
+    """The state of a log as last read, so that an append reads only newer events.
 
-    `summary` is the one of the last whole batch; `unsummarised` are the entries behind it, of a batch that a crash cut off.
+    `summary` is the summary of the last complete batch; `unsummarised` are later entries, of a batch that a crash cut.
     """
 
     created_at: float
@@ -50,11 +50,10 @@ class _KnownLog:
 
 
 class ClaudeSessionStore:
-    """A store of ours for `ClaudeAgentOptions(session_store=...)`.
+    """Adapts a store for `ClaudeAgentOptions(session_store=...)`.
 
-    `fold` is that SDK's own `fold_session_summary`; without it summaries are folded by the published rules. Calls run in
-    threads, under asyncio and under trio, one after the other in the order in which they were made; an append that is
-    cancelled still happens.
+    `fold` is that SDK's own `fold_session_summary`; without it, summaries are folded by the published rules. Calls run in
+    threads, under asyncio and trio, one after the other in the order they were made; a cancelled append still runs.
     """
 
     def __init__(self, store: SessionStore, *, fold: Fold | None = None, clock: Clock | None = None) -> None:
@@ -66,11 +65,11 @@ class ClaudeSessionStore:
         self._turns = InTurn()
 
     async def append(self, key: Key, entries: Sequence[Entry]) -> None:
-        """Add entries; one whose `uuid` is there already is left out. Raises `InvalidEventError`, and adds nothing then."""
+        """Append entries, except those whose `uuid` is already stored. Raises `InvalidEventError`, appending nothing."""
         await self._off_loop(lambda: self._append(key, list(entries)))
 
     async def load(self, key: Key) -> list[Entry] | None:
-        """All entries in their order; None when nothing was ever written."""
+        """All entries in order, None if nothing was ever written."""
         return await self._off_loop(lambda: self._load(key))
 
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
@@ -84,7 +83,7 @@ class ClaudeSessionStore:
         return [{"session_id": row["session_id"], "mtime": row["mtime"], "data": row["summary"]} for row in rows]
 
     async def delete(self, key: Key) -> None:
-        """Remove a transcript; that of a main key takes all subkeys along. Nothing there is no error."""
+        """Delete a transcript; deleting a main key deletes its subkeys. A missing key is not an error."""
         await self._off_loop(lambda: self._delete(key))
 
     async def list_subkeys(self, key: Key) -> list[str]:
@@ -92,7 +91,7 @@ class ClaudeSessionStore:
         return await self._off_loop(lambda: self._subkeys(key))
 
     def close(self) -> None:
-        """Wait for what is under way; the store itself stays open."""
+        """Wait for pending operations; the underlying store stays open."""
         self._turns.wait()
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
@@ -121,7 +120,7 @@ class ClaudeSessionStore:
                     seen.update(uuid)
                 if not fresh:
                     return
-                # Milliseconds would let two appends share a time, and the one that came later must look later.
+                # At millisecond resolution two appends could share a time, and the later one must sort later.
                 mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
                 previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
                 summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *fresh])
@@ -132,7 +131,7 @@ class ClaudeSessionStore:
                 )
                 return
             except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
-                # Another process was faster: look at what it did, and find our place behind it.
+                # Another process appended first: read its events and continue after them.
                 time.sleep(RETRY_S)
 
     def _catch_up(self, session_id: str) -> _KnownLog:
@@ -141,7 +140,7 @@ class ClaudeSessionStore:
         if known is None or known.created_at != created_at:
             known = self._known[session_id] = _KnownLog(created_at)
         for event in self._store.iter_events(session_id, after_seq=known.last_seq):
-            # A title that somebody gave the session with our own means is no entry, and counts all the same.
+            # A title set through our own API is not an entry, but it counts.
             known.last_seq = event.seq or known.last_seq
             for data in _entry_events([event]):
                 known.uuids.update(_uuid(data["entry"]))
@@ -166,13 +165,13 @@ class ClaudeSessionStore:
                 kept = last["summary"]
                 data = kept.get("data") if isinstance(kept, Mapping) else None
                 shown = dict(data) if isinstance(data, Mapping) else {}
-                # Two processes may have written in the same millisecond: the store knows which one came later.
+                # Two processes may have written in the same millisecond: the store has the order.
                 mtime = min([last["mtime"], *(row["mtime"] - 1 for row in found[-1:])])
                 found.append({"session_id": last["session_id"], "mtime": mtime, "summary": shown})
         return found
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
-        """The last entry that says what the session was after it: nearly always the last event of the log."""
+        """The last entry that contains a summary: nearly always the last event of the log."""
         for batch in windows_from_end(self._store, session_id, events, 1):
             whole = [data for data in _entry_events(batch) if "mtime" in data]
             if whole:
@@ -194,7 +193,7 @@ class ClaudeSessionStore:
 
 
 def session_id_of(key: Key) -> str:
-    """The id of our session for a key. Raises `ValueError` for a key that the protocol does not allow."""
+    """The session id for a key. Raises `ValueError` for a key that the protocol does not allow."""
     parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
     if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
         raise ValueError(f"key {dict(key)!r} cannot be used: project_key, session_id and subpath are texts, none empty")
@@ -206,7 +205,7 @@ def _project(project_key: str) -> str:
 
 
 def _metadata(key: Key) -> dict[str, Any]:
-    """Where the session belongs. A subpath makes it a child, so that lists leave it out and the main key finds it."""
+    """The session's place. A subpath makes it a child, so that lists omit it and the main key finds it."""
     metadata = {"cwd": _project(key["project_key"]), "claude_session_id": key["session_id"]}
     if "subpath" not in key:
         return metadata
@@ -235,8 +234,8 @@ _LAST_WINS = {
 
 
 _COMMAND = regex(r"<command-name>(.*?)</command-name>")
-# What Claude's own list leaves out: output of local commands and hooks, ticks, interruptions, and blocks of an IDE that
-# stand alone. Any other text that begins with "<" was written by a person.
+# Omitted from Claude's own list: output of local commands and hooks, ticks, interruptions, and IDE blocks that
+# are the whole text. Any other text that begins with "<" was written by a person.
 _NOT_BY_A_PERSON = regex(
     r"<local-command-stdout>|<session-start-hook>|<tick>|<goal>|\[Request interrupted by user[^\]]*\]"
     r"|<ide_opened_file>.*</ide_opened_file>$|<ide_selection>.*</ide_selection>$"
@@ -246,7 +245,7 @@ _NOT_BY_A_PERSON = regex(
 def fold_session_summary(
     previous: Mapping[str, Any] | None, key: Key, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """`{"session_id", "mtime", "data"}` after these entries; pure, and `mtime` is left to whoever stores it."""
+    """`{"session_id", "mtime", "data"}` after these entries; pure, with `mtime` left to the caller."""
     data = dict(previous["data"]) if previous is not None else {}
     for entry in entries:
         data.setdefault("is_sidechain", entry.get("isSidechain") is True)
@@ -269,7 +268,7 @@ def fold_session_summary(
 
 
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    """Take the first text that a person wrote; a slash command only counts until then."""
+    """Add the first text that a person wrote; a slash command counts only until one is found."""
     if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
         return
     message = entry.get("message")

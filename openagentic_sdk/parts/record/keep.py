@@ -1,6 +1,6 @@
-"""How long a session is kept: held for as long as somebody says, kept until a day, purged when it is old enough.
+"""Retention of sessions: legal holds, retention until a date, and purging of old sessions.
 
-A purge leaves a tombstone for each session in the session `tombstones`: what there was, when, and what was signed of it.
+A purge leaves a tombstone for each session in the session `tombstones`: what it contained, its times, and its signed head.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ TOMBSTONES = "tombstones"
 def hold_session(
     store: SessionStore, session_id: str, *, release: bool = False, reason: str = "", by: str = ""
 ) -> None:
-    """Hold the session and those of its subagents: nothing deletes, purges or erases from them until they are released."""
+    """Hold the session and those of its subagents: nothing deletes, purges or erases data in them until release."""
     for name in (session_id, *descendants(store, session_id)):
         store.append_event(name, RecordKept(held=not release, reason=reason, by=by))
 
 
 def retain_session(store: SessionStore, session_id: str, until: float, *, reason: str = "", by: str = "") -> None:
-    """Keep the session and those of its subagents until then (epoch seconds; 0 ends it). Fields can be erased meanwhile."""
+    """Retain the session and those of its subagents until a time (epoch seconds; 0 ends the retention).
+
+    Fields can still be erased in the meantime.
+    """
     if not 0 <= until < 1e11:
         raise OptionsError(f"{until!r} is no time to keep a session until: give epoch seconds, or 0 to end it")
     for name in (session_id, *descendants(store, session_id)):
@@ -37,7 +40,7 @@ def retain_session(store: SessionStore, session_id: str, until: float, *, reason
 
 @frozen
 class Purged:
-    """What a purge did with one old session: `why` it stays, empty when it went."""
+    """The result of a purge for one old session: `why` is the reason it was kept, empty if it was purged."""
 
     session_id: str
     events: int
@@ -47,10 +50,10 @@ class Purged:
 def purge_sessions(
     store: SessionStore, older_than_s: float, *, reason: str = "", by: str = "", dry_run: bool = False
 ) -> list[Purged]:
-    """Delete every session, with those of its subagents, to which nothing was added for so long; each leaves a tombstone.
+    """Delete every session, with those of its subagents, that has had no new events for this long; each leaves a tombstone.
 
-    What is held, to be kept or in use stays, as does one whose subagent's session does, and so do tombstones. A child goes
-    with its parent, or by itself where there is none.
+    Sessions that are held, retained or in use are kept, as are their ancestors and all tombstones. A child is deleted with
+    its parent, or on its own if the parent is missing.
     """
     before = time.time() - older_than_s
     done: list[Purged] = []
@@ -73,10 +76,10 @@ def purge_sessions(
 
 
 def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by: str = "") -> list[str]:
-    """Delete one session and those of its subagents, and leave tombstones; returns the ids, children first. Forks are told.
+    """Delete a session and those of its subagents, and leave tombstones; return the ids, children first.
 
-    The tombstone is on disk before anything goes: a purge that was killed is done again. Raises `SessionHeldError`,
-    `SessionLockedError`, and nothing is deleted then.
+    The tombstone is on disk before anything is deleted, so that a killed purge can be repeated. Forks that no run holds
+    record the purge. Raises `SessionHeldError` or `SessionLockedError`, in which case nothing is deleted.
     """
     doomed = [*reversed(descendants(store, session_id)), session_id]
     for name in doomed:
@@ -95,7 +98,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     for name in doomed:
         store.delete_session(name)
     for name in forks:
-        with suppress(SessionLockedError):  # who writes now is told by the tombstone
+        with suppress(SessionLockedError):  # a fork with an active writer is covered by the tombstone
             store.append_event(name, RecordErased("purge", session_id, reason=reason, by=by))
     for name in doomed:
         store.scrub(name)
@@ -105,7 +108,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
 def _tombstone(store: SessionStore, session_id: str, reason: str, by: str) -> RecordPurged:
     summary = store.read_summary(session_id)
     newest: RecordSigned | None = None
-    with suppress(SessionError):  # what of a damaged log cannot be read is not told
+    with suppress(SessionError):  # unreadable parts of a damaged log are left out of the tombstone
         for event in store.iter_events(session_id):
             newest = event if isinstance(event, RecordSigned) and event.signatures else newest
     signed = {} if newest is None else {**receipt_of(newest), "statement": statement_of(newest).decode("ascii")}

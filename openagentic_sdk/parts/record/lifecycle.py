@@ -1,7 +1,6 @@
-"""What can be done with a whole session, as plain functions over any store.
+"""Operations on whole sessions, as plain functions over any store.
 
-Everything that changes a session is an event in its log; nothing is ever rewritten. Forks and exports are complete or
-absent.
+Every change to a session is an event in its log; nothing is ever rewritten. Forks and exports are atomic.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ _WINDOW_EVENTS = 64
 
 @frozen
 class SessionState:
-    """A session as a program wants to see it: the messages that a model would be sent, and what they were made under.
+    """A session for programs: the messages that a model would receive, and the options they were created with.
 
-    Times are epoch seconds; `usage` and `cost_usd` are None when unknown; `compaction` is the one that is in force.
+    Times are epoch seconds; `usage` and `cost_usd` are None if unknown; `compaction` is the one in force.
     """
 
     session_id: str
@@ -91,7 +90,7 @@ def create_session(
     title: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """A new session; returns its id. Raises `SessionExistsError` and `OptionsError`."""
+    """Create a session and return its id. Raises `SessionExistsError` and `OptionsError`."""
     known = {**(metadata or {}), **({} if cwd is None else {"cwd": cwd})}
     session_id = store.create_session(metadata=known, session_id=session_id)
     if title is not None:
@@ -100,9 +99,9 @@ def create_session(
 
 
 def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: str | None = None) -> str:
-    """The id of the session to go on with: this one, the only one whose id begins so, or without an id the newest of `cwd`.
+    """The id of the session to resume: the given one, the only one with this prefix, or by default the newest of `cwd`.
 
-    Raises `SessionNotFoundError`, and `OptionsError` when several ids begin so.
+    Raises `SessionNotFoundError`, and `OptionsError` if several ids have the prefix.
     """
     if session_id is None:
         newest = store.list_session_summaries(cwd=cwd, limit=1)
@@ -113,7 +112,7 @@ def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: s
 
 
 def load_session(store: SessionStore, session_id: str) -> SessionState:
-    """What the session is, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
+    """The session's state, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
     view = SessionView().extend(store.iter_events(session_id))
     known = store.read_metadata(session_id)
     metadata: dict[str, Any] = known["metadata"]
@@ -145,9 +144,10 @@ def load_session(store: SessionStore, session_id: str) -> SessionState:
 def get_messages(
     store: SessionStore, session_id: str, *, from_turn: int = 1, to_turn: int | None = None
 ) -> list[Message]:
-    """The messages of turns `from_turn` to `to_turn`, both included and counted from 1, as they were said.
+    """The messages of turns `from_turn` to `to_turn`, both inclusive and counted from 1, in their original form.
 
-    A turn is a prompt and all that follows it. Turns that were rewound do not count; compacted ones do, and are shown whole.
+    A turn is a prompt and everything that follows it. Rewound turns do not count; compacted ones do, and are returned
+    whole.
     """
     turns = turns_of(store.iter_events(session_id))
     chosen = turns[from_turn : None if to_turn is None else max(0, to_turn + 1)] if from_turn >= 1 else []
@@ -155,7 +155,7 @@ def get_messages(
 
 
 def turns_of(events: Iterable[Event]) -> list[list[Event]]:
-    """What was said in each turn that no rewind took back, compacted ones too; first what was said before any prompt."""
+    """The events of each turn that was not rewound, including compacted turns; the first item precedes every prompt."""
     turns: list[list[Event]] = [[]]
     for event in standing_events(events):
         if _is_prompt(event):
@@ -173,9 +173,10 @@ def append_signed(
     *,
     expected_seq: int | None = None,
 ) -> list[Event]:
-    """Append outside of a run what a person decided, as this installation's; `append_events` only adds to the history.
+    """Append a person's decisions outside of a run, signed with this installation's key.
 
-    What makes the `events` is called while nobody else writes. Raises like `append_events`.
+    `append_events` only adds to the history, and grants nothing. If `events` is a function, it is called while no other
+    writer can append. Raises like `append_events`.
     """
     with store.open_writer(session_id) as writer:
         check_expected_seq(session_id, expected_seq, writer.last_seq)
@@ -190,7 +191,7 @@ def append_signed(
 
 
 def rename_session(store: SessionStore, session_id: str, title: str) -> SessionSummary:
-    """Give the session a title; the empty text takes it away. Raises `SessionNotFoundError`, `SessionLockedError`."""
+    """Set the session's title; an empty string removes it. Raises `SessionNotFoundError`, `SessionLockedError`."""
     store.append_event(session_id, SessionMeta(title=plain_line(title)))
     return store.read_summary(session_id)
 
@@ -201,7 +202,7 @@ TAG_PATIENCE_S = 1.0
 def tag_session(
     store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> SessionSummary:
-    """Add and remove tags, in the order of their addition. Raises like `rename_session`."""
+    """Add and remove tags, which keep the order of their addition. Raises like `rename_session`."""
     added = [plain_line(tag) for tag in add]
     removed = {plain_line(tag) for tag in remove}
     deadline = time.monotonic() + TAG_PATIENCE_S
@@ -212,10 +213,10 @@ def tag_session(
             store.append_events(session_id, [SessionMeta(tags=wanted)], expected_seq=before.events)
             return store.read_summary(session_id)
         except ConcurrencyError:
-            # Somebody else wrote in between, tags perhaps: they are kept too.
+            # Another writer appended in between, perhaps tags: keep those too.
             continue
         except SessionLockedError:
-            # Another one who tags is done in a moment; a run is not.
+            # Another tagging call ends within moments; a run does not.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -233,12 +234,13 @@ def rewind_session(
     seal: Seal | None = None,
     request_id: str | None = None,
 ) -> Event:
-    """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
+    """Remove from the model's view everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
-    The log keeps all of it. A `request_id` names the rewind in the log: sent again, it changes nothing and returns the same
-    event. What is open behind that position ends in the same batch: questions as `answered_by: rewound`, calls, subagents,
-    and the run. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
-    and under its conditions. Raises `OptionsError` for a position behind the log's end, and what `restore_files` raises.
+    The log keeps all of it. `request_id` makes the rewind idempotent: a second one with the same id changes nothing and
+    returns the same event. Whatever is open after that position is closed in the same batch: questions as `answered_by:
+    rewound`, calls, subagents, and the run. With `files`, file changes made by calls since then are also undone, as by
+    `restore_files` and under its conditions. Raises `OptionsError` for a position after the end of the log, and whatever
+    `restore_files` raises.
     """
     last_seq = None if request_id is None else store.last_seq(session_id)
     if request_id is not None:
@@ -259,7 +261,7 @@ def rewind_session(
 
 
 def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
-    """The `seq` that a rewind goes back to: `to_seq`, or that before the newest `turns` prompts. Raises `OptionsError`."""
+    """The `seq` to rewind to: `to_seq`, or the one before the newest `turns` prompts. Raises `OptionsError`."""
     if (to_seq is None) == (turns is None):
         raise OptionsError("rewind needs either to_seq or turns: say where to go back to")
     if to_seq is None:
@@ -274,9 +276,9 @@ def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = N
 
 
 def undo_compaction(store: SessionStore, session_id: str) -> Event:
-    """Show the model again what the newest compaction hid; what was said since then is taken back with it.
+    """Restore to the model's view what the newest compaction hid; everything since then is rewound with it.
 
-    Raises `OptionsError` when no compaction is in force.
+    Raises `OptionsError` if no compaction is in force.
     """
     standing = standing_events(store.iter_events(session_id))
     compactions = [event for event in standing if isinstance(event, SessionCompacted)]
@@ -294,18 +296,19 @@ def fork_session(
     metadata: Mapping[str, Any] | None = None,
     seal: Seal | None = None,
 ) -> str:
-    """A new session that begins as a copy of another up to `at_seq` (None: all of it); returns its id.
+    """Create a session that begins as a copy of another up to `at_seq` (None: its end); return its id.
 
-    The source is only read, so it may be running. Calls that are open at the cut end in the copy with a result that says so:
-    they are never run twice. What this installation allowed in the source holds in the copy (`seal` is its key's), and what
-    came from elsewhere does not. Raises `OptionsError` for a position behind the log's end.
+    The source is only read, so it may be running. Calls that are open at the cut are closed in the copy with a result that
+    explains this: they are never run twice. What this installation allowed in the source is also allowed in the copy
+    (`seal` contains its key); events from elsewhere gain no authority. Raises `OptionsError` for a position after the end
+    of the log.
     """
     last_seq = store.last_seq(source_id)
     at_seq = last_seq if at_seq is None else at_seq
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
     fork_id = session_id or new_session_id()
-    # Its digest makes what was ours in the source ours in the copy.
+    # Its digest transfers this installation's authority from the source to the copy.
     marker = Authority(fork_id, seal or Seal()).sign([SessionForked(source_id, at_seq)], at_seq)
     tail = [*marker, *_end_open_calls(store, source_id, at_seq)]
     known = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
@@ -315,16 +318,16 @@ def fork_session(
 def forked_metadata(
     parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The metadata of a session that begins as another up to `parent_seq`: it is no subagent's, whatever that one was."""
+    """The metadata of a fork at `parent_seq`: never that of a subagent's session, even if the source is one."""
     kept = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
     return {**kept, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
 
 
 def delete_session(store: SessionStore, session_id: str) -> list[str]:
-    """Remove the session, those of its subagents, and their blobs; returns the ids, children first.
+    """Delete the session, those of its subagents, and their blobs; return the ids, children first.
 
-    Raises `SessionNotFoundError`, and `SessionLockedError` when one of them is in use; the session itself goes last, so that
-    nothing is left without a parent.
+    The session itself is deleted last, so that no session is left without its parent. Raises `SessionNotFoundError`, and
+    `SessionLockedError` if one of them is in use.
     """
     doomed = [*reversed(descendants(store, session_id)), session_id]
     store.read_metadata(session_id)
@@ -334,12 +337,12 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
 
 
 def descendants(store: SessionStore, session_id: str) -> list[str]:
-    """The sessions of the session's subagents, of theirs, and so on; parents before children."""
+    """The sessions of the session's subagents, of their subagents, and so on; parents before children."""
     return reachable(session_id, store.list_children)
 
 
 def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
-    """All that `near` leads to from `start`, in whatever number of steps, and the nearest first; `start` is left out."""
+    """Everything that `near` reaches from `start` in any number of steps, nearest first, without `start`."""
     found, waiting = {start: None}, [start]
     while waiting:
         fresh = [name for name in near(waiting.pop(0)) if name not in found]
@@ -352,9 +355,9 @@ def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
 
 
 def export_session(source: SessionStore, target: SessionStore, session_id: str) -> list[str]:
-    """Copy the session, those of its subagents, and their blobs to another store, ids and `seq` kept; returns the ids.
+    """Copy the session, those of its subagents, and their blobs to another store, with ids and `seq`; return the ids.
 
-    All of them arrive or none. Raises `SessionExistsError` when the target has one of them already.
+    Either all are copied or none. Raises `SessionExistsError` if the target already has one of them.
     """
     names = [session_id, *descendants(source, session_id)]
     with all_or_none(target) as done:
@@ -365,10 +368,10 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
 
 
 def copy_missing(source: SessionStore, target: SessionStore, session_id: str) -> Iterator[tuple[str, bool]]:
-    """Like `export_session`, one session after the other: each id, and whether it was copied or was there as it is.
+    """Like `export_session`, but session by session: each id, and whether it was copied or already present.
 
-    What an interrupted call brought over stays and is not copied again. Raises `SessionExistsError` when the target has
-    another session of an id, or one that ends elsewhere.
+    Sessions that an interrupted call copied are kept and not copied again. Raises `SessionExistsError` if the target has a
+    different session with the same id, or a different continuation of it.
     """
     for name in (session_id, *descendants(source, session_id)):
         if not target.session_exists(name):
@@ -393,19 +396,19 @@ def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
 
 
 def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:
-    """`export_session`, seen from the other side."""
+    """Like `export_session`, with the target first."""
     return export_session(source, target, session_id)
 
 
 @contextmanager
 def all_or_none(store: SessionStore) -> Iterator[list[str]]:
-    """A list for the ids of sessions as they are made: when the block fails, they are deleted again, the last one first."""
+    """A list for the ids of sessions as they are created; if the block fails, they are deleted again, the last one first."""
     made: list[str] = []
     try:
         yield made
     except BaseException:
         for name in reversed(made):
-            # The error that made us take things back is the one to report.
+            # Report the error that caused the rollback, not one of the rollback's own.
             with suppress(SessionError):
                 store.delete_session(name)
         raise
@@ -446,7 +449,7 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
 
 
 def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> Sequence[Event]:
-    """The events from the last prompt or model request up to `at_seq`: no call is left open when these are recorded."""
+    """The events from the last prompt or model request up to `at_seq`: those that can leave a call open."""
     events: Sequence[Event] = []
     for events in windows_from_end(store, session_id, at_seq, _WINDOW_EVENTS):
         settled = [index for index, event in enumerate(events) if isinstance(event, ModelRequest) or _is_prompt(event)]
@@ -456,9 +459,9 @@ def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> Se
 
 
 def child_events(store: SessionStore, parent_id: str, child_id: str) -> Sequence[Event]:
-    """The events of a subagent's session; none where there is no such session of this parent.
+    """The events of a subagent's session, empty if this parent has no such session.
 
-    A log names the sessions of its subagents, and may come from anybody: only one that names that parent is read.
+    A log names its subagents' sessions and may come from anyone, so only a session that names this parent is read.
     """
     try:
         is_ours = store.read_metadata(child_id)["metadata"].get("parent_session_id") == parent_id

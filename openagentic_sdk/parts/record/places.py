@@ -1,4 +1,4 @@
-"""Find where a value stands in a session, in whatever form, and put marks in its place. Pure."""
+"""Find the places of a value in a session, in any encoding, and replace them with marks. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...sessions.rewriting import sign_again
 from ...sessions.seal import Seal
 from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves
 
-# Shorter texts stand in too many places that have nothing to do with them.
+# Shorter texts occur in too many unrelated places.
 MIN_CHARS = 4
 MIN_LINE_CHARS = 16
 MIN_INNER_CHARS = 8
@@ -34,7 +34,7 @@ Place = tuple[int, str]
 
 
 class Needles:
-    """Texts, and the forms in which they stand in other texts and in bytes."""
+    """The texts to look for, and the forms they take inside other texts and in bytes."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         found = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
@@ -44,7 +44,7 @@ class Needles:
         self._bytes = tuple(form.encode(name, "surrogatepass") for form in self._forms for name in encodings)
 
     def are_in(self, value: Any) -> bool:
-        """Whether a JSON value holds one, in a text, a number or the name of a member."""
+        """Whether a JSON value contains one, in a string, a number or a member name."""
         if isinstance(value, str):
             return any(form in value for form in self._forms)
         if isinstance(value, Mapping):
@@ -56,7 +56,7 @@ class Needles:
         return False
 
     def are_in_bytes(self, data: bytes) -> bool:
-        """Whether the bytes hold one."""
+        """Whether the bytes contain one."""
         return any(form in data for form in self._bytes)
 
 
@@ -75,7 +75,7 @@ def _forms(text: str) -> Iterator[str]:
         yield sha256(ended).hexdigest()
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
-            # What base64 makes of the bytes wherever they stand, without the letters that their neighbours change.
+            # The base64 forms of the bytes at each alignment, without characters that depend on neighbouring bytes.
             made = encode(b"\0" * before + whole).decode("ascii").rstrip("=")
             first, last = (before * 8 + 5) // 6, len(made) - bool((before + len(whole)) % 3)
             if last - first >= MIN_INNER_CHARS:
@@ -83,7 +83,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def places_of(event: RecordErasing) -> list[Place]:
-    """The places that an erasure names; entries that are not places, in a log from elsewhere, are left out."""
+    """The places that an erasure names; invalid entries, possible in a log from elsewhere, are omitted."""
     return [
         (each["seq"], each["path"])
         for each in event.fields
@@ -92,7 +92,7 @@ def places_of(event: RecordErasing) -> list[Place]:
 
 
 def value_at(event: Event, pointer: str) -> Any:
-    """What stands at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
+    """The value at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
     found: Any = event_to_dict(event)
     for name in pointer_names(pointer):
         try:
@@ -103,9 +103,9 @@ def value_at(event: Event, pointer: str) -> Any:
 
 
 def leaf_place(event: Event, pointer: str) -> str:
-    """The place that is erased when this one is to go: itself, or what of an object or list it stands in.
+    """The place to erase for a given one: itself, or the nearest erasable object or list that contains it.
 
-    Raises `OptionsError` for what the event does not have, and for what holds the session together.
+    Raises `OptionsError` for a place that the event does not have, and for fields that hold the session together.
     """
     if not pointer.startswith("/"):
         raise OptionsError(f"{pointer!r} is no place in an event: begin it with /, as in /output/stdout")
@@ -122,7 +122,7 @@ def leaf_place(event: Event, pointer: str) -> str:
 
 
 def needles_of(value: Any) -> Needles:
-    """What to look for elsewhere when this value goes: it, its long lines, and what it holds if it is an object or list."""
+    """The values to look for elsewhere when this value is erased: itself, its long lines, and its members or items."""
     return Needles([*_texts_of(value, 0)])
 
 
@@ -141,9 +141,10 @@ def _texts_of(value: Any, depth: int) -> Iterator[str]:
 def find_places(
     events: Sequence[Event], asked: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
 ) -> tuple[list[Place], list[Place]]:
-    """All places of a log that are erased: those asked for, those that hold what is looked for, digests that are over any
-    of it, from which a short value could be guessed, and the names of `outputs` that belong to it. And those that hold it
-    and must stay.
+    """The places of a log to erase, and those that contain a needle but cannot be erased.
+
+    The former are those `asked` for, those that contain a needle, digests over any of them (from which a short value could
+    be guessed), and the names of `outputs` that belong to them.
     """
     found: dict[Place, None] = dict.fromkeys(asked)
     left: list[Place] = []
@@ -159,7 +160,7 @@ def find_places(
                 elif needles.are_in(value_at(event, pointer)):
                     found[seq, pointer] = None
                 elif needles.are_in(pointer.replace("~1", "/").replace("~0", "~")):
-                    # The name of a member tells it: what has the member goes whole.
+                    # A member name contains the value: erase the object that has the member.
                     found[seq, "/".join(pointer.split("/")[:-1]) if pointer.count("/") > 1 else pointer] = None
     found.update(dict.fromkeys(_derived(events, list(found))))
     touched = {seq for seq, _ in found}
@@ -167,7 +168,7 @@ def find_places(
         if isinstance(event, ToolResult) and event.seq in touched:
             named = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
             found.update(dict.fromkeys((event.seq or 0, pointer) for pointer in named))
-    # Without those that stand in others.
+    # Without places inside other places.
     ordered = sorted(found)
     kept: list[Place] = []
     for seq, pointer in ordered:
@@ -177,7 +178,7 @@ def find_places(
 
 
 def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]:
-    """Digests over what is erased: of the same call, and of the requests that held it."""
+    """Digests over erased values: of the same call, and of the requests that contained them."""
     if not found:
         return
     touched = {seq for seq, _ in found}
@@ -188,9 +189,9 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
         if isinstance(event, ModelRequest) and seq > first and event.request_sha256 != ERASED:
             yield seq, "/request_sha256"
         elif isinstance(event, AssistantMessage) and seq in touched and event.extras:
-            yield seq, "/extras"  # what a vendor signed fits no other text, and would be refused with it
+            yield seq, "/extras"  # a vendor's signature does not fit the changed text, and the request would be refused
         elif isinstance(event, LogRecovered) and event.moved_to:
-            yield seq, "/moved_to"  # its name is a checksum of what stood there
+            yield seq, "/moved_to"  # the name is a checksum of the erased content
         elif getattr(event, "tool_use_id", None) in calls:
             for pointer, _ in leaves(event):
                 value = value_at(event, pointer) if pointer and not pointer.endswith("/policy_sha256") else None
@@ -202,16 +203,17 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
 
 
 def erase_places(session_id: str, events: list[Event], places: Sequence[Place], seal: Seal) -> Mapping[int, Event]:
-    """The events that stand in a log when these places are erased, by `seq`: those that lose something, the checkpoints
-    that lose salts, and those whose keyed digests are made anew.
+    """The events of a log that change when these places are erased, by `seq`, in their new form.
+
+    They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are computed anew.
     """
     by_seq: dict[int, list[str]] = {}
     for seq, pointer in places:
         if 1 <= seq <= len(events) and not _is_marked(events[seq - 1], pointer):
-            # A log from elsewhere may name any place: what holds the session together stays.
+            # A log from elsewhere may name any place: fields that hold the session together are kept.
             by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
     after = list(events)
-    start = 0  # of the range that the next checkpoint speaks of
+    start = 0  # of the range that the next checkpoint covers
     for event in events:
         if isinstance(event, RecordSigned) and event.from_seq == start + 1 and event.to_seq < (event.seq or 0):
             after[(event.seq or 1) - 1] = _without_salts(event, events, by_seq)
@@ -230,7 +232,7 @@ def _is_marked(event: Event, pointer: str) -> bool:
 
 
 def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mapping[int, Sequence[str]]) -> RecordSigned:
-    """The checkpoint with no salt left that anything erased was digested with."""
+    """The checkpoint without any salt that an erased value was digested with."""
     cut = [seq for seq in by_seq if signed.from_seq <= seq <= signed.to_seq]
     if not cut:
         return signed
@@ -239,7 +241,7 @@ def _without_salts(signed: RecordSigned, events: Sequence[Event], by_seq: Mappin
         for seq in cut:
             opening = opening.without(events[seq - 1], seq - signed.from_seq, by_seq[seq])
     except (BadOpeningError, StopIteration, ValueError):
-        # Somebody changed the salts: nothing in this range can be proved any more, and what is there may still tell.
+        # The salts were tampered with: nothing in this range is provable, and the remainder could still reveal the value.
         return changed(signed, opening={})
     return changed(signed, opening=opening.to_dict())
 

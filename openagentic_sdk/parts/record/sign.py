@@ -14,13 +14,13 @@ from ...sessions.seal import Signer
 from ...version import __version__
 from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
 
-# So many events one checkpoint speaks of; more are several checkpoints, of which the last one is signed.
+# Events per checkpoint; a longer range gets several checkpoints, of which only the last is signed.
 RANGE_EVENTS = 1000
 _WINDOW_EVENTS = 128
 
 
 def statement_of(signed: RecordSigned) -> bytes:
-    """What a signature of this checkpoint is over: one line of JSON."""
+    """The bytes that a signature of this checkpoint covers: one line of JSON."""
     said = {
         "format": FORMAT.decode("ascii"),
         "session_id": signed.session_id,
@@ -33,10 +33,10 @@ def statement_of(signed: RecordSigned) -> bytes:
 
 
 def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]) -> RecordSigned:
-    """Append the checkpoint that vouches for all events of the session; returns it as it was stored.
+    """Append the checkpoint that vouches for all events of the session; return it as stored.
 
-    It speaks of what came since the last checkpoint, which is one of these events. Raises `OptionsError` for an empty log
-    and without signers, what the signers raise, and `SessionLockedError` while a run writes: nothing is appended then.
+    It covers everything since the last checkpoint, inclusive. Raises `OptionsError` for an empty log and without signers,
+    whatever the signers raise, and `SessionLockedError` while a run writes; in each case nothing is appended.
     """
     with store.open_writer(session_id) as writer:
         return append_signed_head(store, writer, signers)
@@ -83,7 +83,7 @@ def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequ
 def _since_last_checkpoint(
     store: SessionStore, session_id: str, last_seq: int
 ) -> tuple[RecordSigned | None, Sequence[Event]]:
-    """The newest checkpoint, and the events that it says nothing of; found from the log's end."""
+    """The newest checkpoint and the events that it does not cover, found from the end of the log."""
     newest: RecordSigned | None = None
     events: Sequence[Event] = []
     for events in windows_from_end(store, session_id, last_seq, _WINDOW_EVENTS):

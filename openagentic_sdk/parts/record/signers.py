@@ -1,9 +1,9 @@
-"""Who can vouch for the head of a record, and how what they gave is checked later.
+"""Signers of the head of a record, and the later verification of their signatures.
 
-installation   HMAC with this installation's key: proves to every holder of that key that it was made with it
-ssh            `ssh-keygen -Y sign` with a person's key: proves to everybody who knows whose key it is
-witness        a command that keeps the head elsewhere and answers with a token: proves what the token proves
-timestamp      a token of a time stamping authority (RFC 3161): proves that the head existed at its time
+installation   HMAC with this installation's key: proof for every holder of that key ssh            `ssh-keygen -Y sign`
+with a person's key: proof for everyone who can attribute the key witness        a command that stores the head elsewhere
+and answers with a token: proves what the token proves timestamp      a token of a time stamping authority (RFC 3161):
+proves that the head existed at its time
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class InstallationKey:
 
 @frozen
 class SshKey:
-    """A person's key: the file of a private one, or of a public one whose private half an agent holds."""
+    """A person's key: a private key file, or a public key file whose private key an agent holds."""
 
     path: str
 
@@ -60,7 +60,7 @@ class SshKey:
 
 @frozen
 class Witness:
-    """A command that gets the statement on its standard input and answers with a token on its standard output."""
+    """A command that receives the statement on standard input and answers with a token on standard output."""
 
     command: Sequence[str]
     name: str = "witness"
@@ -76,9 +76,9 @@ class Witness:
 
 @frozen
 class Timestamp:
-    """A time stamping authority: a command that gets the request (DER) on its standard input and answers with the reply.
+    """A time stamping authority: a command that receives the request (DER) on standard input and answers with the reply.
 
-    `["curl", "-s", "-H", "Content-Type: application/timestamp-query", "--data-binary", "@-", URL]`, for instance.
+    For example `["curl", "-s", "-H", "Content-Type: application/timestamp-query", "--data-binary", "@-", URL]`.
     """
 
     command: Sequence[str]
@@ -94,9 +94,10 @@ class Timestamp:
 
 @frozen
 class Voucher:
-    """Who vouches for a statement. `name` is whose it is, as `how` knows it; `proof` is `valid`, `invalid` or `unchecked`.
+    """The signer of a statement. `name` is the signer's name according to `how`.
 
-    What is `unchecked` could not be looked at here: the key, the tool or the list that says whose key it is, is missing.
+    `proof` is `valid`, `invalid` or `unchecked`. A signature is `unchecked` if this machine lacks the key, the tool or the
+    list of key owners.
     """
 
     by: str
@@ -107,8 +108,10 @@ class Voucher:
 
 @frozen
 class Trust:
-    """What a verifier has: the key of the installation, ssh's file of allowed signers, certificates of the time stamping
-    authority (PEM), and the command that checks a witness's token (statement, a line end and the token on standard input).
+    """What a verifier trusts, and how it checks witnesses.
+
+    These are the installation's key, ssh's allowed signers file, certificates of the time stamping authority (PEM), and the
+    command that checks a witness's token (statement, newline and token on standard input).
     """
 
     seal: Seal | None = None
@@ -118,7 +121,7 @@ class Trust:
 
 
 def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
-    """Whether a signature is one of this statement, and whose."""
+    """Check a signature of this statement; return its signer and the result."""
     by = signature.get("by") if isinstance(signature, Mapping) else None
     check = _CHECKS.get(by) if isinstance(by, str) else None
     if check is None:
@@ -131,7 +134,7 @@ def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
         return Voucher(str(by), "", "unchecked", on_one_line(str(error), 200))
 
 
-# The name, the proof and the way of a voucher.
+# The name, the proof and the `how` of a voucher.
 _Found = tuple[str, str, str]
 
 
@@ -210,7 +213,7 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any], bytes, Trust], _Found]] = {
 
 
 def read_ssh_signature(text: str) -> tuple[str, str]:
-    """The public key (as in an authorized_keys file) and the namespace of an armored signature (OpenSSH, PROTOCOL.sshsig).
+    """The public key (in authorized_keys form) and the namespace of an armored signature (OpenSSH, PROTOCOL.sshsig).
 
     Raises `ValueError`.
     """
@@ -235,20 +238,20 @@ def _ssh_string(data: bytes) -> tuple[bytes, bytes]:
 
 
 def ssh_fingerprint(key: str) -> str:
-    """As ssh-keygen shows a key."""
+    """The fingerprint of a key as ssh-keygen prints it."""
     digest = sha256(b64decode(key.split()[1])).digest()
     return f"SHA256:{b64encode(digest).decode('ascii').rstrip('=')}"
 
 
 def timestamp_query(digest: bytes, nonce: bytes) -> bytes:
     """The request for a token over this SHA-256 digest, in DER. `nonce` has 8 bytes."""
-    number = bytes([nonce[0] & 0x3F | 0x40]) + nonce[1:]  # positive, and no shorter form of it exists
+    number = bytes([nonce[0] & 0x3F | 0x40]) + nonce[1:]  # positive, and in its shortest form
     body = _TSQ_HEAD + digest + b"\x02\x08" + number + b"\x01\x01\xff"
     return b"\x30" + bytes([len(body)]) + body
 
 
 def timestamp_time(reply: bytes, statement: bytes) -> str:
-    """When the reply says that the statement existed: `YYYYMMDDhhmmssZ`. Raises `ValueError` for another's."""
+    """The time in the reply, `YYYYMMDDhhmmssZ`. Raises `ValueError` if the reply is for another digest."""
     place = reply.find(sha256(statement).digest())
     found = _GENERALIZED_TIME.search(reply, max(0, place))
     if place < 0 or found is None:
@@ -257,7 +260,7 @@ def timestamp_time(reply: bytes, statement: bytes) -> str:
 
 
 def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
-    """What a command makes of its input. Raises `StorageError` when it cannot be run, or takes over a minute."""
+    """The output of a command for this input. Raises `StorageError` if it cannot be run or takes over a minute."""
     try:
         return subprocess.run(list(command), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Let signers vouch for the record of each run, once its result is stored."""
+"""Sign the record of each run once its result is stored."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...sessions.seal import Signer
 
 
 class RecordSigning(Part):
-    """Appends the checkpoint that vouches for what the run stored. A failure is a notice: the next run signs it too."""
+    """Appends the checkpoint that vouches for the run's events. A failure is a notice: the next run signs them too."""
 
     def __init__(self, run: Run, store: SessionStore, signers: Sequence[Signer]) -> None:
         super().__init__(run)
         self._store, self._signers = store, signers
 
     async def vouch(self) -> None:
-        # Few runs are signed, and what signs takes longer to import than most of them take to end.
+        # Few runs are signed, and the signing modules take longer to import than most runs take to end.
         from .sign import append_signed_head
 
         def append(writer: SessionWriter) -> None:

@@ -1,11 +1,12 @@
-"""Put files back as they were: what the calls of a session changed since one of its events, and undoing it.
+"""Restore files: determine what a session's calls changed since one of its events, and undo it.
 
-Before a call changes a file for the first time in a run, what the file was is kept as a blob (`file.kept`), and results say
-what was written. So the log knows what each file was at an event and what the session left in it; a file that is anything
-else by now was changed by somebody else, and is not touched. Only what this installation kept is ever put back.
+Before a call first changes a file in a run, the file's content is stored as a blob (`file.kept`), and results record what
+was written. The log therefore determines each file's content at an event and after the session's last write; a file with
+any other content was changed by someone else and is not touched. Only content that this installation stored is ever
+restored.
 
-A restore is in the log before it begins (`files.restoring`) and after it (`files.restored`). What was interrupted in between
-is finished first by the next one; each file is replaced whole, so beginning again changes nothing that was done.
+The log records a restore before it begins (`files.restoring`) and after it (`files.restored`). The next restore first
+finishes an interrupted one; each file is replaced atomically, so repeating a restore is harmless.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
 
-# What to do about files that were changed by somebody else since: nothing at all, nothing to those, or the same to all.
+# How to treat files that someone else changed since: restore nothing, skip these files, or overwrite them.
 Conflicts = Literal["refuse", "skip", "overwrite"]
 Action = Literal["write", "delete", "keep", "refuse"]
 UNKNOWN = "unknown"
-# More subagents than one session starts; also what bounds how deep a log made by hand can nest them.
+# More subagents than one session starts; also limits how deeply a forged log can nest them.
 _MAX_SESSIONS = 400
-# Calls that say what they changed, or change no files of the workspace.
+# Tools that report their changes, or change no files of the workspace.
 _ACCOUNTED = (
     "Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate",
     "AskUserQuestion", "KillBash", "Code", "memory",
@@ -53,10 +54,10 @@ _ACCOUNTED = (
 class ChangedFile:
     """One file that a session changed since an event.
 
-    `before` and `after` are digests: what it was at the event, and what the session left in it; None is no file, `UNKNOWN`
-    what no event says; `last_kept` is what it was before the newest call that may have changed it. `mode` and `after_mode`
-    are permissions, None when not known. `between` says that somebody else changed it between two runs. `problem` says why
-    it cannot be put back, whatever stands there. The session has the blob.
+    `before` and `after` are digests of its content at the event and after the session's last write; None means no file,
+    `UNKNOWN` that no event records it. `last_kept` is its content before the newest call that may have changed it. `mode`
+    and `after_mode` are permissions, None if unknown. `between` is true if someone else changed it between two runs.
+    `problem` is why it can never be restored, whatever its present content. Session `session_id` has the blob.
     """
 
     path: str
@@ -71,13 +72,13 @@ class ChangedFile:
 
     @property
     def left(self) -> str | None:
-        """What the session left in it; what it was before the newest call, while no event says more."""
+        """Its content after the session's last write, or before the newest call if no event records more."""
         return self.last_kept if self.after == UNKNOWN else self.after
 
 
 @mutable
 class FileChanges:
-    """What a session and its subagents changed since an event, and the calls that may have changed more than was seen."""
+    """What a session and its subagents changed since an event, and the calls that may have made unrecorded changes."""
 
     files: dict[str, ChangedFile] = field(default_factory=dict)
     uncovered: list[ToolUse] = field(default_factory=list)
@@ -85,9 +86,9 @@ class FileChanges:
 
 @frozen
 class PlannedFile:
-    """What a restore would do to one file, and why not when `action` is `refuse`.
+    """The planned action for one file, and the reason if `action` is `refuse`.
 
-    `found` and `sha256` are the digests of what stands there and of what would, None for no file.
+    `found` and `sha256` are the digests of its present and its restored content, None for no file.
     """
 
     path: str
@@ -101,7 +102,7 @@ class PlannedFile:
 
 @frozen
 class RestorePlan:
-    """What a restore would do, file by file, and the calls whose changes it knows nothing about."""
+    """The planned actions file by file, and the calls whose changes are not recorded."""
 
     files: Sequence[PlannedFile]
     uncovered: Sequence[ToolUse]
@@ -112,7 +113,7 @@ def file_changes(
 ) -> FileChanges:
     """What the session, and the subagents that it started since, changed after event `after_seq`.
 
-    `roots` are folders that belong to the workspace besides the one that the session ran in.
+    `roots` are workspace folders in addition to the session's working directory.
     """
     changes = FileChanges()
     _UndoFold(store, seal or Seal(), changes, [os.path.realpath(root) for root in roots]).add(session_id, after_seq)
@@ -120,7 +121,7 @@ def file_changes(
 
 
 class _UndoFold:
-    """`file_changes` at work: `left` is what the calls so far left in each file, also those up to the event."""
+    """The fold behind `file_changes`: `left` is each file's content after the calls so far, from the start of the log."""
 
     def __init__(self, store: SessionStore, seal: Seal, changes: FileChanges, roots: list[str]) -> None:
         self._store = store
@@ -128,16 +129,16 @@ class _UndoFold:
         self._changes = changes
         self._roots = roots
         self._left: dict[str, str | None] = {}
-        # Of each file that a call is known to have been about to change: why it is not put back all the same, else None.
+        # For each file that a call was about to change: why it cannot be restored, None if it can.
         self._problems: dict[str, str | None] = {}
         self._seen: list[str] = []
 
     def add(self, session_id: str, after_seq: int) -> None:
         if session_id in self._seen or len(self._seen) >= _MAX_SESSIONS:
-            return  # a session is part of one turn only, and of none that it began itself
+            return  # a session belongs to one turn only, never to one that it began itself
         self._seen.append(session_id)
         authority = Authority(session_id, self._seal)
-        for event in self._store.iter_events(session_id):  # a fork's marker, which vouches for them, stands behind them
+        for event in self._store.iter_events(session_id):  # a fork's marker, which vouches for them, comes after them
             authority.apply(event)
         calls: dict[str, ToolUse] = {}
         unsafe: set[str] = set()
@@ -187,7 +188,7 @@ class _UndoFold:
         known.after, known.after_mode, known.last_kept = UNKNOWN, event.mode, event.sha256
 
     def _finish(self, session_id: str, counts: bool, event: ToolResult, call: ToolUse) -> None:
-        """Take down what a call says that it wrote: `files` is path to digest, `changed` path to digest and mode or null."""
+        """Record the writes that a call reports: `files` maps paths to digests, `changed` to digest and mode, or null."""
         meta = event.meta or {}
         written: dict[str, tuple[str | None, int | None]] = {}
         if isinstance(files := meta.get("files"), dict):
@@ -204,9 +205,9 @@ class _UndoFold:
             self._note(session_id, counts, path, digest, mode)
 
     def _note(self, session_id: str, counts: bool, path: str, digest: str | None, mode: int | None = None) -> None:
-        """The session has left this in a file."""
+        """Record the content that the session left in a file."""
         if counts:
-            # Only what was kept is put back, whatever a log says about other files.
+            # Only stored content is restored, whatever a log claims about other files.
             problem = self._problems.get(path, "it was not kept before it was changed")
             new = ChangedFile(path, self._left.get(path, UNKNOWN), problem=problem, session_id=session_id)
             known = self._changes.files.setdefault(path, new)
@@ -223,7 +224,7 @@ def plan_restore(
     roots: Sequence[str] = (),
     seal: Seal | None = None,
 ) -> RestorePlan:
-    """What it would take to have each file as it was at event `to_seq`. Only reads."""
+    """The actions that restore each file to its content at event `to_seq`. Read-only."""
     changes = file_changes(store, session_id, after_seq=to_seq, seal=seal, roots=roots)
     files = [_plan_file(store, known, conflicts) for _, known in sorted(changes.files.items())]
     return RestorePlan(files, changes.uncovered)
@@ -233,10 +234,10 @@ def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) ->
     try:
         status = file_status(known.path)
         found = None if status is None else digest_file(known.path)
-    except (ToolError, OSError, ValueError) as error:  # a log may name what no file system can hold
+    except (ToolError, OSError, ValueError) as error:  # a log may contain paths that no file system allows
         return PlannedFile(known.path, "refuse", reason=str(error))
     mode = None if status is None else stat.S_IMODE(status.st_mode)
-    # Permissions that the session left alone stay as they are now.
+    # Permissions that the session did not change keep their present value.
     wanted_mode = known.mode if mode is None or known.after_mode != known.mode else None
     reason = known.problem or _not_kept(store, known)
     if reason is None and found == known.before and wanted_mode in (None, mode):
@@ -254,7 +255,7 @@ def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) ->
 def _not_kept(store: SessionStore, known: ChangedFile) -> str | None:
     if known.before is None:
         return None
-    if known.before != UNKNOWN:  # that is: no event says what it was
+    if known.before != UNKNOWN:  # no event records its content
         with suppress(StorageError):
             store.read_blob(known.session_id, known.before)
             return None
@@ -281,11 +282,11 @@ def restore_files(
     seal: Seal | None = None,
     tail: Callable[[], Sequence[Event]] = tuple,
 ) -> FilesRestored:
-    """Put the files that the session changed back as they were at event `to_seq`; returns the event that says so.
+    """Restore files that the session changed to their content at event `to_seq`; return the event that records it.
 
-    Finishes an interrupted restore first. What `tail` makes is recorded with the event. Raises `FilesChangedError`
-    when a file cannot be put back and `conflicts` is "refuse", `SessionLockedError` while a run goes on; then nothing was
-    changed.
+    Finishes an interrupted restore first. The events that `tail` returns are recorded in the same batch. Raises
+    `FilesChangedError` if a file cannot be restored and `conflicts` is "refuse", and `SessionLockedError` while a run is
+    active; in each case nothing was changed.
     """
     seal = seal or Seal()
     with store.open_writer(session_id) as writer:
@@ -296,7 +297,7 @@ def restore_files(
             if isinstance(event, FilesRestoring) and authority.is_ours(event):
                 journal = event
             elif isinstance(event, FilesRestored | SystemInit):
-                journal = None  # done, or too late: the session went on
+                journal = None  # already done, or superseded: the session continued
 
         def record(*events: Event) -> list[Event]:
             stored = writer.append(authority.sign(events, writer.last_seq))
@@ -325,7 +326,7 @@ def restore_files(
 
 
 def _put_back(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
-    """Do what a journal says, or what is left of it: a file that is neither as found nor as wanted is not touched."""
+    """Carry out the rest of a journal: a file whose content is neither the found nor the wanted one is not touched."""
     paths: list[str] = []
     failed: dict[str, str] = {}
     for file in journal.files:

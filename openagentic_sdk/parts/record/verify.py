@@ -1,4 +1,4 @@
-"""Check a record offline, from its events alone: who vouches for which events, and what was done to the others."""
+"""Verify a record offline, from its events alone: who vouches for which events, and how the others were altered."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
 from .verify_log import Problem
 
-# How far around its place an event that does not fit is looked for, and up to how many of them everywhere.
+# How far around its place an event that does not match is searched for, and up to how many such events everywhere.
 _NEAR, _MANY = 32, 64
-# What of a checkpoint a receipt says.
+# The fields of a checkpoint that a receipt contains.
 _RECEIPT = ("session_id", "from_seq", "to_seq", "before", "head", "signatures")
 
 
 @frozen
 class VouchedRange:
-    """The events `from_seq` to `to_seq`, and who vouches for them by the checkpoint at `seq`; `except_seqs` are not as
-    they were. `session_id` is the session that it was made in: this one, or one that this one was forked from.
+    """The events `from_seq` to `to_seq`, and the signers of the checkpoint at `seq` that covers them.
+
+    `except_seqs` are the events that were altered. `session_id` is the session that the checkpoint was created in: this
+    one, or one that it was forked from.
     """
 
     from_seq: int
@@ -53,8 +55,9 @@ class VouchedRange:
 
 @frozen
 class Approval:
-    """An answer of the log: who is said to have given it and how that is known, and whether this installation recorded it
-    (None: its key is not here to tell).
+    """An answer in the log: who gave it, how that was established, and whether this installation recorded it.
+
+    None means that the installation's key is not available for checking.
     """
 
     seq: int
@@ -67,13 +70,13 @@ class Approval:
 
 @frozen
 class RecordReport:
-    """What the record proves. `unsigned` counts the events at the end that are not signed yet, checkpoints aside; `erased`
-    are places whose values were erased under a proof that still holds.
+    """What the record proves. `unsigned` counts the events after the last signature, excluding checkpoints.
 
-    The `seq` of a problem is the event's place in the log as it stands, 0 for one that is gone. Its kind is `changed`,
-    `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed` (made for another
-    session or range), `signature`, `salts`; `approver` for an answer that this installation did not record; `erasure` for
-    one that was begun and not finished, or that no event tells of; `receipt` for a log that lacks what a receipt says.
+    `erased` contains places whose values were erased under a proof that is still valid. The `seq` of a problem is the
+    event's present place in the log, 0 for a missing one. Its kind is `changed`, `removed`, `added` or `moved` for an
+    event; `checkpoint` (changed, replaced or missing), `replayed` (created for another session or range), `signature`,
+    `salts`; `approver` for an answer that this installation did not record; `erasure` for one that was begun but not
+    finished, or that no event records; `receipt` for a log that lacks what a receipt attests.
     """
 
     session_id: str
@@ -86,15 +89,17 @@ class RecordReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong and somebody vouches for something."""
+        """Whether there is no problem and at least one signer vouches for something."""
         return not self.problems and any(each.is_vouched for each in self.ranges)
 
 
 def verify_record(
     session_id: str, events: Iterable[Event], trust: Trust, *, receipts: Sequence[Mapping[str, Any]] = ()
 ) -> RecordReport:
-    """Check every checkpoint of a log against its events. `receipts` are what `receipt_of` gave at earlier times, from
-    elsewhere: a log that was cut behind them, or begun anew, lacks what they say.
+    """Check every checkpoint of a log against its events.
+
+    `receipts` are earlier results of `receipt_of`, stored elsewhere: they reveal a log that was truncated or begun anew
+    since.
     """
     log = list(events)
     checked = _Checked(session_id, log, trust)
@@ -129,7 +134,7 @@ def verify_record(
 
 
 def receipt_of(signed: RecordSigned) -> dict[str, Any]:
-    """What to keep elsewhere: the statement of a checkpoint, and its signatures."""
+    """A receipt to store elsewhere: a checkpoint's statement and its signatures."""
     return {name: getattr(signed, name) for name in _RECEIPT}
 
 
@@ -143,14 +148,14 @@ class _Range:
 
 
 class _Checked:
-    """The checkpoints that were looked at so far; `end` is the place behind the last event that one of them speaks of."""
+    """The checkpoints checked so far; `end` is the place after the last event that any of them covers."""
 
     def __init__(self, session_id: str, log: Sequence[Event], trust: Trust) -> None:
         self.problems: list[Problem] = []
         self.erased: list[tuple[int, str]] = []
         self.end = 0
         self.bad: set[int] = set()
-        self.first_bad = len(log) + 1  # nothing behind it can be checked with digests that are over the whole log
+        self.first_bad = len(log) + 1  # nothing after it can be checked with digests that cover the whole log
         self._session_id, self._log, self._trust = session_id, log, trust
         self._ranges: list[_Range] = []
         self._forks = [
@@ -159,7 +164,7 @@ class _Checked:
         self._all = [event for event in log if isinstance(event, RecordSigned)]
 
     def take(self, place: int, signed: RecordSigned) -> None:
-        """Look at the checkpoint that stands at this place."""
+        """Check the checkpoint at this place."""
         seq = signed.seq or place + 1
         made_in = next((parent for fork, parent in self._forks if fork > place), self._session_id)
         if signed.session_id != made_in:
@@ -211,7 +216,7 @@ class _Checked:
         return voucher
 
     def _compare(self, checked: _Range, digests: Sequence[bytes], place: int) -> None:
-        """Find each event of the range among those that stand there, and say what became of the others."""
+        """Match the events of the range with those in the log, and report the differences."""
         signed, first = checked.signed, self.end
         try:
             opening = Opening.read(signed.opening, len(digests))
@@ -225,7 +230,7 @@ class _Checked:
         follower = self._log[place + 1] if place + 1 < len(self._log) else None
         is_followed = isinstance(follower, RecordSigned) and follower.from_seq == signed.to_seq + 1
         events = self._log[first : min(place, first + len(digests))]
-        # The usual case first: every event in its place.
+        # The common case first: every event in its place.
         fits = [
             _digest(opening, event, index) == digest
             for index, (event, digest) in enumerate(zip(events, digests, strict=False))
@@ -235,7 +240,7 @@ class _Checked:
         else:
             if not is_followed:
                 events = self._log[first:place]
-            # Those of one signing stand together, and all but the last are unsigned: they are no events of each other.
+            # Checkpoints of one signing are adjacent and only the last is signed: none of them covers another.
             while events and isinstance(events[-1], RecordSigned) and not events[-1].signatures:
                 events = events[:-1]
             self.end = first + len(events)
@@ -273,7 +278,7 @@ class _Checked:
             self._say("removed", 0, f"event {first_seq + index}, which was signed, is not there any more")
 
     def ranges(self) -> list[VouchedRange]:
-        """The checkpoints that carry signatures, each with the events that it vouches for."""
+        """The signed checkpoints, each with the events that it covers."""
         made: list[VouchedRange] = []
         bad: list[int] = []
         start = 1
@@ -311,7 +316,7 @@ def _digest(opening: Opening, event: Event, index: int) -> bytes | None:
 
 
 def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) -> dict[int, int]:
-    """Where each event that stands there stood when it was signed; those that are found nowhere are left out."""
+    """The signed place of each event in the log, without events that match nowhere."""
     found: dict[int, int] = {}
     free = set(range(len(digests)))
     shift = 0
@@ -335,8 +340,8 @@ def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) 
 
 
 def _longest_rise(found: Mapping[int, int]) -> set[int]:
-    """The most events whose order is the one that was signed."""
-    ends: list[int] = []  # the lowest place at which a rise of each length ends
+    """The longest subsequence of events still in signed order."""
+    ends: list[int] = []  # for each length, the smallest last place of an increasing subsequence
     chosen: list[int] = []
     before: dict[int, int | None] = {}
     for index in sorted(found):
@@ -353,7 +358,7 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
 
 
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
-    """What the log lacks of what a receipt says."""
+    """What a receipt attests and the log lacks."""
     try:
         said = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
         statement = statement_of(said)
@@ -371,9 +376,9 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
 
 
 def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Checked) -> list[Approval]:
-    """Who is said to have answered what, and whether this installation recorded it.
+    """The answers in the log, by whom each was given, and whether this installation recorded it.
 
-    Its digests are over all events before theirs: behind a change they say nothing any more.
+    The keyed digests cover all earlier events, so they prove nothing after an alteration.
     """
     authority = Authority(session_id, trust.seal) if trust.seal else None
     if authority:

@@ -1,7 +1,7 @@
-"""Check a stored session from its first byte to its last, say what is wrong, where and what to do, and save what is good.
+"""Verify a stored session from its first byte to its last, report problems with their remedies, and salvage intact events.
 
-The log is compared with everything that knows something about it: the summary and the checkpoint beside it, its blobs, and
-the sessions of its subagents. Nothing here changes the session that is looked at.
+The log is compared with every independent source: its summary and checkpoint files, its blobs, and its subagents' sessions.
+Nothing here changes the verified session.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ IN_DOUBT = "The log was damaged behind this call: it may or may not have run. Ch
 
 @frozen
 class Problem:
-    """One thing that is wrong with a log or its record. `seq` and `offset` say where, or `blob` does.
+    """One problem with a log or its record, located by `seq` and `offset`, or by `blob`.
 
-    `change` is what was done to the log, see `LogCorruptError`; `witness` is what knows better than the log, and `detail`
-    what it says.
+    `change` is how the log was altered, see `LogCorruptError`; `witness` is the source that contradicts the log, and
+    `detail` what it contains.
     """
 
     kind: str
@@ -90,12 +90,12 @@ class Problem:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it is what a crash leaves behind, and the next run cleans up without loss of anything acknowledged."""
+        """Whether it is the result of a crash that the next run repairs without losing anything acknowledged."""
         return self.kind in ("torn-tail", "unsynced")
 
     @property
     def text(self) -> str:
-        """What is wrong, in words."""
+        """The problem as a sentence."""
         return self.detail or _WRONG[self.kind]
 
     def __str__(self) -> str:
@@ -105,11 +105,10 @@ class Problem:
 
 @frozen
 class SessionReport:
-    """What a check found: `events` good events take `good_bytes` of the log's `size`.
+    """The result of a check: `events` good events take `good_bytes` of the log's `size`.
 
-    `behind` counts the events that stand intact behind damage, `notes` are observations that are no problem. `foreign` are
-    the events that would allow something when the session goes on and were not written by this installation: they count as
-    history.
+    `behind` counts the intact events after damage, `notes` are observations that are not problems. `foreign` are events
+    that would grant something on resume but were not written by this installation: they count as history only.
     """
 
     session_id: str
@@ -123,20 +122,20 @@ class SessionReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the session can be gone on with as it is."""
+        """Whether the session can be resumed as it is."""
         return all(problem.is_harmless for problem in self.problems)
 
     @property
     def damage(self) -> str:
-        """What is wrong, in words."""
+        """The problems as text."""
         return "; ".join(problem.text for problem in self.problems)
 
 
 @frozen
 class Salvage:
-    """What was saved: `session_id` is the new session, `events` how many of the old one's it begins with.
+    """The result of a salvage: `session_id` is the new session, `events` how many of the old one's events it begins with.
 
-    `kept_behind` of the `report.behind` events behind the damage stand at its end as records.
+    `kept_behind` of the `report.behind` events after the damage are at its end as records.
     """
 
     session_id: str
@@ -147,12 +146,12 @@ class Salvage:
 
 
 def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """By the id of the parent, the metadata of the sessions of its subagents by their ids."""
+    """For each parent's id, its subagents' sessions: their metadata by id."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name in store.list_sessions():
         with suppress(SessionError):
             metadata = store.read_metadata(name)["metadata"]
-            # What other programs wrote names calls that their transcripts need not have.
+            # Imported sessions may name calls that their transcripts do not contain.
             is_ours = "imported_from" not in metadata and "claude_session_id" not in metadata
             if "parent_tool_use_id" in metadata and is_ours:
                 found.setdefault(str(metadata.get("parent_session_id")), {})[name] = metadata
@@ -162,15 +161,15 @@ def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[st
 def verify_session(
     store: FileSessionStore, session_id: str, *, subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None
 ) -> SessionReport:
-    """Check the whole log, every blob beside it, and whether what else knows of the log agrees with it.
+    """Verify the whole log and every blob, and compare the log with all other sources.
 
-    `subagents` is what `subagent_sessions` gave, for who checks many sessions. Raises `SessionNotFoundError`, and
-    `StorageError` when the disk does not give the bytes.
+    `subagents` is the result of `subagent_sessions`, for callers that check many sessions. Raises `SessionNotFoundError`,
+    and `StorageError` if the disk cannot be read.
     """
     if not store.session_exists(session_id) and session_id in store.list_lost():
         return _verify_lost(store, session_id)
     with _opened(store, session_id) as fd:
-        # Before the log is read: a running session writes to it first, so what knows more than the log knows better.
+        # Read before the log: a run writes to the log first, so a source that is ahead of it proves that events are missing.
         witnesses = _Witnesses(store, session_id, subagents)
         report = witnesses.judge(_verify_log(fd, session_id, witnesses), fd)
         events = store.iter_events(session_id, limit=report.events) if report.ok else ()
@@ -179,7 +178,7 @@ def verify_session(
 
 
 class _Witnesses:
-    """What knows of a log's events besides the log, and what the log's events name."""
+    """Independent sources about a log's events, and the objects that those events reference."""
 
     def __init__(
         self,
@@ -201,13 +200,13 @@ class _Witnesses:
         self.calls: set[str] = set()
 
     def note(self, event: Event) -> None:
-        """Take note of what the event names."""
+        """Record what the event references."""
         if isinstance(event, ToolUse):
             self.calls.add(event.tool_use_id)
         self.named_blobs.update(_named_blobs(event))
 
     def judge(self, report: SessionReport, fd: int) -> SessionReport:
-        """The report with what disagrees with the log. Of a log that is damaged anyway, only the blobs are looked at."""
+        """The report with all contradictions added. For a log that is damaged anyway, only blobs are checked."""
         problems, notes = list(report.problems), []
         if report.ok:
             problems += [*self._ends(report, fd), *self._calls(report)]
@@ -235,13 +234,13 @@ class _Witnesses:
         return replace(report, problems=tuple(problems), notes=tuple(notes))
 
     def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
-        """Whether the log is the one, and as long as, the summary and the checkpoint know it."""
+        """Whether the log has the length and content that the summary and the checkpoint recorded."""
         end = f"the log ends behind event {report.events}, at byte {report.good_bytes}"
         for name, place in self.places.items():
             if place is None:
                 continue
             if place.seq > report.events:
-                # The one event that a crash tore is told of where it is told that it is torn.
+                # A single event torn by a crash is reported together with the torn line.
                 if place.seq > report.events + 1 or report.good_bytes == report.size:
                     detail = f"it knows {place.seq} events up to byte {place.offset}, and {end}: its end was cut off"
                     yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
@@ -257,7 +256,7 @@ class _Witnesses:
             yield Problem("witness", 1, 0, _CUT, detail=detail, witness="blobs")
 
     def _calls(self, report: SessionReport) -> Iterator[Problem]:
-        """Whether the log has the calls that the sessions of subagents say they belong to."""
+        """Whether the log has the calls that its subagents' sessions name."""
         for name, metadata in self.children.items():
             call = metadata.get("parent_tool_use_id")
             if call not in self.calls:
@@ -267,7 +266,7 @@ class _Witnesses:
 
 
 def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
-    """What is left of a session whose log is gone."""
+    """The report on a session whose log is missing."""
     summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
     known = f"it knows {summary.position.seq} events" if summary else "it knows a session"
     detail = f"{known}, and there is no log: {LOG_NAME} was removed"
@@ -308,7 +307,7 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
 
 
 def _prefix_crc(fd: int, length: int, behind: bytes = b"") -> int:
-    """The checksum of the log's first bytes, and of what should stand behind them."""
+    """The checksum of the log's first `length` bytes followed by `behind`."""
     crc = 0
     for block in line_blocks(SystemDisk(), fd, 0):
         crc = crc32(block[:length], crc)
@@ -335,12 +334,12 @@ def _opened(store: FileSessionStore, session_id: str) -> Iterator[int]:
 def salvage(
     store: FileSessionStore, session_id: str, *, target_id: str | None = None, keep_behind: bool = False
 ) -> Salvage:
-    """Make a new session of the intact beginning of a damaged one, and its intact blobs; the old one stays as it is.
+    """Create a session from the intact beginning of a damaged one and its intact blobs; the old session is not changed.
 
-    Its first event, `log.salvaged`, says what it is; the events behind it are those of the old log, a place further. Line
-    ends that an editor converted are converted back first. Calls that the damage leaves open end as `unknown`. With
-    `keep_behind`, the intact events behind the damage stand at the end as `log.fragment`, which no conversation is made of.
-    Raises `SessionExistsError` for a `target_id` that is taken.
+    Its first event, `log.salvaged`, records this; the old log's events follow, shifted by one place. Line ends that an
+    editor converted are first converted back. Calls left open by the damage end as `unknown`. With `keep_behind`, the
+    intact events after the damage are appended as `log.fragment`, which is not part of any conversation. Raises
+    `SessionExistsError` if `target_id` exists.
     """
     report = verify_session(store, session_id)
     with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
@@ -373,7 +372,7 @@ def salvage(
 
 
 def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
-    """Like `salvage`, for a store that keeps its own bytes: the events up to the first that is damaged or missing.
+    """Like `salvage`, for a store with its own byte format: the events up to the first damaged or missing one.
 
     Raises `SessionNotFoundError`.
     """
@@ -393,7 +392,7 @@ def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
 
 
 def verify_remains(session_id: str, left: Remains) -> SessionReport:
-    """What is wrong with a session of a store that keeps its own bytes: all of it is read."""
+    """The problems of a session in a store with its own byte format, after reading all of it."""
     good, todo, named = 0, "salvage saves what is left", dict[str, None]()
     problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in left.holes]
     try:
@@ -413,7 +412,7 @@ def verify_remains(session_id: str, left: Remains) -> SessionReport:
 
 
 def _named_blobs(event: Event) -> list[str]:
-    """The blobs that the event names: a tool's output, or the rest of it, and what came with a prompt or a result."""
+    """The blobs that the event references: a tool's output or its remainder, and attachments of a prompt or a result."""
     if isinstance(event, ContextCleared):
         return [kept["sha256"] for kept in event.results.values() if isinstance(kept, Mapping) and "sha256" in kept]
     if not isinstance(event, ToolResult | UserMessage):
@@ -428,9 +427,9 @@ def _named_blobs(event: Event) -> list[str]:
 def _salvaged(
     first: LogSalvaged, copied: Iterable[Event], kept: Iterable[Fragment], before: Authority, now: Authority
 ) -> Iterator[Event]:
-    """The events of the new session: what it is, the old ones, and what ends them.
+    """The events of the new session: `log.salvaged`, the old events, and those that close what is open.
 
-    What this installation wrote into the old session is signed again, for its new place; nothing else is.
+    Events that this installation wrote are signed again for their new place; no others are.
     """
     view, seq = SessionView(), 0
 
@@ -465,7 +464,7 @@ def _salvaged(
 
 
 def _moved_on(event: Event, seq: int) -> Event:
-    """The event at its new place, and what it says of places moved on likewise."""
+    """The event at its new place, with the positions that it references shifted likewise."""
     match event:
         case SessionCompacted():
             return replace(event, seq=seq, up_to_seq=event.up_to_seq + 1)
@@ -477,10 +476,10 @@ def _moved_on(event: Event, seq: int) -> Event:
 
 
 def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
-    """The events that would allow something in a resumed session if this installation had written them, in their order."""
+    """The events that would grant something on resume if this installation had written them, in order."""
     authority = Authority(session_id, seal)
     lasting: list[Event] = []
-    calls: dict[str, list[Event]] = {}  # what belongs to each call that is open
+    calls: dict[str, list[Event]] = {}  # the related events of each open call
     asked_for: dict[str, str | None] = {}
     for event in events:
         authority.apply(event)

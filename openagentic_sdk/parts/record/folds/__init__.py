@@ -1,1 +1,1 @@
-"""What a person or an auditor reads out of a log: costs, spans, explanations, comparisons, exports."""
+"""Folds over a log for people and auditors: costs, spans, explanations, comparisons, exports."""

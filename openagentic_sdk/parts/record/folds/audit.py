@@ -14,8 +14,10 @@ from ..commit import ERASED
 
 @frozen
 class RebuiltRequest:
-    """One request as the log tells it. `matches` is False when its digest is not the recorded one; one that
-    held what was erased has none any more."""
+    """One request as rebuilt from the log. `matches` is false if its digest differs from the recorded one.
+
+    A request that contained erased data no longer has a digest to compare.
+    """
 
     seq: int
     step: int
@@ -31,9 +33,9 @@ class RebuiltRequest:
 
 
 def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
-    """Each request of a log in order. A request that no `model.context` precedes (an older tool's log) is left out."""
+    """Iterate over the requests of a log. Those without a preceding `model.context` (from an older version) are omitted."""
     conversation, context, digest = Conversation(), None, RequestDigest()
-    system: list[Mapping[str, Any]] = []  # made once: the digest goes on behind messages that are the same objects
+    system: list[Mapping[str, Any]] = []  # created once: the digest of a common prefix of identical objects is reused
     for event in events:
         if isinstance(event, ModelContext):
             context, system = event, list(system_messages(event.system_prompt))
@@ -55,5 +57,5 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
 
 
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
-    """The requests whose digest is not what the log rebuilds."""
+    """The requests whose rebuilt digest differs from the recorded one."""
     return [request for request in rebuild_requests(events) if not request.matches]

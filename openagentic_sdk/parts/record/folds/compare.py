@@ -1,4 +1,4 @@
-"""Compare two sessions step by step: what the model said, which tools it called, how it ended, what it cost."""
+"""Compare two sessions step by step: answers, tool calls, stop reasons and costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ....sessions.request import json_sha256
 
 @frozen
 class ComparedStep:
-    """One model call and what came of it."""
+    """One model call, its answer and the results of its tool calls."""
 
     number: int
     text: str
@@ -32,8 +32,11 @@ class ComparedStep:
 
 @frozen
 class Difference:
-    """One difference. `kind` is `tool_added`, `tool_missing`, `tools_reordered`, `arguments`, `outcome`, `text`,
-    `step_added`, `step_missing`, `stop_reason`, `tokens`, `cost` or `time`; `a` and `b` are both sides' values."""
+    """One difference. `a` and `b` are the values of both sides.
+
+    `kind` is `tool_added`, `tool_missing`, `tools_reordered`, `arguments`, `outcome`, `text`, `step_added`, `step_missing`,
+    `stop_reason`, `tokens`, `cost` or `time`.
+    """
 
     kind: str
     step: int | None
@@ -46,7 +49,7 @@ class Difference:
 
 @frozen
 class Thresholds:
-    """How much two sessions may differ in numbers before it is a difference: shares of A's value, None is any amount."""
+    """Tolerances for numeric differences, as fractions of A's value; None tolerates any difference."""
 
     tokens: float | None = None
     cost: float | None = None
@@ -56,7 +59,7 @@ class Thresholds:
 
 @frozen
 class SessionDiff:
-    """All differences, in the order of the steps. Empty when the sessions are the same."""
+    """All differences in step order; empty if the sessions are equal."""
 
     differences: Sequence[Difference] = field(default_factory=tuple)
 
@@ -69,7 +72,7 @@ class SessionDiff:
 
 
 def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresholds | None = None) -> SessionDiff:
-    """Compare two logs. Steps are aligned by the tools that they call, so one more step shifts nothing."""
+    """Compare two logs. Steps are aligned by their tool calls, so an additional step does not shift the others."""
     thresholds = thresholds or Thresholds()
     left, right = list(a), list(b)
     steps_a, steps_b = steps_of(left), steps_of(right)
@@ -147,7 +150,7 @@ def _compare_calls(a: ComparedStep, b: ComparedStep) -> list[Difference]:
 
 
 def _minus(a: Sequence[str], b: Sequence[str]) -> list[str]:
-    """What `a` has more often than `b`."""
+    """The multiset difference of `a` and `b`."""
     return list((Counter(a) - Counter(b)).elements())
 
 

@@ -1,4 +1,4 @@
-"""What sessions spent, split by who or what spent it: of one by its events, of many by the records in their summaries."""
+"""Costs of sessions by model, tool and so on: from the events of one session, or from the summaries of many."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share, o
 
 @frozen
 class Spending:
-    """What one model, or all runs of one subagent, took; `kind` is `model` or `subagent`.
+    """The usage of one model, or of all runs of one subagent; `kind` is `model` or `subagent`.
 
-    `usage` is in the normal form, None when no endpoint told it; `cost_usd` is None as soon as one part has no known price.
+    `usage` is normalized, None if no endpoint reported it; `cost_usd` is None if the price of any part is unknown.
     """
 
     kind: str
@@ -31,18 +31,18 @@ class Spending:
 
     @property
     def cached_share(self) -> float | None:
-        """How much of the prompts came from the vendor's cache, 0 to 1."""
+        """The fraction of prompt tokens read from the provider's cache, 0 to 1."""
         return cached_share(self.usage)
 
 
 def spending(events: Iterable[Event]) -> list[Spending]:
-    """The rows of one session in the order of their first call; together they are `usage` and `session_cost`."""
+    """The rows of one session in the order of their first call; their totals equal `usage` and `session_cost`."""
     rows: dict[tuple[str, str], Spending] = {}
     for event in own_spending(events):
         if isinstance(event, ModelResponse):
             key = ("model", event.model or "")
             if event.usage is None and not event.complete:
-                continue  # cut before its usage came: the endpoint will not say what it was
+                continue  # cut off before its usage arrived: the endpoint will never report it
         else:
             key = ("subagent", event.name)
         before = rows.get(key, Spending(*key, 0, None, 0.0))
@@ -61,11 +61,11 @@ _Cells = defaultdict[str, list[float]]
 
 @frozen
 class Costs:
-    """What was spent under one name. `calls` are answers of models; where several names share an answer, a part of one.
+    """The costs under one name. `calls` counts model answers; if several names share an answer, each has a fraction of it.
 
-    `input_tokens` are those of prompts that no cache had, `cached_tokens` and `cache_write_tokens` the rest of the prompts;
-    `reasoning_tokens` are a part of `output_tokens`. `known_cost_usd` is the sum of all known prices; `unpriced_calls` are
-    those without one.
+    `input_tokens` are prompt tokens not read from a cache; `cached_tokens` and `cache_write_tokens` are the other prompt
+    tokens. `reasoning_tokens` are included in `output_tokens`. `known_cost_usd` is the sum of all known prices;
+    `unpriced_calls` counts the calls without one.
     """
 
     name: str
@@ -80,22 +80,22 @@ class Costs:
 
     @property
     def cost_usd(self) -> float | None:
-        """What it cost; None as soon as one price is unknown."""
+        """The cost in US dollars, None if any price is unknown."""
         return None if self.unpriced_calls > 0 else self.known_cost_usd
 
     @property
     def tokens(self) -> float:
-        """All tokens of prompts and answers."""
+        """All prompt and answer tokens."""
         return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
 
 
 @frozen
 class CostReport:
-    """What sessions spent, the most expensive name first. A session with several tags stands under each of them, so that
-    those rows may come to more than `total`.
+    """Costs of sessions, the most expensive name first.
 
-    `compaction` and `retries` (answers that failed after they had cost something) are parts of the total; `unpriced_models`
-    names those whose answers had no known price. `unreadable` are sessions that could not be counted.
+    A session with several tags is in the row of each of them, so the rows may sum to more than `total`. `compaction` and
+    `retries` (answers that failed after they had incurred costs) are included in the total. `unpriced_models` contains the
+    models without a known price, `unreadable` the sessions that could not be counted.
     """
 
     by: str
@@ -111,9 +111,9 @@ class CostReport:
 def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0) -> CostReport:
     """The costs of sessions by `model`, `tool`, `skill`, `agent`, `subagent`, `tag`, `day` or `cwd`.
 
-    Subagents count by their own summaries, under the tags and the folder of the session that began it all; what a summary
-    says of subagents without one stands under `(deleted)`. `first_day` counts from 1970, UTC, and is
-    included. Raises `OptionsError` for another `by`.
+    Subagents count by their own summaries, under the tags and the folder of the root session; costs of subagents whose
+    summaries are missing are in the row `(deleted)`. `first_day` is in days since 1970 (UTC), inclusive. Raises
+    `OptionsError` for another `by`.
     """
     if by not in BY:
         raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
@@ -135,7 +135,7 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
                         _add(cells, found[part])
                 for name, cell in () if by == "model" else _shares(by, row, day, found, known):
                     _add(groups[name], cell)
-        except (TypeError, ValueError, KeyError, AttributeError):  # a summary may have been written by anybody
+        except (TypeError, ValueError, KeyError, AttributeError):  # a summary may come from an untrusted source
             unreadable.append(row.id)
     for cell in () if first_day else _deleted(known):
         _add(models[GONE], cell)
@@ -159,7 +159,7 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
 def _shares(
     by: str, row: SessionSummary, day: str, found: Mapping[str, Any], known: Mapping[str, SessionSummary]
 ) -> Iterable[tuple[str, Sequence[float]]]:
-    """The names that a session's day counts under, each with its share of what was spent."""
+    """The names that a session's day counts under, each with its fraction of the costs."""
     if by not in DIMENSIONS:
         whole = _sum(found["model"].values())
         return [(name, whole) for name in _names(by, row, day, known)]
@@ -172,7 +172,7 @@ def _shares(
 
 
 def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
-    """The costs of one session by its events alone; its subagents are one row, `(deleted)`. `by` as in `cost_report`."""
+    """The costs of one session from its events alone; its subagents form one row, `(deleted)`. `by` as in `cost_report`."""
     return cost_report([fold_session_summary(None, events)], by)
 
 
@@ -183,20 +183,23 @@ Scope = Literal["all", "tag", "tenant"]
 
 @frozen
 class NowSpending:
-    """What was spent in the day and in the hour of one moment (UTC): US dollars, tokens, and the models without a known
-    price, by the window and under what the session is counted: ("all", ""), ("tag", "nightly"), ("tenant", "acme")."""
+    """The sums for the current day and hour (UTC): US dollars, tokens, and models without a known price.
+
+    They are keyed by the window and the group that a session counts under: ("all", ""), ("tag", "nightly"), ("tenant",
+    "acme").
+    """
 
     sums: Mapping[tuple[Window, Scope, str], tuple[float, float, tuple[str, ...]]]
     rows: Mapping[str, SessionSummary]
 
     def names_of(self, session_id: str) -> list[tuple[Scope, str]]:
-        """Under what a session that was written to in the day is counted, one of a subagent as the one that began it all."""
+        """The groups of a session written to on that day; a subagent's session has the groups of its root session."""
         row = self.rows.get(session_id)
         return [("all", "")] if row is None else _counted_under(root_of(row, self.rows))
 
 
 def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
-    """The sums of now, from the summaries of all sessions that were written to in its day."""
+    """The current sums, from the summaries of all sessions written to on the current day."""
     known = {row.id: row for row in rows}
     sums: dict[tuple[Window, Scope, str], tuple[list[float], dict[str, None]]] = {}
     day, hour = time_names(now)
@@ -221,12 +224,12 @@ def _counted_under(root: SessionSummary) -> list[tuple[Scope, str]]:
 
 
 def day_name(day: int) -> str:
-    """A day since 1970 as `2026-11-22`."""
+    """The date of a day counted from 1970, such as `2026-11-22`."""
     return time.strftime("%Y-%m-%d", time.gmtime(day * 86_400))
 
 
 def root_of(row: SessionSummary, known: Mapping[str, SessionSummary]) -> SessionSummary:
-    """The session that started a subagent's, or that of the subagent which did."""
+    """The session at the root of a chain of subagents."""
     seen: set[str] = set()
     while row.is_child and row.parent is not None and row.id not in seen:
         seen.add(row.id)
@@ -248,7 +251,7 @@ def _names(by: str, row: SessionSummary, day: str, known: Mapping[str, SessionSu
 
 
 def _deleted(known: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
-    """What sessions say that their subagents spent, less what stands in the summaries of these, theirs included."""
+    """The costs that sessions report for their subagents minus those in the summaries of these subagents and their own."""
     found: dict[str, list[float]] = {}
     for row in known.values():
         if row.is_child and row.parent is not None and row.parent in known:
@@ -287,6 +290,6 @@ def _sum(cells: Iterable[Sequence[float]]) -> list[float]:
 
 
 def _costs(name: str, cell: Sequence[float]) -> Costs:
-    """A cell as it is shown: counts whole where they are, dollars without the noise of sums."""
+    """A cell in display form: counts as integers where possible, dollars without rounding noise."""
     a, b, c, d, e, f, _, unpriced = (round(x) if abs(x - round(x)) < 1e-6 else round(x, 6) for x in cell)
     return Costs(name, a, b, c, d, e, f, round(cell[6], 9), unpriced)

@@ -1,8 +1,8 @@
-"""Say what one request was made of: which event, file, skill or hook put each part there, and what of it was cached.
+"""Explain what one request consisted of: which event, file, skill or hook contributed each part, and what was cached.
 
-A provider's cache holds a prefix, in the order tools, system prompt, messages: a request that begins with all of the request
-before it is cheap. `broke_at` is the first message where that is not so. Bytes are counted in that order over the canonical
-JSON of the tools and of each message; a tool that its vendor is told of where it was found stands in none of them.
+A provider's cache stores a prefix, in the order tools, system prompt, messages: a request that begins with the whole
+previous request is cheap. `broke_at` is the first message that differs from it. Bytes are counted in that order over the
+canonical JSON of the tools and of each message; tools with `defer_loading` are not counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WISHES = {HOLD_TOOL: "refuses a tool", CUT_DESCRIPTIONS: "takes shorter descrip
 
 @frozen
 class PromptSlice:
-    """A slice of the system prompt: `kind` and `source` (a file or skill) say who put it there."""
+    """A slice of the system prompt; `kind` and `source` (a file or skill) identify its origin."""
 
     kind: str
     source: str
@@ -53,8 +53,10 @@ class PromptSlice:
 
 @frozen
 class MessagePart:
-    """One message: its role, where it is from, its size as JSON in bytes, and its beginning. `untrusted` is the source of a
-    text that nobody vouches for, None where the log names none."""
+    """One message: its role, its origin, its size as JSON in bytes, and its beginning.
+
+    `untrusted` is the source of an untrusted text, None if the log records none.
+    """
 
     index: int
     role: str
@@ -68,8 +70,10 @@ class MessagePart:
 
 @frozen
 class LabelledCall:
-    """A call that the answer made and that rules on labels object to: `findings` are its values with their provenance, as
-    the decision, event `seq`, has them."""
+    """A call in the answer that label rules object to: `findings` are its values with their provenance.
+
+    They are copied from the permission decision, event `seq`.
+    """
 
     seq: int
     tool: str
@@ -80,12 +84,12 @@ class LabelledCall:
 
 @frozen
 class PrefixReport:
-    """How a request continues the one before: `kept_messages` are the same, `broke_at` is the first that is not.
+    """How a request continues the previous one: it repeats `kept_messages` messages; `broke_at` is the first that differs.
 
-    `reason` says why it broke, `seq` is the event that did it; both are None when the whole request before is a prefix of
-    this one, or when there was none. Of the `previous_bytes` of that request, `same_bytes` stand at the beginning of this
-    one: what is behind them was in no cache. `cached_tokens` of the `input_tokens` are what the endpoint says that it had,
-    None when it says nothing, `after_s` seconds after the request before.
+    `reason` explains the break and `seq` is the event that caused it; both are None if the whole previous request is a
+    prefix of this one or if there was no previous request. `same_bytes` of the `previous_bytes` of that request are the
+    common prefix; nothing after it can come from the cache. The endpoint reported that `cached_tokens` of the
+    `input_tokens` were cached (None if it reported nothing), `after_s` seconds after the previous request.
     """
 
     kept_messages: int
@@ -101,8 +105,10 @@ class PrefixReport:
 
 @frozen
 class StepExplanation:
-    """One request, taken apart. `matches` says whether its digest is the recorded one; `request` is all that it asked:
-    its `model`, `messages` and `tools`."""
+    """One request and its parts. `matches` is true if its digest equals the recorded one.
+
+    `request` is the complete request: its `model`, `messages` and `tools`.
+    """
 
     step: int
     seq: int
@@ -118,7 +124,7 @@ class StepExplanation:
 
 
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
-    """Explain the request of a step. Raises `OptionsError` when the log has no such step."""
+    """Explain the request of a step. Raises `OptionsError` if the log does not have this step."""
     events = list(events)
     turns = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"}
     rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
@@ -160,7 +166,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
 
 
 def _untrusted_seqs(events: Iterable[Event]) -> Mapping[int, str]:
-    """What nobody vouches for, by the `seq` of the event that brought it."""
+    """The sources of untrusted texts, by the `seq` of the event that introduced them."""
     found: dict[int, str] = {}
     for event in events:
         told: Any = None
@@ -175,7 +181,7 @@ def _untrusted_seqs(events: Iterable[Event]) -> Mapping[int, str]:
 
 
 def _labelled_calls(events: Iterable[Event], after: int, until: int | None) -> list[LabelledCall]:
-    """The decisions about the calls of one answer that name labels."""
+    """The decisions that name labels, for the calls of one answer."""
     found = []
     for event in events:
         if isinstance(event, PermissionDecision) and after < (event.seq or 0) < (until or float("inf")):
@@ -188,7 +194,7 @@ def _labelled_calls(events: Iterable[Event], after: int, until: int | None) -> l
 def _message_parts(
     messages: Sequence[Mapping[str, Any]], origins: Sequence[Origin], untrusted: Mapping[int, str]
 ) -> list[MessagePart]:
-    """The messages of a request; `origins` are those of the conversation, which the system prompt stands in front of."""
+    """The messages of a request, system prompt first; `origins` are the origins of the others."""
     parts = []
     has_system = bool(messages) and messages[0].get("role") == "system"
     for index, message in enumerate(messages):
@@ -210,7 +216,7 @@ def _preview(text: str) -> str:
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
-    """The requests of a log that do not begin with the one before, those for a summary included."""
+    """The requests of a log that do not begin with the previous one, including those for summaries."""
     events = list(events)
     apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
     previous: RebuiltRequest | None = None
@@ -224,12 +230,12 @@ def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, Prefi
 
 
 def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
-    """What stands in front of all messages."""
+    """The tools that precede all messages in the provider's cache."""
     return [tool for tool in request.tools if not tool.get("defer_loading")]
 
 
 class _Prefixes:
-    """How the requests of one log continue each other. What a report looks up is found once for all of them."""
+    """How the requests of one log continue each other; the lookups of all reports are computed once."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._answers = [event for event in events if isinstance(event, ModelResponse)]
@@ -238,7 +244,7 @@ class _Prefixes:
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
-        """How a request continues the one before."""
+        """How a request continues the previous one."""
         at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
         tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
         cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
@@ -271,7 +277,7 @@ class _Prefixes:
         return known[1]
 
     def _break(self, previous: RebuiltRequest, request: RebuiltRequest) -> tuple[int, str]:
-        """The event that broke the prefix, and in words all that did."""
+        """The event that broke the prefix, and a description of all causes."""
         first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
         found = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
         if not found:
@@ -280,7 +286,7 @@ class _Prefixes:
 
 
 def _same(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """How many of the first are the same in both."""
+    """The length of the common prefix of both."""
     if len(before) <= len(now) and all(map(is_, before, now)):
         return len(before)
     different = (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a is not b and a != b)

@@ -1,6 +1,6 @@
-"""A session in the forms that other programs read: OpenTelemetry spans, chat-completions messages, Markdown, JSON.
+"""Export a session for other programs: OpenTelemetry spans, chat-completions messages, Markdown, JSON.
 
-Pure: events in, a value or text out. `mask` is applied to every text on the way, for those who must not see secrets.
+Pure: events in, a value or text out. `mask` is applied to every text, for readers who must not see secrets.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[st
 
 
 def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
-    """The conversation as a chat-completions model would be sent it now."""
+    """The conversation as a chat-completions model would receive it now."""
     messages: list[dict[str, Any]] = masked(rebuild_messages(events), mask)
     return messages
 
 
 def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
-    """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
+    """A transcript for people. Text of users and models is quoted, so that it cannot create headings of the page."""
     if mask is not None:
         known = (event for event in events if not isinstance(event, UnknownEvent))
         events = (
@@ -60,11 +60,11 @@ def to_otlp(
     read: Callable[[str, str], Iterable[Event]] | None = None,
     tags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry, see `spans`.
+    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in OpenTelemetry's GenAI semantic conventions, see `spans`.
 
-    What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span.
-    `with_content` adds what was said, which the conventions leave off by default. `read` gives the events of a subagent's
-    session, by its parent's id and its own: these are in the same trace, below the calls that started them.
+    Scores of an eval are `gen_ai.evaluation.result` events in that run's trace, below its span. `with_content` adds message
+    contents, which the conventions omit by default. `read` returns the events of a subagent's session, given its parent's
+    id and its own: its spans are in the same trace, below the calls that started it.
     """
     events = list(events)
     session_id = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
@@ -86,23 +86,23 @@ def to_otlp(
 
 
 def _quoted(text: str) -> str:
-    """The text as a quote that it cannot end: every line of it, whatever ends it, and no tag."""
+    """The text as a block quote that it cannot end: every line is prefixed, whatever its line end, and tags are escaped."""
     text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", re.sub(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text))
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 def _inline(text: object) -> str:
-    """A name or a word on one line of the page, none of whose letters means anything to Markdown."""
+    """A name or word on one line, with all Markdown syntax in it escaped."""
     return re.sub(r"([\\`*_\[\]<>#|~!])", r"\\\1", visible(str(text)))
 
 
 def _code(text: object) -> str:
-    """A name as code on one line."""
+    """A name as an inline code span."""
     return "`" + visible(str(text)).replace("`", "'") + "`"
 
 
 def _json_block(value: Any) -> str:
-    """The value as a code block, behind a fence that is longer than any that stands in it."""
+    """The value as a code block whose fence is longer than any fence inside it."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -110,7 +110,7 @@ def _json_block(value: Any) -> str:
 
 
 def _markdown(event: Event) -> str:
-    """What a transcript shows of an event; empty for bookkeeping."""
+    """The transcript text of an event, empty for bookkeeping."""
     match event:
         case SystemInit():
             return f"# Session {_code(event.session_id)}\n\nModel {_inline(event.model)}, in {_code(event.cwd)}"

@@ -1,8 +1,8 @@
-"""The names of OpenTelemetry's GenAI semantic conventions that this package writes, in one place.
+"""The names from OpenTelemetry's GenAI semantic conventions that this package writes, in one place.
 
-They live in a repository of their own, github.com/open-telemetry/semantic-conventions-genai (`model/gen-ai/*.yaml`), and are
-in development: a name may change there. `fixtures/wire/genai_conventions.json` holds the published names these were compared
-with, and of which state they are.
+The conventions have their own repository, github.com/open-telemetry/semantic-conventions-genai (`model/gen-ai/*.yaml`), and
+are in development: names may change. `fixtures/wire/genai_conventions.json` contains the published names that these were
+compared with, and their version.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ERROR = "error.type"
 
 INVOKE_AGENT, EXECUTE_TOOL, CHAT, GENERATE_CONTENT = "invoke_agent", "execute_tool", "chat", "generate_content"
 
-# What the conventions call the providers that have another name here.
+# The conventions' names of providers that have a different name here.
 _PROVIDERS = {
     "openai-responses": "openai",
     "chat-completions": "openai",
@@ -70,22 +70,22 @@ _GENERATES = frozenset({"gemini", "vertex-gemini"})
 
 
 def provider_name(name: str | None) -> str | None:
-    """What the conventions call a provider; a name that they do not know stays."""
+    """The conventions' name of a provider; a name unknown to them is returned unchanged."""
     return None if name is None else _PROVIDERS.get(name, name)
 
 
 def operation_of(provider: str | None) -> str:
-    """The operation of a request to a model there."""
+    """The conventions' operation name for a request to a model."""
     return GENERATE_CONTENT if provider in _GENERATES else CHAT
 
 
 def call_part(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A call as part of a message of the conventions."""
+    """A tool call as a message part of the conventions."""
     return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
 
 
 def message_of(message: Mapping[str, Any], most_chars: int) -> dict[str, Any]:
-    """A message of a request in the form of the conventions; long texts are cut, media are named by their type."""
+    """A request message in the form of the conventions; long texts are truncated, media are represented by their type."""
     content = message.get("content")
     pieces = [{"text": content}] if isinstance(content, str) else as_mappings(content)
     texts = [str(piece.get("text", f"[{piece.get('type')}]")) for piece in pieces]

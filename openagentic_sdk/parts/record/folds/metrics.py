@@ -1,4 +1,4 @@
-"""What runs did and cost, as a fold over the events that they show: the same figures for every kind of run."""
+"""The activity and costs of runs, as a fold over their events: the same figures for every kind of run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ....sessions.folds.usage import add_cost, add_usage
 
 @frozen
 class RunMetrics:
-    """What one or several runs did, their subagents included.
+    """The activity and costs of one or several runs, including their subagents.
 
-    `steps` counts the model calls of the runs themselves, `messages` prompts and answers, `retries` model calls that were
-    tried again, `failed_runs` runs whose end was an error. `usage` is None when no endpoint told it, `cost_usd` None when
-    the price of a call is not known. `seconds` is the time that the runs took.
+    `steps` counts the model calls of the runs themselves, `messages` prompts and answers, `retries` repeated attempts at
+    model calls, `failed_runs` runs that ended with an error. `usage` is None if no endpoint reported it, `cost_usd` None if
+    the price of a call is unknown. `seconds` is the duration of the runs.
     """
 
     steps: int = 0
@@ -36,16 +36,16 @@ class RunMetrics:
 
     @property
     def input_tokens(self) -> int:
-        """Tokens of all prompts, as far as endpoints told them."""
+        """The tokens of all prompts that endpoints reported."""
         return int((self.usage or {}).get("input_tokens") or 0)
 
     @property
     def output_tokens(self) -> int:
-        """Tokens of all answers, as far as endpoints told them."""
+        """The tokens of all answers that endpoints reported."""
         return int((self.usage or {}).get("output_tokens") or 0)
 
     def after(self, event: Event) -> RunMetrics:
-        """The figures with one more event."""
+        """The figures including one more event."""
         if isinstance(event, UserMessage):
             return changed(self, messages=self.messages + 1)
         if isinstance(event, ToolUse):

@@ -1,4 +1,4 @@
-"""A call, and what happens beside a conversation, in one line for people."""
+"""One-line descriptions, for people, of calls and of events outside the conversation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ....ground.text import on_one_line, plural
 _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300
 _MCP_STATES = {"failed": "cannot be used", "lost": "has ended"}
-# The argument that says most about a call, per tool; of other tools, the first text.
+# The most informative argument of a call, per tool; for other tools, the first string.
 _TELLING = {
     "Bash": "command",
     "Edit": "file_path",
@@ -50,7 +50,7 @@ _TELLING = {
 
 
 def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
-    """What a call is about, on one line: its telling argument, or all of them in short. Paths below `cwd` are shortened."""
+    """A call's most informative argument, or all arguments abridged, on one line. Paths below `cwd` are shortened."""
     value = arguments.get(_TELLING.get(name, ""))
     if not isinstance(value, str):
         value = next((each for each in arguments.values() if isinstance(each, str)), None)
@@ -62,7 +62,7 @@ def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> st
 
 
 def _brought(event: CommandExpanded | SkillActivated) -> str:
-    """What a command or skill brings for the turn."""
+    """What a command or skill contributes to the turn."""
     grants = f"; it may use {on_one_line(', '.join(event.grants))}" if event.grants else ""
     return grants + (f"; {on_one_line(event.model)} answers" if event.model else "")
 
@@ -74,13 +74,13 @@ def _in_short(value: Any) -> str:
 
 
 def progress_words(event: ToolProgress) -> str:
-    """How far a call has come, on one line: `3 of 10 counting`."""
+    """The progress of a call on one line: `3 of 10 counting`."""
     far = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
     return f"{far} {on_one_line(event.message, MAX_ERROR_CHARS)}".rstrip()
 
 
 def note_of(event: Event) -> tuple[str, str] | None:
-    """What a reader is told beside the conversation, on one line, and its style; None for kinds that say nothing there."""
+    """The note about an event outside the conversation, on one line, with its style; None for events without one."""
     match event:
         case CommandExpanded():
             return f"command /{on_one_line(event.name)}{_brought(event)}", "dim"
@@ -136,6 +136,6 @@ def note_of(event: Event) -> tuple[str, str] | None:
 
 
 def printed_by_plan(result: ToolResult) -> str:
-    """What a plan printed for the user, of which its model sees a part; empty for other results."""
+    """The text a plan printed for the user, of which its model sees a part; empty for other results."""
     printed = (result.meta or {}).get("printed")
     return printed.rstrip("\n") if isinstance(printed, str) else ""

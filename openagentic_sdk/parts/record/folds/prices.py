@@ -1,10 +1,11 @@
-"""What tokens cost: a small table of prices that anyone can replace, and the sum it gives.
+"""The cost of tokens: a small price table that anyone can replace, and the calculation.
 
-A model that is not in the table costs None, never 0. The table is a JSON file: `models` maps a model's name to US dollars
-per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without a price of
-its own costs what `input` costs (an hour in the cache what `cache_write` costs). `tiers` maps a service tier, or `batch`, to
-a factor; a tier without one has no known price. `long`, when there, holds the prices of a request whose prompt has more than
-`above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tiers.
+The cost of a model that is not in the table is None, never 0. The table is a JSON file: `models` maps a model's name to US
+dollars per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without its
+own price costs the same as `input` (`cache_write_1h` the same as `cache_write`). `tiers` maps a service tier, or `batch`,
+to a factor; other tiers have no known price. `long`, if present, contains the prices of a request whose prompt exceeds
+`above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) can be loaded too, without their `above`
+tiers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Price = Mapping[str, Any]
 PriceTable = Mapping[str, Price]
 
 _PARTS = ("input", "cached_input", "cache_write", "cache_write_1h", "output")
-# What answers call the tier that costs what the table says; OpenAI and Anthropic take half for what may wait.
+# The names of the tier that the table's prices apply to; OpenAI and Anthropic halve them for batches.
 _TIERS = {
     **dict.fromkeys(("default", "standard", "auto", "standard_only", "on_demand", "scale"), 1.0),
     **dict.fromkeys(("batch", "flex"), 0.5),
@@ -40,20 +41,20 @@ _LITELLM = {
 }
 _TOKENS_PER_PRICE = 1_000_000
 _NUMBER = number(0)
-# The largest table that is read; LiteLLM's has some 2 MiB.
+# The largest table that is read; LiteLLM's has about 2 MiB.
 _MAX_BYTES = 64 * 1024 * 1024
-# A dated release costs what its family costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
+# A dated release costs the same as its family: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
 _RELEASE = r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$"
-# Routers put the maker in front. Other prefixes may well mean other prices.
+# Routers prefix the vendor. Other prefixes may imply other prices.
 _MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/", "moonshotai/")
 
 
 def cost(
     usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None, tier: str | None = None
 ) -> float | None:
-    """US dollars for one usage, None when the usage or the model's price is unknown. `prices` None is the built-in table.
+    """US dollars for one usage, None if the usage or the model's price is unknown.
 
-    `tier` is the service tier that the answer names, or `batch`.
+    `prices` None is the built-in table. `tier` is the service tier that the answer names, or `batch`.
     """
     price = find_price(model, built_in_prices() if prices is None else prices)
     tokens = None if price is None else normalize_usage(usage)
@@ -79,9 +80,9 @@ def cost(
 
 
 def session_cost(events: Iterable[Event]) -> float | None:
-    """What a session has cost, its subagents included; None as soon as one part of it is unknown or nothing was spent.
+    """The cost of a session including its subagents; None if any part of it is unknown or no costs were incurred.
 
-    An answer that was cut before its usage came counts as nothing: the endpoint will not say what it was.
+    An answer cut off before its usage arrived counts as nothing: its endpoint never reports it.
     """
     spent = own_spending(events)
     parts = [e.cost_usd for e in spent if e.usage or (isinstance(e, ModelResponse) and e.complete)]
@@ -90,25 +91,25 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:
-    """The price of a model: under its exact name, without the maker in front, or without a release date behind."""
+    """The price of a model, by its exact name, without a vendor prefix, or without a release date suffix."""
     return next((prices[name] for name in _priced_names(model) if name in prices), None) if model else None
 
 
 @lru_cache(maxsize=64)
 def _priced_names(model: str) -> tuple[str, ...]:
-    """The names under which a table may have this model's price."""
+    """The names under which a table may contain this model's price."""
     bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
     return model, bare, re.sub(_RELEASE, "", bare)
 
 
 @cache
 def built_in_prices() -> PriceTable:
-    """The table that comes with the package; each entry's source and date stand in the file."""
+    """The table shipped with the package; it contains each entry's source and date."""
     return _read_table(_packaged(), "the built-in table")
 
 
 def own_prices(entries: Any) -> PriceTable:
-    """The built-in table with a caller's own entries in front of it. Raises `OptionsError` for an entry that is no price."""
+    """The built-in table with a caller's entries taking precedence. Raises `OptionsError` for an invalid entry."""
     if not isinstance(entries, Mapping):
         raise OptionsError(
             f"prices must map models to their prices, or be the path of such a file, not {shown(entries)}"
@@ -129,19 +130,19 @@ def own_prices(entries: Any) -> PriceTable:
 
 
 def price_date() -> str:
-    """The month that the built-in table is of, as `2026-11`."""
+    """The month of the built-in table, such as `2026-11`."""
     return str(json.loads(_packaged()).get("as_of", "unknown"))
 
 
 def _packaged() -> str:
     try:
         return read_packaged(__spec__, "prices.json")
-    except OSError as error:  # this process has too many files open, for instance
+    except OSError as error:  # for example too many open files
         raise StorageError(f"the built-in prices cannot be read: {error}", retryable=True) from error
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
+    """A table from a file in the form above. Raises `OptionsError` if it cannot be read or an entry is invalid."""
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_BYTES + 1)
@@ -164,7 +165,7 @@ def _read_table(text: str | bytes, path: str) -> PriceTable:
 
 
 def with_prices(path: str | Path) -> PriceTable:
-    """The built-in table with a file's entries in front of it."""
+    """The built-in table with a file's entries taking precedence."""
     return {**built_in_prices(), **load_prices(path)}
 
 

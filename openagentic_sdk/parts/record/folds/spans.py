@@ -1,9 +1,10 @@
-"""A session as OpenTelemetry spans, in the GenAI semantic conventions: events in, spans out as soon as each has ended.
+"""A session as OpenTelemetry spans in the GenAI semantic conventions: each span is emitted as soon as it has ended.
 
-One trace for a session and its subagents: an `invoke_agent` span for each run, below it a `chat` span for each model call,
-its retries included, and an `execute_tool` span for each call of a tool; a subagent's runs stand below the call that started
-it, and runs whose caller gave a `traceparent` below that.
-Ids follow from the session's id and the log, so that folding a log twice gives the same spans.
+A session and its subagents form one trace: an `invoke_agent` span for each run, below it a `chat` span for each model call,
+including its retries, and an `execute_tool` span for each tool call. A subagent's runs are below the call that started it,
+and runs whose caller passed a `traceparent` are below that parent.
+
+Ids derive from the session's id and the log, so folding a log twice yields the same spans.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ _STATUS_ERROR = 2
 _MAX_ERROR_CHARS, _MAX_TEXT_CHARS, _MAX_DESCRIPTION_CHARS = 80, 2_000, 500
 _MAX_CONTENT_CHARS, _MAX_MESSAGE_CHARS = 64 * 1024, 16 * 1024
 _LAST_TIME = 253402300799.0
-# Where in the log a span began: ours, not sent.
+# Where in the log a span began: internal, not sent.
 _AT = "at"
 
 
 @frozen
 class Place:
-    """Where the spans of a session hang: the trace's id, and the span that started the session, None for no such one."""
+    """The place of a session's spans: the trace's id, and the span that started the session (None for no parent)."""
 
     trace_id: str
     parent_span_id: str | None = None
 
 
 def own_trace(session_id: str) -> Place:
-    """The place of a session that no other one started."""
+    """The place of a session that no other session started."""
     return Place(hashlib.sha256(f"session:{session_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32])
 
 
 def run_span_id(session_id: str, seq: int | None) -> str:
-    """The id of the span of a run, which began with event `seq`."""
+    """The id of the span of a run that began with event `seq`."""
     return _span_id(f"{session_id}:{seq}:run")
 
 
@@ -77,7 +78,7 @@ def _span_id(name: str) -> str:
 
 
 class SpanFold:
-    """Folds a log into spans. `take` gives those that ended with an event, `rest` those that have not ended."""
+    """Folds a log into spans. `take` returns those that an event ended, `rest` those still open."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class SpanFold:
         self._tags = list(tags)
 
     def take(self, event: Event) -> list[Span]:
-        """The spans that ended with this event, or are known by it to have ended before."""
+        """The spans that this event ended, or showed to have ended earlier."""
         if self._conversation is not None:
             self._conversation.apply(event)
         match event:
@@ -163,7 +164,7 @@ class SpanFold:
         return []
 
     def rest(self, last: Event) -> list[Span]:
-        """The spans that were not ended by the last event of the log, ended by it."""
+        """The spans still open after the last event of the log, closed at that event."""
         return [*self._settled(), *self._end_all(last, "the log ends here")]
 
     # --- parts -----------------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class SpanFold:
         return span
 
     def _end(self, span: Span, event: Event, facts: Mapping[str, Any], error: str | None, message: str = "") -> Span:
-        # A clock that was put back must not end a span before it began.
+        # A clock that was set back must not end a span before its start.
         span["endTimeUnixNano"] = str(max(int(_nanoseconds(event.ts)), int(span["startTimeUnixNano"])))
         span["attributes"] += attributes(facts)
         if error is not None:
@@ -206,7 +207,7 @@ class SpanFold:
 
     def _json(self, value: Any) -> str:
         text = self._text(json.dumps(masked(value, self._mask), ensure_ascii=False, default=str))
-        # Cut, it is a text in JSON: readers parse these attributes.
+        # A truncated value becomes a JSON string, because readers parse these attributes.
         return text if len(text) <= _MAX_CONTENT_CHARS else json.dumps(shortened(text, _MAX_CONTENT_CHARS))
 
     def _newest(self, messages: Sequence[Mapping[str, Any]]) -> str:
@@ -280,15 +281,15 @@ class SpanFold:
             return []
         self._answer_usage = add_usage(self._answer_usage, usage)
         self._model = None
-        if not event.complete:  # another attempt may follow, and is the same operation
+        if not event.complete:  # another attempt may follow and belongs to the same operation
             self._held = span, event
             return []
         self._finish_reason = event.finish_reason or self._finish_reason
-        self._held = span, event  # what was said and called comes behind it
+        self._held = span, event  # the answer and its calls follow it
         return [] if self._with_content else self._settled()
 
     def _settled(self) -> list[Span]:
-        """The span of the last answer, once nothing more of it comes."""
+        """The span of the last answer, once no more of it can follow."""
         if self._held is None:
             return []
         (span, event), self._held = self._held, None
@@ -337,10 +338,10 @@ class SpanFold:
         self._calls[event.tool_use_id] = span
 
     def _evaluated(self, event: EvalCase) -> Span:
-        """What an eval says of a run: events below that run's span, in the trace of that run's session."""
+        """Add an eval's scores of a run: events below that run's span, in the trace of that run's session."""
         facts: dict[str, Any] = {"openagentic.eval.case": event.case, "openagentic.eval.variant": event.variant}
         facts |= {"openagentic.eval.repeat": event.repeat, genai.CONVERSATION: event.session_id or self._session}
-        # Several evals may say something of one session.
+        # Several evals may score the same session.
         span_id = _span_id(f"{event.session_id}:{event.ts}:{event.variant}:{event.repeat}:{event.seq}:{event.case}")
         span = self._start(f"evaluate {self._text(event.case)}", span_id, event, _INTERNAL, None, {})
         span["attributes"] = attributes(facts)
@@ -381,7 +382,7 @@ def session_spans(events: Iterable[Event], fold: SpanFold) -> list[Span]:
 
 
 def trace_request(spans: Sequence[Span], resource: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Spans as OTLP/JSON (`ExportTraceServiceRequest`); `resource` says more about who sends them."""
+    """Spans as OTLP/JSON (`ExportTraceServiceRequest`); `resource` contains attributes of the sender."""
     about = {
         "service.name": "openagentic_sdk",
         "telemetry.sdk.language": "python",
@@ -396,7 +397,7 @@ def trace_request(spans: Sequence[Span], resource: Mapping[str, Any] | None = No
 
 
 def attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Attributes in OTLP's JSON form; what is None is left out."""
+    """Attributes in OTLP's JSON form; those that are None are omitted."""
     return [{"key": key, "value": _value(value)} for key, value in facts.items() if value is not None]
 
 
@@ -409,7 +410,7 @@ def _value(value: Any) -> dict[str, Any]:
         return {"doubleValue": value}
     if isinstance(value, list | tuple):
         return {"arrayValue": {"values": [_value(each) for each in value]}}
-    # OTLP is UTF-8: half a surrogate pair would make the whole request unreadable.
+    # OTLP is UTF-8: a lone surrogate would make the whole request invalid.
     return {"stringValue": str(value).encode("utf-8", "replace").decode()}
 
 
@@ -430,7 +431,7 @@ def _nanoseconds(ts: float | None) -> str:
 
 
 def masked(value: Any, mask: Redact | None) -> Any:
-    """A JSON value with every text in it masked, where there is a mask; keys stay."""
+    """A JSON value with every string in it masked, except keys; unchanged without a mask."""
     if mask is None:
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A session in the shape of Claude Code's transcripts, one JSON object a line, for hooks that read it."""
+"""A session in the form of Claude Code's transcripts, one JSON object per line, for hooks that read it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ....version import __version__
 def transcript_entries(
     events: Sequence[Event], session_id: str, cwd: str, *, parent: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """An entry for each message, call and result among the events; `parent` is the entry before the first of them."""
-    # Few runs write one, and these take long to import.
+    """Iterate over an entry per message, call and result in the events; `parent` is the entry before the first."""
+    # Few runs write a transcript, and these modules are slow to import.
     import uuid
     from datetime import UTC, datetime
 
@@ -53,7 +53,7 @@ def transcript_entries(
 
 
 class TranscriptFile:
-    """The transcript of one session as a file, which grows with the session."""
+    """The transcript of one session as a file that grows with the session."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class TranscriptFile:
         self._last: str | None = None
 
     def write(self, events: Sequence[Event], session_id: str, cwd: str) -> str:
-        """Bring the file up to the last event, and return its path; the first call writes it anew."""
+        """Append up to the last event and return the file's path; the first call rewrites the file."""
         entries = list(transcript_entries(events[self._count :], session_id, cwd, parent=self._last))
         mode = os.O_APPEND if self._count else os.O_TRUNC
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | mode | getattr(os, "O_NOFOLLOW", 0), 0o600)

@@ -1,1 +1,1 @@
-"""Sessions as OpenTelemetry traces, sent to a collector while they run and, after an outage, from their logs."""
+"""Sessions as OpenTelemetry traces, sent to a collector while they run or, after an outage, from their logs."""

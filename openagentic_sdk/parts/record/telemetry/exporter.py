@@ -1,12 +1,13 @@
-"""Send the spans of sessions to a collector, from a thread of its own: no run ever waits for it.
+"""Send the spans of sessions to a collector from a dedicated thread, so that no run ever waits for it.
 
-A run only says that its log has grown. The thread reads what is new from the store, folds it into spans, and sends those
-that have ended in batches. How far a session was sent is kept in a small file per session, so that what a dead collector or
-a killed process left behind is sent later, from the log. Ids of spans follow from the log: one sent twice is the same.
+A run only notifies the exporter that its log has grown. The thread reads new events from the store, folds them into spans,
+and sends spans that have ended in batches. A small file per session stores how far it was sent, so that after a collector
+outage or a killed process the rest is sent later, from the log. Span ids derive from the log: a span sent twice is the
+same.
 
-The rules for failures are those of OTLP (opentelemetry.io/docs/specs/otlp, "OTLP/HTTP Response", "OTLP/HTTP Throttling"):
-429, 502, 503, 504 and broken connections are tried again, after what `Retry-After` says or else with growing pauses; any
-other failure and what a partial success rejects are not.
+Failures are handled according to OTLP (opentelemetry.io/docs/specs/otlp, "OTLP/HTTP Response", "OTLP/HTTP Throttling"):
+429, 502, 503, 504 and broken connections are retried, after `Retry-After` or with increasing back-off; other failures and
+spans rejected by a partial success are not.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from .settings import TelemetrySettings
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _PAUSES, _LONGEST_RETRY_AFTER_S = Backoff(1.0, 30.0, jitter=0.5), 600.0
-# How long the end of the process waits for the last spans.
+# How long process exit waits for the last spans.
 CLOSING_S = 3.0
 _MOST_WAITING = 2_048
 _MAX_ANSWER_BYTES = 64 * 1024
@@ -59,7 +60,7 @@ _MOST_CURSORS = 2_000
 
 @mutable
 class Health:
-    """How sending goes: what was sent and lost, and the last problem, for people who look for their spans."""
+    """The exporter's state for diagnosis: counts of sent and lost spans, and the last problem."""
 
     sent: int = 0
     rejected: int = 0
@@ -70,21 +71,24 @@ class Health:
     has_complained: bool = False
 
     def drop(self, spans: int, problem: str) -> None:
-        """Note that spans were given up, and why: the first time, for people too."""
+        """Record that spans were dropped and why; the first time, also for a notice."""
         self.problem, self.dropped = problem, self.dropped + spans
         if not self.has_complained:
             self.has_complained, self.complaint = True, f"traces are not taken: {problem}"
 
     def take_complaint(self) -> str | None:
-        """What people must be told of, once; None when there is nothing, or nothing more."""
+        """Remove and return the pending notice, None if there is none."""
         taken, self.complaint = self.complaint, None
         return taken
 
 
 @mutable
 class _ExportedSession:
-    """A session whose log is sent: `read` is the last event that was folded, `sent` the one up to which every span that had
-    ended is with the collector. `waiting` are spans with the event behind which each is known to have ended."""
+    """A session whose log is being sent.
+
+    `read` is the last folded event, `sent` the one up to which the collector has every ended span. `waiting` contains the
+    other ended spans, each with the event that showed its end.
+    """
 
     fold: SpanFold
     read: int
@@ -93,9 +97,9 @@ class _ExportedSession:
 
 
 class Exporter:
-    """Sends the sessions of one store to one collector. `notify` is all that a run calls.
+    """Sends the sessions of one store to one collector. Runs only call `notify`.
 
-    There is a thread, and the store is held, only while a run goes on or something is left to be sent.
+    The thread exists, and the store is referenced, only during runs or while spans are left to send.
     """
 
     def __init__(
@@ -109,8 +113,8 @@ class Exporter:
         self._cursors = _Cursors(folder, settings.url)
         self._folds: OrderedDict[str, _ExportedSession] = OrderedDict()
         self._failures = 0
-        self._grown: dict[str, Context] = {}  # the redactor sees its variables
-        self._live: set[str] = set()  # sessions of which a run goes on
+        self._grown: dict[str, Context] = {}  # the redactor reads its variables from here
+        self._live: set[str] = set()  # sessions with an active run
         self._wake = threading.Event()
         self._idle = threading.Event()
         self._lock = threading.Lock()
@@ -119,12 +123,12 @@ class Exporter:
         self._process = os.getpid()
 
     def notify(self, session_id: str, events: Sequence[Event]) -> None:
-        """Say that these events were stored. Returns at once, whatever the collector does."""
+        """Report that these events were stored. Returns immediately, whatever the collector's state."""
         if not any(event.seq is not None for event in events):
             return
         ended = any(isinstance(event, Result) for event in events)
         with self._lock:
-            if self._process != os.getpid():  # a fork has no thread, and what waits is its parent's to send
+            if self._process != os.getpid():  # a forked process has no thread, and the parent sends what is waiting
                 self._grown, self._live, self._thread = {}, set(), None
                 self._folds, self._process = OrderedDict(), os.getpid()
             self._grown[session_id] = copy_context()
@@ -138,14 +142,14 @@ class Exporter:
             self._wake.set()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait at most this long until every ended span is sent; says whether they are."""
+        """Wait up to this long for all ended spans to be sent; return whether they were."""
         if self._thread is None:
             return True
         self._wake.set()
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = CLOSING_S) -> None:
-        """Send what is left for at most this many seconds; the rest is sent from the logs later."""
+        """Send remaining spans for up to this many seconds; the rest is sent from the logs later."""
         thread = self._thread
         if thread is None or self._process != os.getpid():
             return
@@ -158,7 +162,7 @@ class Exporter:
     def _work(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:  # noqa: BLE001 - a store is anybody's code, and telemetry never takes a program down
+        except Exception as error:  # noqa: BLE001 - a store may be third-party code, and telemetry must never end a program
             self.health.problem = ": ".join(error_words(error))
             with self._lock:
                 self._thread = self._store = None
@@ -182,7 +186,7 @@ class Exporter:
             transport.close()
 
     def _ends(self, is_pause: bool) -> bool:
-        """Whether nothing is left to do; then this thread ends and the next event starts another."""
+        """Whether there is nothing left to do; then this thread ends and the next event starts a new one."""
         with self._lock:
             is_sent = not self._grown and not any(one.waiting for one in self._folds.values())
             if is_sent:
@@ -194,20 +198,20 @@ class Exporter:
             return True
 
     def _wait(self, seconds: float, *, is_pause: bool) -> None:
-        """Wait for more spans to send together, for a run that ends, or as long as a collector wants to be left alone."""
+        """Wait for more spans to batch, for a run to end, or for the back-off that a collector requested."""
         until = time.monotonic() + seconds
         while not self._is_closing:
             left_s = until - time.monotonic()
             if left_s <= 0 and (self._grown or is_pause):
                 return
-            # With nothing to send, there is nothing to wake up for.
+            # With nothing to send, no wake-up is scheduled.
             woken = self._wake.wait(max(left_s, 0.01) if self._grown or is_pause else seconds)
             self._wake.clear()
             if woken and not is_pause:
                 return
 
     def _heal(self) -> None:
-        """Take up the sessions of this store that were not sent to their end and that no run holds."""
+        """Resume sessions of this store that were not sent completely and that no run holds."""
         self._has_healed = True
         for session_id in self._cursors.open_sessions():
             with contextlib.suppress(SessionError, InvalidEventError, OSError):
@@ -228,7 +232,7 @@ class Exporter:
                 self._live.discard(session_id)
                 self._cursors.drop(session_id)
             except (SessionError, InvalidEventError, OSError) as error:
-                # A store that is away for now is asked again when the session grows, or by the next process.
+                # An unavailable store is tried again when the session grows, or by the next process.
                 self.health.problem = f"session {session_id} cannot be read: {error}"
 
     def _read(self, session_id: str) -> None:
@@ -248,16 +252,16 @@ class Exporter:
                 one.read = seq
                 if len(one.waiting) >= _MOST_WAITING:
                     break
-        if len(one.waiting) >= _MOST_WAITING:  # the rest is read when these are sent
+        if len(one.waiting) >= _MOST_WAITING:  # the rest is read once these are sent
             with self._lock:
                 self._grown.setdefault(session_id, copy_context())
         self._cursors.keep(session_id, one.sent, one.read)
 
     async def _send_all(self, transport: HttpTransport) -> float:
-        """Send what waits; gives the seconds to wait before the next try, 0 when all is sent."""
+        """Send waiting spans; return the seconds until the next attempt, 0 if all were sent."""
         for session_id, one in list(self._folds.items()):
             while one.waiting:
-                # The first of them that are few and small enough for one request.
+                # The longest prefix that fits the span and byte limits of one request.
                 size, count = 0, 0
                 for _, span in one.waiting[: self._settings.max_spans]:
                     size += len(json.dumps(span))
@@ -271,7 +275,7 @@ class Exporter:
                     return wait_s or _PAUSES.wait_s(self._failures)
                 self._failures = 0
                 del one.waiting[: len(batch)]
-                # Spans that ended with the same event may have been cut apart.
+                # Spans that ended with the same event may be in different requests.
                 one.sent = one.waiting[0][0] - 1 if one.waiting else one.read
                 self._cursors.keep(session_id, one.sent, one.read)
             one.sent = one.read
@@ -279,8 +283,10 @@ class Exporter:
         return 0.0
 
     async def _send(self, transport: HttpTransport, spans: Sequence[Span]) -> float | None:
-        """Send one request. None when these spans are done with, else the seconds that the collector wants to be left alone,
-        0.0 when it does not say."""
+        """Send one request. None if these spans are done, otherwise the back-off that the collector requested in seconds.
+
+        0.0 means that it requested none.
+        """
         settings, health = self._settings, self.health
         health.requests += 1
         try:
@@ -308,7 +314,7 @@ class Exporter:
 async def _post(
     transport: HttpTransport, settings: TelemetrySettings, spans: Sequence[Span]
 ) -> tuple[HttpAnswer, bytes]:
-    """Send spans in one request; gives the head and the body of the answer."""
+    """Send spans in one request; return the head and the body of the response."""
     request = trace_request(spans, dict(settings.resource))
     body = json.dumps(request).encode() if settings.as_json else encode(request)
     headers = {"Content-Type": "application/json" if settings.as_json else _PROTOBUF, **dict(settings.headers)}
@@ -322,7 +328,7 @@ async def _post(
 
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
-    """Why a collector would not take traces, found with a request that has none; None when it takes them."""
+    """Why a collector rejects traces, tested with an empty request; None if it accepts them."""
     limit_s = settings.timeout_s
     transport = HttpTransport(
         timeouts=Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
@@ -337,7 +343,7 @@ async def try_collector(settings: TelemetrySettings) -> str | None:
 
 
 def _refusal(settings: TelemetrySettings, answer: HttpAnswer, said: bytes) -> str:
-    """A refusal in words: what was sent, what came back, and what to set."""
+    """A rejection as a sentence: the request, the response, and the setting to change."""
     sent, other = ("JSON", "http/protobuf") if settings.as_json else ("protobuf", "http/json")
     words = _status_words(said) if _is_protobuf(answer) else said.decode("utf-8", "replace")
     about = f": {on_one_line(' '.join(words.split()), 200)}" if words.strip() else ""
@@ -362,7 +368,7 @@ def _status_words(said: bytes) -> str:
 
 
 def _partial(said: bytes, is_protobuf: bool = False) -> tuple[int, str]:
-    """How many spans a collector rejected in an answer that is a success, and what it says of it."""
+    """The number of spans rejected in a successful response, and the collector's message."""
     if is_protobuf:  # `partial_success` is field 1, and has `rejected_spans` and `error_message`
         with contextlib.suppress(ValueError):
             inner = next((value for number, value in fields_of(said) if number == 1 and isinstance(value, bytes)), b"")
@@ -373,12 +379,13 @@ def _partial(said: bytes, is_protobuf: bool = False) -> tuple[int, str]:
         data = json.loads(said) if said.strip() else {}
         partial = data.get("partialSuccess") or {}
         return max(int(partial.get("rejectedSpans") or 0), 0), str(partial.get("errorMessage") or "")
-    except (ValueError, TypeError, AttributeError, RecursionError):  # it may answer with anything: it has taken them
+    # any successful response means that the spans were accepted
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return 0, ""
 
 
 def trace_place(store: SessionStore, session_id: str) -> Place | None:
-    """Where a subagent's spans hang: in the trace of the session that began it all, below the call that started it."""
+    """The place of a subagent's spans: the root session's trace, below the call that started it."""
     parent: tuple[str, str] | None = None
     seen = [session_id]
     while len(seen) <= _MAX_DEPTH:
@@ -395,21 +402,21 @@ def trace_place(store: SessionStore, session_id: str) -> Place | None:
 
 
 class _Cursors:
-    """How far each session was sent, in a small file of its own; without a folder only in memory."""
+    """How far each session was sent, in a small file per session; without a folder only in memory."""
 
     def __init__(self, folder: Path | None, url: str) -> None:
         self._folder = None if folder is None else folder / sha256(url.encode()).hexdigest()[:16]
         self._known: dict[str, tuple[int, int, bool]] = {}
 
     def sent(self, session_id: str) -> int:
-        """The event up to which the session was sent; 0 for one that was not."""
+        """The event up to which the session was sent, 0 for a session not sent yet."""
         if session_id in self._known:
             return self._known[session_id][0]
         data = self._load(self._path(session_id))
         return data["sent"] if data is not None and data["session"] == session_id else 0
 
     def keep(self, session_id: str, sent: int, read: int, *, is_done: bool = False) -> None:
-        """Note how far a session was sent and read. What cannot be written is only known here."""
+        """Store how far a session was sent and read. If writing fails, the position is kept in memory only."""
         if self._known.get(session_id) == (sent, read, is_done):
             return
         self._known[session_id] = sent, read, is_done
@@ -424,7 +431,7 @@ class _Cursors:
             self._known.clear()
 
     def drop(self, session_id: str) -> None:
-        """Forget a session that is gone."""
+        """Delete the cursor of a deleted session."""
         self._known.pop(session_id, None)
         path = self._path(session_id)
         if path is not None:
@@ -432,7 +439,7 @@ class _Cursors:
                 path.unlink(missing_ok=True)
 
     def open_sessions(self) -> list[str]:
-        """The sessions that were not sent to their end, the newest first; files of a month ago are taken away."""
+        """The sessions not sent completely, newest first; deletes cursor files older than a month."""
         found: list[tuple[float, str]] = []
         try:
             entries = list(os.scandir(self._folder)) if self._folder is not None and self._folder.is_dir() else []
@@ -469,7 +476,7 @@ _LOCK = threading.Lock()
 def exporter_for(
     store: SessionStore, settings: TelemetrySettings, folder: Path | None, mask: Redact | None
 ) -> Exporter:
-    """The exporter that all runs of this process on this store share."""
+    """The exporter shared by all runs of this process on this store."""
     with _LOCK:
         known = _EXPORTERS.setdefault(store, {})
         if settings not in known:
@@ -478,20 +485,20 @@ def exporter_for(
 
 
 def exporters_of(store: SessionStore) -> list[Exporter]:
-    """The exporters of this process that send what is in a store."""
+    """The exporters of this process that send a store's sessions."""
     with _LOCK:
         return list(_EXPORTERS.get(store, {}).values())
 
 
 def close_all(timeout_s: float = CLOSING_S) -> None:
-    """Send what is left of all sessions of this process, as the end of the process does by itself."""
+    """Send what is left of all sessions of this process; called at exit."""
     with _LOCK:
         open_ones = [exporter for known in _EXPORTERS.values() for exporter in known.values()]
     until = time.monotonic() + timeout_s
     for exporter in open_ones:
         exporter.close(max(until - time.monotonic(), 0.0))
         if (complaint := exporter.health.take_complaint()) is not None:
-            logging.getLogger("openagentic_sdk").warning(complaint)  # no run is left that could say it
+            logging.getLogger("openagentic_sdk").warning(complaint)  # no run is left to show the notice
 
 
 atexit.register(close_all)

@@ -1,4 +1,4 @@
-"""Tell the exporter of traces what a run stores, and people when a collector takes nothing."""
+"""Notify the trace exporter of a run's stored events, and the user of a collector that rejects them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .exporter import Exporter
 
 
 class Traces(Part):
-    """Passes stored events on to an exporter. What a collector refuses is one notice, in the run that goes on by then."""
+    """Passes stored events to an exporter. A collector's rejection is one notice, in whichever run is active then."""
 
     def __init__(self, run: Run, exporter: Exporter) -> None:
         super().__init__(run)

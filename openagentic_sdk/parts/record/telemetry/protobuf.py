@@ -1,7 +1,7 @@
-"""Trace requests in protobuf, the form that every collector takes: from OTLP's JSON form, by tables of field numbers.
+"""Encode trace requests as protobuf, which every collector accepts: from OTLP's JSON form, by tables of field numbers.
 
-The numbers are those of `opentelemetry-proto` (trace, common, resource and collector/trace, each `v1`); the wire format:
-protobuf.dev/programming-guides/encoding. Only what `folds.spans` writes stands in the tables.
+The numbers are from `opentelemetry-proto` (trace, common, resource and collector/trace, each `v1`); the wire format is from
+protobuf.dev/programming-guides/encoding. The tables contain only what `folds.spans` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# By the name in JSON: the number of the field, and its kind (text, hex, fixed64, varint, double) or the fields it holds.
+# By JSON name: the field number, and its type (text, hex, fixed64, varint, double) or the table of its fields.
 Fields = Mapping[str, tuple[int, Any]]
 
 _VALUE: dict[str, tuple[int, Any]] = {
@@ -41,7 +41,7 @@ REQUEST: Fields = {"resourceSpans": (1, _RESOURCE_SPANS)}
 
 
 def encode(message: Mapping[str, Any], fields: Fields = REQUEST) -> bytes:
-    """A message of OTLP/JSON as protobuf. Raises `KeyError` for a field that no table has."""
+    """Encode an OTLP/JSON message as protobuf. Raises `KeyError` for a field that is not in the tables."""
     parts = []
     for name, value in message.items():
         number, kind = fields[name]
@@ -74,7 +74,7 @@ def _varint(value: int) -> bytes:
 
 
 def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message as they come: varints as numbers, all others as bytes. Raises `ValueError` when it is none."""
+    """Iterate over a message's fields: varints as integers, others as bytes. Raises `ValueError` for invalid input."""
     at = 0
 
     def varint() -> int:

@@ -1,10 +1,10 @@
-"""Where traces go, and how: what the caller says, else the standard variables of OpenTelemetry.
+"""Where and how traces are sent: from the caller's options, otherwise from OpenTelemetry's standard variables.
 
-The variables are those of the specification's "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
+The variables are specified on the "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
 `OTEL_EXPORTER_OTLP_ENDPOINT`, `..._PROTOCOL`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, also as
-`OTEL_EXPORTER_OTLP_TRACES_...`,
-`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms), `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`,
-`OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER`, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
+`OTEL_EXPORTER_OTLP_TRACES_...`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms),
+`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, `OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER`,
+`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _PATH = "/v1/traces"
 
 @frozen
 class TelemetrySettings:
-    """How traces are sent: `url` is the whole address, `delay_s` how long a batch waits for more, `timeout_s` bounds one
-    request. `with_content` sends what was said, too; `as_json` is for collectors that take no protobuf."""
+    """How traces are sent.
+
+    `url` is the full address, `delay_s` how long a batch waits for more spans, and `timeout_s` limits one request.
+    `with_content` includes message contents; `as_json` is for collectors without protobuf support.
+    """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -40,10 +43,10 @@ class TelemetrySettings:
 def read_telemetry(
     endpoint: str | None, headers: Mapping[str, str], environ: Mapping[str, str]
 ) -> TelemetrySettings | None:
-    """The settings of a run; None when nothing is to be sent. `endpoint` None is what the environment names, empty is off.
+    """The settings of a run, None if nothing is to be sent.
 
-    Like the base address of the specification, `endpoint` gets `/v1/traces` behind it unless it ends so. Raises
-    `OptionsError`.
+    `endpoint` None uses the environment; an empty string disables telemetry. Like the specification's base address,
+    `endpoint` gets the suffix `/v1/traces` unless it already has it. Raises `OptionsError`.
     """
     if endpoint == "":
         return None
@@ -81,7 +84,7 @@ def read_telemetry(
 
 
 def _named(environ: Mapping[str, str]) -> str | None:
-    """The address that the environment names; None when it names none, another protocol, or switches telemetry off."""
+    """The address from the environment; None if it is unset, names another protocol, or disables telemetry."""
     exporters = [name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
     if (
         _is_true(environ.get("OTEL_SDK_DISABLED"))
@@ -95,7 +98,7 @@ def _named(environ: Mapping[str, str]) -> str | None:
 
 
 def protocol_of(environ: Mapping[str, str]) -> str:
-    """The protocol that the environment names: `http/protobuf` when it names none."""
+    """The protocol from the environment, `http/protobuf` by default."""
     named = environ.get(f"{_TRACES}PROTOCOL", "").strip() or environ.get(f"{_PREFIX}PROTOCOL", "").strip()
     return named.lower() or "http/protobuf"
 
@@ -110,13 +113,13 @@ def _with_path(base: str) -> str:
 
 
 def _pairs(environ: Mapping[str, str], name: str) -> dict[str, str]:
-    """`key=value,key2=value2` with percent-encoded values, as W3C Baggage writes them; anything else is left out."""
+    """Parse `key=value,key2=value2` with percent-encoded values, as in W3C Baggage; invalid entries are omitted."""
     pairs = (part.partition("=") for part in environ.get(name, "").split(","))
     return {key.strip(): unquote(value.strip()) for key, equals, value in pairs if equals and key.strip()}
 
 
 def _number(environ: Mapping[str, str], name: str, default: float) -> float:
-    """A number of the environment; like the specification wants, one that cannot be read counts as not set."""
+    """A number from the environment; as specified, an invalid one counts as unset."""
     try:
         number = float(environ.get(name, "").strip())
     except ValueError:
