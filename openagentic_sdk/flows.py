@@ -134,21 +134,26 @@ class Flow:
     @overload
     def step(
         self, function: Callable[..., Coroutine[Any, Any, R]], /, *args: Any, name: str | None = None,
-        effect: Effect | None = None, retry: Retries | int | None = None, **kwargs: Any,
+        effect: Effect | None = None, retry: Retries | int | None = None,
+        reconcile: Callable[..., Any] | None = None, **kwargs: Any,
     ) -> Awaitable[R]: ...  # fmt: skip
     @overload
     def step(
         self, function: Callable[..., R], /, *args: Any, name: str | None = None,
-        effect: Effect | None = None, retry: Retries | int | None = None, **kwargs: Any,
+        effect: Effect | None = None, retry: Retries | int | None = None,
+        reconcile: Callable[..., Any] | None = None, **kwargs: Any,
     ) -> Awaitable[R]: ...  # fmt: skip
     def step(
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None,
-        effect: Effect | None = None, retry: Retries | int | None = None, **kwargs: Any,
+        effect: Effect | None = None, retry: Retries | int | None = None,
+        reconcile: Callable[..., Any] | None = None, **kwargs: Any,
     ) -> Awaitable[Any]:  # fmt: skip
         """Call a function, async or not, once, and keep its result; a function that is not async runs in a thread.
 
         `effect` says what a crash in the middle means: `idempotent` (the default for plain functions) and `read` run again,
-        `unsafe` is started once at most. `retry` is how often and when it is tried again after an error.
+        `unsafe` is started once at most. `retry` is how often and when it is tried again after an error. `reconcile` is for
+        an unsafe one that was started in a process that died: called with the same arguments, it returns what came of the
+        step, or None where nobody knows; then the step raises `StepUnknownError`.
         """
         if not callable(function):
             raise OptionsError(f"flow.step() takes a function and its arguments, not {shown(function)}")
@@ -164,6 +169,7 @@ class Flow:
                 work=partial(self._call, known.tool),
                 effect=effect,
                 read=known.read,
+                reconcile=None if reconcile is None else partial(self._call, _StepFunction(reconcile).tool),
                 retry=retry if retry is None or isinstance(retry, Retries) else Retries(attempts=retry),
             )
         )
@@ -651,10 +657,11 @@ class Workflow(Generic[P, R]):
 
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
         """Raises `RunFailedError` for a run that came to no end of its own."""
-        made = run_result(events, result)
-        output = (
-            outcome.value if outcome.has_value else self._function.read(made.structured_output) if made.ok else None
-        )
+        made, output = run_result(events, result), None
+        if outcome.has_value:
+            output = outcome.value
+        elif made.ok:  # it had ended before
+            output = self._function.read(made.final_text if self._function.gives_text else made.structured_output)
         found = WorkflowResult[R](**values_of(made), output=cast(R, output))
         if not made.ok and made.stop_reason != "waiting":
             raise RunFailedError(found)

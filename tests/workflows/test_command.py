@@ -64,6 +64,14 @@ async def nap(flow: Flow) -> str:
 async def order(flow: Flow) -> str:
     return str((await flow.wait_for("paid"))["amount"])
 
+@workflow
+async def tidy(flow: Flow) -> str:
+    try:
+        return await flow.ask("Go on?")
+    except asyncio.CancelledError:
+        await flow.step((HERE / "tidied").touch)
+        raise
+
 not_one = 4
 """
 
@@ -130,6 +138,15 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(self.command("workflow", "answer", "waits", "yes")[0], USAGE)
         self.assertEqual(self.command("run", "--script", self.script("Hello."), "x")[0], OK)
         self.assertEqual(self.command("workflow", "show", self.session_ids()[0])[0], USAGE)
+
+    def test_one_that_was_cancelled_asks_nothing_more_and_cleans_up(self) -> None:
+        self.assertEqual(self.run_flow("tidy", "--session", "t")[0], WAITING)
+        code, out, _ = self.command("workflow", "cancel", "t")
+        self.assertEqual((code, "lets it clean up" in out), (OK, True))
+        for _ in range(2):
+            self.assertEqual(self.run_flow("tidy", "--session", "t")[0], INTERRUPTED)
+        self.assertTrue((self.app / "tidied").exists())
+        self.assertEqual([step["name"] for step in self.shown("t")["steps"]], ["ask", "touch"])
 
     def test_an_event_is_delivered_once_and_before_the_workflow_waits_for_it(self) -> None:
         for said in ("delivered", "it had come before"):

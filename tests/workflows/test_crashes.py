@@ -108,5 +108,35 @@ class Matrix(unittest.TestCase):
         crash_everywhere(every_kind_of_step, check, points=None if large else 20)
 
 
+class Reconciled(unittest.TestCase):
+    def test_an_unsafe_step_is_settled_by_what_its_reconcile_finds_wherever_the_process_died(self) -> None:
+        def build(life: Life) -> Any:
+            def pay(amount: int) -> str:
+                return str(life.do(f"pay {amount}", lambda: life.things.setdefault("receipt", f"receipt {amount}")))
+
+            def find(amount: int) -> str | None:
+                found = life.things.get("receipt")
+                return None if found is None else str(found)
+
+            @workflow(name="paid")
+            async def paid(flow: Flow) -> str:
+                try:
+                    return await flow.step(pay, 7, effect="unsafe", reconcile=find)
+                except StepUnknownError:
+                    return "not paid"
+
+            return paid.run(options=OpenAgenticOptions(session_store=life.store), session="s")
+
+        seen: set[str] = set()
+
+        def check(outcome: CrashOutcome[WorkflowResult[str]]) -> None:
+            paid = "receipt" in outcome.things
+            self.assertEqual(outcome.result.output, "receipt 7" if paid else "not paid")
+            seen.add(outcome.result.output)
+
+        crash_everywhere(build, check)
+        self.assertEqual(seen, {"receipt 7", "not paid"})
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...agents import import_name
 from ...assemble import trust_store
-from ...errors import OptionsError, SessionNotFoundError
+from ...errors import OptionsError, SessionLockedError, SessionNotFoundError
 from ...events import Event, Result
 from ...flows import Workflow
 from ...ground.frozen import values_of
@@ -26,7 +26,7 @@ from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
 from ...parts.project.claude import find_project_root
 from ...parts.workflows.fold import StepsFold
-from ...parts.workflows.inbox import deliver
+from ...parts.workflows.inbox import CANCEL, deliver
 from ...parts.workflows.lint import check_paths
 from ...parts.workflows.progress import StepProgress, WorkflowProgress, retry_step
 from ...runs.background import answer_questions, cancel_session
@@ -430,9 +430,15 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
-    session_id, _ = _workflow(store, args)
-    was_open = asyncio.run(cancel_session(store, session_id))
-    said = "cancelled: its questions and calls are closed" if was_open else "it was over already"
+    session_id, progress = _workflow(store, args)
+    said, was_open = "it was over already", progress.state != "ended"
+    if was_open:
+        deliver(store, session_id, CANCEL, event_id=CANCEL)
+        try:
+            was_open = asyncio.run(cancel_session(store, session_id))
+            said = "cancelled: its questions and calls are closed, the next `workflow run` of this session lets it clean up"
+        except SessionLockedError:
+            said = "told to end: the process that runs it lets it clean up"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [said])
     return OK if was_open else FAILED
 

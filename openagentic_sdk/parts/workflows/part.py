@@ -196,6 +196,9 @@ class WorkflowPart(PackagePart):
                 return
             if self._rules.replays:
                 raise self._end_of_replay()
+            if not work.looks_at:  # one that was told to end begins nothing more
+                await work.look_in_inbox()
+                continue
             await self.log.cut(CUT_STEPS)
             work.begin_due()
             if not work.due and not self.body.ready:

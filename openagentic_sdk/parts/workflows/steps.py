@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
-from ...events import Effect, ToolResult
+from ...events import Effect, ToolResult, ToolUse
 from ...ground.checks import Check, check_settings, number, one_of
 from ...ground.frozen import changed, frozen
 from ...ground.text import shortened
@@ -84,7 +84,8 @@ NAMES: Mapping[str, Check] = {
 
 @frozen(kw_only=True)
 class StepPlan:
-    """What a step does: `work` is what runs, `read` makes the value that the body gets of its JSON.
+    """What a step does: `work` is what runs, `read` makes the value that the body gets of its JSON. `reconcile` finds out
+    what came of an unsafe one whose process died.
 
     `due` is the time, in seconds since 1970, before which it does not run; the one that was recorded first counts. A step
     that waits for an `event` runs when it has come, or when it is due.
@@ -96,6 +97,7 @@ class StepPlan:
     effect: Effect = "idempotent"
     read: Callable[[Any], Any] = lambda value: value
     retry: Retries | None = None
+    reconcile: Work | None = None
     due: float | None = None
     event: str | None = None
 
@@ -255,6 +257,10 @@ class StepTool(BareTool):
         self.description = f"The step {name} of a workflow."
         self.input_schema = {"type": "object"}
         self._step_of = step_of
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        plan = self._step_of(call.tool_use_id).plan
+        return None if plan.reconcile is None else await plan.reconcile(plan.input, ctx)
 
     def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
         return (STEP_RULE,)
