@@ -1,1 +1,1 @@
-"""Where skills live, and how their files are read."""
+"""Skills: where they are found, and how their files are read."""

@@ -1,7 +1,7 @@
-"""Which skills are active, and what they allow: pure folds over a session's events, and the event that makes one active.
+"""Which skills are active, and what they allow: pure folds over a session's events, and the event that activates one.
 
-What is active follows from the log alone. The text stands in the event, so that a resumed or compacted session keeps it
-whether or not the file is still there; a file that changed is reported and never brings grants again.
+Activation follows from the log alone. The text is in the event, so that a resumed or compacted session keeps it whether or
+not the file still exists; a changed file is reported and never grants anything again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .render import fill_variables, plugin_variables
 
 
 def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
-    """The skills that are active behind these events, in the order in which they became so.
+    """The active skills after these events, in the order of activation.
 
-    Arguments are those of the present turn: what was asked for in an earlier one is not to be carried out again.
+    Arguments are those of the current turn: a request of an earlier one must not be carried out again.
     """
     active: dict[str, SkillActivated] = {}
     for event in _standing(events):
@@ -47,11 +47,11 @@ def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
 
 @frozen
 class SkillPolicy:
-    """What the active skills and the command of this turn say about tools and the model.
+    """What the active skills and the command of this turn determine about tools and the model.
 
-    `grants` are rules that need no question in this turn, `model` is who answers in it, `disallowed_tools` are rules for
-    what is taken away in it. Each of `allowlists` is all that one active skill lets be used: a call must
-    fit a rule of every one. The skill tools themselves are never restricted, or no skill could be left again.
+    `grants` are rules that need no question in this turn, `model` answers in it, `disallowed_tools` are rules for what is
+    removed in it. Each of `allowlists` is everything that one active skill permits: a call must match a rule of each. The
+    skill tools themselves are never restricted, otherwise no skill could be deactivated.
     """
 
     grants: tuple[str, ...] = ()
@@ -61,8 +61,9 @@ class SkillPolicy:
 
 
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
-    """What holds for the next call. All but the lists of all that may be used ends with the next prompt of a person, and
-    what a skill grants ends when its file changed."""
+    """The policy for the next call. Everything except the allowlists ends with a person's next prompt, and a skill's grants
+    end when its file changes.
+    """
     standing = _standing(events)
     active = active_skills(standing)
     names = {name_key(skill.name) for skill in active}
@@ -79,9 +80,9 @@ def skill_policy(events: Iterable[Event]) -> SkillPolicy:
 
 
 def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpanded | SkillActivated]:
-    """The turn's command and the skills that became active in it, as far as they still are.
+    """The turn's command and the skills activated in it that are still active.
 
-    What a subagent brings with it became active before its only prompt, and belongs to that turn.
+    Skills that a subagent brings along were activated before its only prompt, and belong to that turn.
     """
     found: list[CommandExpanded | SkillActivated] = []
     is_first = True
@@ -112,7 +113,7 @@ def _begins_turn(event: Event) -> bool:
 
 
 def _standing(events: Iterable[Event]) -> list[Event]:
-    """The events that this module is about, without those that a rewind took back."""
+    """The events relevant to this module that no rewind removed."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, SessionRewound):
@@ -136,9 +137,10 @@ _INTERACTIVE = frozenset({"askuserquestion"})
 
 
 def grantable(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that a trusted skill may bring, and those that it may not because they are too wide.
+    """The rules that a trusted skill may grant, and those that are too wide.
 
-    All of Bash is among the first, as settings of a trusted project may allow it too: deny and ask rules stand above it.
+    All of Bash is among the first, because settings of a trusted project may also allow it: deny and ask rules have
+    priority.
     """
     granted: list[str] = []
     withheld: list[str] = []
@@ -161,10 +163,10 @@ def activation_event(
     variables: Mapping[str, str] | None = None,
     model_names: Mapping[str, str] | None = None,
 ) -> SkillActivated:
-    """The event that makes a skill active.
+    """The event that activates a skill.
 
-    Grants come only with `trusted`. With `enforce`, allowed-tools is all that may be used while the skill is active.
-    Arguments stay beside the instructions, so that a resumed session does not carry out an old request again.
+    Grants require `trusted`. With `enforce`, only allowed-tools may be used while the skill is active. Arguments are kept
+    separate from the instructions, so that a resumed session does not carry out an old request again.
     """
     body = render_body(info, doc, variables or {})
     plugin_variables(info.plugin_root, info.plugin_data, doc.body)
@@ -187,7 +189,7 @@ def activation_event(
 
 
 def skill_request(name: str, arguments: str, variants: Sequence[str] = ()) -> str:
-    """The prompt that has a skill carried out at once. `variants` are those of its name for folders of the project."""
+    """The prompt that has a skill carried out immediately. `variants` are those with its name for folders of the project."""
     request = f"Follow the skill {name} now."
     request = f"{request} It is for: {arguments}" if arguments else request
     if variants:
@@ -210,7 +212,7 @@ def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, 
 
 
 def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, str]:
-    """What `${...}` may stand for in this skill's text."""
+    """The values of `${...}` in this skill's text."""
     plugin = plugin_variables(info.plugin_root, info.plugin_data)
     return {**variables, **plugin, "CLAUDE_SKILL_DIR": os.path.dirname(info.path)}
 
@@ -221,7 +223,9 @@ def sha256_text(text: str) -> str:
 
 
 def drift_event(active: SkillActivated, body_now: str | None) -> SkillDrifted | None:
-    """The warning that an active skill's text is not what its file says now; None when it is. `body_now` None: gone."""
+    """The warning that an active skill's text differs from its file; None if it does not. `body_now` None: the file is
+    gone.
+    """
     now = sha256_text(body_now) if body_now is not None else None
     if now == active.body_sha256:
         return None

@@ -1,4 +1,4 @@
-"""Frontmatter values as the kinds that their keys call for: text, lists of words, permission rules, flags."""
+"""Frontmatter values converted to the types that their keys require: text, lists of words, permission rules, flags."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 
 
 class Fields:
-    """Frontmatter values as the kinds that their keys call for; what does not fit leaves a diagnostic and its text."""
+    """Frontmatter values converted to the types that their keys require; an invalid one yields a diagnostic and its text."""
 
     def __init__(self, front: Frontmatter) -> None:
         self._front = front
         self.diagnostics: list[Diagnostic] = []
 
     def without_effect(self, kind: str) -> list[Diagnostic]:
-        """A finding for each field that does nothing here in a file of this kind."""
+        """A finding for each field that has no effect here in a file of this kind."""
         return word_notes(kind, self._front.data, line=self.line)
 
     def line(self, key: str) -> int:
@@ -34,7 +34,7 @@ class Fields:
         return source.line if source else 0
 
     def text(self, key: str) -> str:
-        """Text; of a list or map its source, since that is what the author wrote."""
+        """Text; for a list or map its source, because that is what the author wrote."""
         value = self._front.data.get(key)
         if not value:
             return ""
@@ -44,7 +44,7 @@ class Fields:
         return self.source(key)
 
     def source(self, key: str) -> str:
-        """The value as it stands in the file: `[a] [b]` is no YAML, and `[a]` means the brackets."""
+        """The value as written in the file: `[a] [b]` is not YAML, and `[a]` means the brackets."""
         source = self._front.sources.get(key)
         value = self._front.data.get(key)
         if isinstance(value, str) and not value.startswith("["):
@@ -52,19 +52,19 @@ class Fields:
         return one_line(source.text) if source else ""
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list, or text with spaces or commas between the words."""
+        """A list, or text with words separated by spaces or commas."""
         return self._parts(key, lambda text: [part for part in re.split(r"[\s,]+", text) if part])
 
     def globs(self, key: str) -> tuple[str, ...]:
-        """A list, or text with commas between the patterns; a comma inside braces belongs to its pattern."""
+        """A list, or text with patterns separated by commas; a comma inside braces belongs to its pattern."""
         return self._parts(key, lambda text: _split_outside(text, "{", "}", ","))
 
     def rules(self, key: str) -> tuple[str, ...]:
-        """Permission rules: a list, or text with spaces or commas, which do not count inside parentheses."""
+        """Permission rules: a list, or text separated by spaces or commas outside parentheses."""
         return self._parts(key, split_rules)
 
     def flag(self, key: str, default: bool) -> bool:
-        """true/false, yes/no, on/off, 1/0 in any case."""
+        """A boolean: true/false, yes/no, on/off, 1/0, ignoring case."""
         value = self._front.data.get(key)
         word = value.strip().casefold() if isinstance(value, str) else None
         if word in _TRUE or word in _FALSE:
@@ -104,10 +104,10 @@ _MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "fable
 
 
 def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:
-    """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none.
+    """The model that a file requests, by its name at the endpoint; None if it requests none.
 
-    `model_names` says which model a word stands for; a word of the menu without a model leaves the model as it is.
-    Raises `OptionsError` for a word that names a provider too: whom to ask is not a file's to choose.
+    `model_names` maps words to models; a word of the menu without a model leaves the model unchanged. Raises `OptionsError`
+    for a word that also names a provider: a file must not choose whom to ask.
     """
     plain = name.strip()
     word = plain.partition("[")[0].casefold()
@@ -123,14 +123,14 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
 
 
 def unmapped_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:
-    """The word by which a file asks for a model, where nothing says which model that is; None for every other name."""
+    """The word by which a file requests a model that is not mapped; None for every other name."""
     word = name.strip().partition("[")[0].casefold()
     is_mapped = word in {each.casefold() for each in model_names or {}}
     return word if word in _MENU_WORDS - {"inherit", "default"} and not is_mapped else None
 
 
 def how_to_map(word: str) -> str:
-    """The sentence that says what gives a word of the menu a model."""
+    """The sentence that tells how to map a word of the menu to a model."""
     variable = f" or ANTHROPIC_DEFAULT_{word.upper()}_MODEL" if word in ("haiku", "sonnet", "opus") else ""
     return f'"modelNames": {{"{word}": ...}} in settings.json{variable} names one'
 

@@ -1,4 +1,4 @@
-"""Read small text files that strangers wrote: only regular ones, only inside a boundary, only up to a size."""
+"""Read small untrusted text files: only regular ones, only inside a boundary, only up to a size."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
 
 
 def bytecode_folder(of: str) -> str:
-    """Where the programs of a project, `of` hooks or of commands, put what Python compiles: not beside their sources.
+    """The folder in which a project's programs, `of` hooks or of commands, store Python bytecode: not beside their sources.
 
-    A file that a run leaves behind in the project would end the trust in it, or be trusted without having been seen. The
-    folder is the user's own, as nobody else may put code there; one of hooks holds nothing that a model's command wrote.
+    A file that a run leaves in the project would end its trust, or be trusted without having been seen. The folder is the
+    user's own, because nobody else may put code there; that of hooks contains nothing written by a model's command.
     """
     home = os.environ.get("OPENAGENTIC_SDK_HOME") or os.path.expanduser("~/.openagentic-sdk")
     return os.path.join(os.path.abspath(home), "bytecode", of)
 
 
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
-    """A regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
+    """Read a regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
 
-    Raises `FileRefusedError`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked
-    is where the file that was opened really is.
+    Raises `FileRefusedError`, or `OSError` like `open`. A link exchanged meanwhile is detected: the check is on the actual
+    location of the opened file.
     """
     # Opening a FIFO would wait for its other end for ever.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
@@ -58,7 +58,7 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
 
 
 def _place_of(path: str, handle: int, opened: os.stat_result) -> str:
-    """The real path of the file that was opened, which the path may lead to no more."""
+    """The real path of the opened file, to which its path may no longer lead."""
     try:
         return os.readlink(f"/proc/self/fd/{handle}")  # Linux knows what was opened
     except OSError:
@@ -70,7 +70,7 @@ def _place_of(path: str, handle: int, opened: os.stat_result) -> str:
 
 
 def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
-    """Like `read_bytes`, as text; bytes that are no UTF-8 become U+FFFD. Raises `FileRefusedError` for a binary file."""
+    """Like `read_bytes`, as text; invalid UTF-8 becomes U+FFFD. Raises `FileRefusedError` for a binary file."""
     data = read_bytes(path, boundary=boundary, max_bytes=max_bytes)
     if b"\0" in data:
         raise FileRefusedError(f"{path} is a binary file")
@@ -79,7 +79,7 @@ def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
 
 @frozen
 class Bounds:
-    """How far a walk goes: levels below the root, folders in all, and the hidden folders that it enters."""
+    """The limits of a walk: levels below the root, folders in total, and the hidden folders to enter."""
 
     max_depth: int = 6
     max_folders: int = 10_000
@@ -91,7 +91,7 @@ SAME_TICK_S = 0.02
 
 
 class FoundFile(NamedTuple):
-    """A file of a folder, with the folder's path as it was given, and where it really is."""
+    """A file of a folder, with the folder's path as given, and its real location."""
 
     name: str
     path: str
@@ -106,10 +106,10 @@ def walk_files(
     problems: list[tuple[str, str]],
     listings: FolderListings | None = None,
 ) -> Iterator[tuple[str, list[FoundFile]]]:
-    """Folders from `root` downwards, in the order of their paths, each with its files.
+    """Iterate over folders from `root` downwards, sorted by path, each with its files.
 
     Links are followed while they stay inside the real folder `boundary`; a folder is entered once however many links lead
-    to it. What is left out stands in `problems` as (path, reason). `listings` spares a later walk what did not change.
+    to it. Skipped entries are added to `problems` as (path, reason). `listings` saves a later walk what did not change.
     """
     listings = listings or FolderListings(SystemClock())
     seen: set[str] = set()
@@ -134,9 +134,9 @@ def walk_files(
 
 
 class FolderListings:
-    """What folders hold, listed again only when a folder changed.
+    """The contents of folders, listed again only if a folder changed.
 
-    A link may lead to something else while its folder stays as it is, so folders with links are listed every time.
+    The target of a link may change while its folder does not, so folders with links are listed every time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -165,7 +165,7 @@ class FolderListings:
 def _list_folder(
     folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
 ) -> tuple[list[FoundFile], list[FoundFile], bool]:
-    """The folders to enter and the files of one folder, by name, and whether that is all there is to know: no links."""
+    """The folders to enter and the files of one folder, by name, and whether the listing is complete: it has no links."""
     folders: list[FoundFile] = []
     files: list[FoundFile] = []
     is_whole = True
@@ -230,7 +230,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
 
 
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:
-    """The first `most` files below a skill's folder by name, its SKILL.md left out, and how many more there are."""
+    """The first `most` files below a skill's folder by name, except its SKILL.md, and the number of further ones."""
     try:
         names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")
     except OSError:

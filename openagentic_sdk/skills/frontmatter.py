@@ -1,8 +1,8 @@
-"""Read the metadata at the top of a Markdown file: the part of YAML that real files use, every scalar a string.
+"""Read the metadata at the top of a Markdown file: the part of YAML that real files use, with every scalar a string.
 
-A file is never refused. What cannot be read strictly is read by the next rung of a ladder (lenient, line scan, body only),
-and each rung leaves one diagnostic. On input that YAML accepts, the strict rung answers what PyYAML's BaseLoader answers.
-Nothing here touches a file; the time is linear in the length of the text.
+A file is never refused. Invalid parts are read by the next rung of a ladder (lenient, line scan, body only), and each rung
+leaves one diagnostic. For input that YAML accepts, the strict rung returns what PyYAML's BaseLoader does. Nothing here
+touches a file; the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Metadata: TypeAlias = Mapping[str, Value]
 class Frontmatter:
     """A file in two parts.
 
-    `data` holds strings, lists and dicts only. `sources` has, for each top-level key, the text of its value as it stands
-    in the file and its line. `rung` is `strict`, `lenient`, `scan`, `body` (nothing could be read) or `none` (there is no
-    frontmatter). `body` is exact, `body_line` the line in the file where it starts.
+    `data` contains only strings, lists and dicts. `sources` maps each top-level key to the text of its value as written in
+    the file and its line. `rung` is `strict`, `lenient`, `scan`, `body` (nothing could be read) or `none` (there is no
+    frontmatter). `body` is exact, `body_line` is its first line in the file.
     """
 
     data: Metadata
@@ -49,7 +49,7 @@ class _Split:
 
 
 def read_frontmatter(text: str) -> Frontmatter:
-    """Take a file apart; see the module for what happens to files that are not valid."""
+    """Split a file into metadata and body; see the module for invalid files."""
     split = _split(text)
     if split is None:
         return Frontmatter({}, text.removeprefix("\ufeff"))
@@ -180,7 +180,7 @@ def _chunks(yaml: str, first_line: int) -> list[tuple[int, str, list[str]]]:
 
 
 def _chunk_value(key: str, lines: list[str]) -> Value:
-    """One key's value: as YAML if it can be, with stray lines as part of it or without them, else as text."""
+    """One key's value: as YAML if possible, with or without stray lines, otherwise as text."""
     if key == "name" and lines[0].strip():
         lines = lines[:1]
     without_strays = [lines[0], *(line for line in lines[1:] if line.startswith(_CONTINUES))]
@@ -212,7 +212,7 @@ _NAMED_LINE = regex(
 
 
 def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
-    """Look for the two lines that matter where they could not be read; below read keys, in the first column only."""
+    """Search for the two important lines if they could not be read; below keys that were read, in the first column only."""
     found, where = dict(front.data), dict(front.sources)
     head = split.yaml[:MAX_FRONTMATTER_CHARS]
     for match in _NAMED_LINE.finditer(head):

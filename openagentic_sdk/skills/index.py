@@ -1,7 +1,7 @@
-"""Which skills there are, which of two with one name wins, and why.
+"""The available skills, which of several with one name wins, and why.
 
-A skill is a folder with a SKILL.md below one of the roots of a `SkillIndex`. Nothing is shadowed silently: the losers
-and everything that was left out stand beside the winners. The answer is sorted and depends on nothing but the files.
+A skill is a folder with a SKILL.md below one of the roots of a `SkillIndex`. Nothing is shadowed silently: shadowed and
+skipped skills are listed beside the winners. The result is sorted and depends on nothing but the files.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MAX_NAMED = 50
 class SkillInfo:
     """One skill, without its text.
 
-    `path` is the absolute path of its SKILL.md, `folder` the name of the folder that holds it, `scope` `project`, `user` or
-    `path`. `root` is the folder of skills that it was found below, `boundary` the real folder that its files may not leave.
+    `path` is the absolute path of its SKILL.md, `folder` the name of its folder, `scope` `project`, `user` or `path`.
+    `root` is the folder of skills below which it was found, `boundary` the real folder that its files may not leave.
     """
 
     name: str
@@ -64,13 +64,13 @@ class SkillInfo:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Everything that it can be called: its declared name, its folder's, and both with the scope."""
+        """All its names: the declared one, its folder's, and both with the scope."""
         return (self.name, self.folder, self.id, f"{self.scope}:{self.folder}")
 
 
 @frozen
 class Shadowed:
-    """A skill that is not listed, the one that is in its place, and the rule that decided."""
+    """A skill that is not listed, the one listed instead, and the deciding rule."""
 
     loser: SkillInfo
     winner: SkillInfo
@@ -79,10 +79,10 @@ class Shadowed:
 
 @frozen
 class SkillRoot:
-    """A folder to look for skills in. `boundary` is where links may lead; a lower `rank` wins.
+    """A folder in which to look for skills. `boundary` is where links may lead; a lower `rank` wins.
 
-    A skill of a folder below the working directory whose name is taken has the path of that folder, `nested`, before its
-    name: `apps/web:deploy`.
+    A skill of a folder below the working directory whose name is taken is prefixed with that folder's path, `nested`:
+    `apps/web:deploy`.
     """
 
     folder: str
@@ -97,7 +97,7 @@ class SkillRoot:
 
 @frozen
 class IndexResult:
-    """The listed skills by name, those behind another one of the same name, and what is wrong with the files."""
+    """The listed skills by name, those shadowed by another of the same name, and the problems of the files."""
 
     skills: tuple[SkillInfo, ...]
     shadowed: tuple[Shadowed, ...] = ()
@@ -105,7 +105,7 @@ class IndexResult:
 
     @property
     def hidden(self) -> tuple[SkillInfo, ...]:
-        """The skills behind another one, which some qualified id may still lead to."""
+        """The shadowed skills, which some qualified id may still identify."""
         return tuple(pair.loser for pair in self.shadowed)
 
     def find(self, name: str) -> SkillInfo:
@@ -118,8 +118,9 @@ class IndexResult:
 
 
 def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
-    """The skill with this declared name, else with this folder's name, else with this qualified id, which `hidden` ones,
-    those behind another of the same name, answer to as well."""
+    """The skill with this declared name, otherwise this folder's name, otherwise this qualified id, which also identifies
+    `hidden` ones, shadowed by another of the same name.
+    """
     wanted = name_key(name)
     listed = tuple(skills)
     for kind, candidates in enumerate((listed, listed, (*listed, *hidden), (*listed, *hidden))):
@@ -130,7 +131,7 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
 
 
 def nested_variants(skill: SkillInfo, skills: Iterable[SkillInfo]) -> tuple[str, ...]:
-    """The names of the skills of folders below that would have this one's name if it were free."""
+    """The names of the skills in folders below that would have this one's name if it were free."""
     ending = f":{name_key(skill.name)}"
     return tuple(
         each.name
@@ -148,10 +149,11 @@ def index_skills(
     home: str | os.PathLike[str] | None = None,
     precedence: Precedence = "user",
 ) -> list[SkillInfo]:
-    """The skills of a project, by name; with `user` in `setting_sources` those of the user too.
+    """The skills of a project, by name; with `user` in `setting_sources` also those of the user.
 
-    `cwd`, a folder inside the project, adds the skills of the folders between it and the project's root. `paths` are more
-    folders of skills. `precedence` (`project` or `user`) says who wins when both have one name; `home` is the user's folder.
+    `cwd`, a folder inside the project, adds the skills of the folders between it and the project's root. `paths` are
+    additional folders of skills. `precedence` (`project` or `user`) decides if both have the same name; `home` is the
+    user's folder.
     """
     index = SkillIndex(
         project_dir, cwd=cwd, setting_sources=setting_sources, paths=paths, home=home, precedence=precedence
@@ -160,7 +162,7 @@ def index_skills(
 
 
 def claude_home(home: str | os.PathLike[str] | None = None) -> str:
-    """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, else `~/.claude`, or that of another `home`."""
+    """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, otherwise `~/.claude`, or that of another `home`."""
     if home is not None:
         return os.path.join(os.path.abspath(home), ".claude")
     named = os.environ.get("CLAUDE_CONFIG_DIR")
@@ -168,7 +170,7 @@ def claude_home(home: str | os.PathLike[str] | None = None) -> str:
 
 
 def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] | None) -> list[str]:
-    """The folders from `cwd` up to the project's root, nearest first; only the root when `cwd` is not inside of it."""
+    """The folders from `cwd` up to the project's root, nearest first; only the root if `cwd` is not inside it."""
     root = os.path.abspath(project_dir)
     folder = os.path.abspath(cwd) if cwd is not None else root
     folders: list[str] = []
@@ -186,11 +188,12 @@ _Stamp = tuple[int, int, int, int]
 
 
 class SkillIndex:
-    """The skills of one project and user, read again only where a file changed since the last time.
+    """The skills of one project and user, read again only if a file changed.
 
-    Settings are those of `index_skills`; `below` are more folders of the project, whose skills come last, and `plugins` the
-    folders of plugins. `roots` is where skills are looked for, the winner of a clash first: explicit paths, then project and
-    user as `precedence` says. Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`.
+    Settings are those of `index_skills`; `below` are additional folders of the project, whose skills come last, and
+    `plugins` the folders of plugins. `roots` is where to look for skills, in order of priority: explicit paths, then
+    project and user according to `precedence`. Within the project the folder nearest to `cwd` wins, and `.claude` before
+    `.agents`.
     """
 
     def __init__(
@@ -232,7 +235,7 @@ class SkillIndex:
         self._read: dict[str, tuple[_Stamp, SkillInfo]] = {}
 
     def read(self) -> IndexResult:
-        """The skills as the files stand now."""
+        """The skills according to the current files."""
         problems: list[Diagnostic] = []
         found: list[tuple[SkillRoot, SkillInfo]] = []
         seen: set[str] = set()
@@ -251,11 +254,11 @@ class SkillIndex:
         return IndexResult(tuple(winners), tuple(shadowed), (*problems, *notes, *clashes))
 
     def find(self, name: str) -> SkillInfo:
-        """Like `IndexResult.find`, on the files as they stand now."""
+        """Like `IndexResult.find`, on the current files."""
         return self.read().find(name)
 
     def _below(self, root: SkillRoot, seen: set[str], problems: list[Diagnostic]) -> list[SkillInfo]:
-        """The skills below one root, without those whose real files were `seen` below another."""
+        """The skills below one root, except those whose real files were `seen` below another."""
         if not os.path.isdir(root.folder):
             if root.scope == "path":  # the others need not exist, this one was named
                 reason = "is no folder: name one that holds skills"
@@ -299,7 +302,7 @@ class SkillIndex:
 
 
 def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
-    """What the index keeps of a skill's text."""
+    """The index entry for a skill's text."""
     return SkillInfo(
         name=root.prefix + doc.name,
         summary=f"{doc.summary} {one_line(doc.when_to_use)}".strip(),
@@ -321,18 +324,18 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
 
 
 def _folder_of(path: str) -> str:
-    """The name of the folder that an absolute path leads through last."""
+    """The name of the last folder in an absolute path."""
     return path.rsplit(os.sep, 2)[-2]
 
 
 def load_skill(info: SkillInfo) -> SkillDoc:
-    """The text of a skill as its file stands now. Raises `OSError` when it cannot be read any more."""
+    """The current text of a skill. Raises `OSError` if it can no longer be read."""
     text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
     return parse_skill_markdown(text, folder=_folder_of(info.path))
 
 
 def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
-    """The first of each name wins; `found` is in the order of the roots, then of the paths."""
+    """The first skill of each name wins; `found` is in the order of the roots, then of the paths."""
     winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
     shadowed: list[Shadowed] = []
     for root, info in found:

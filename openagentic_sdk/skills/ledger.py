@@ -1,7 +1,7 @@
-"""Every word that Claude Code documents for the files of a project, and what it does here: the one table, `ledger.json`.
+"""Every word that Claude Code documents for project files, and its effect here, in one table: `ledger.json`.
 
-Whatever reads such a file asks this table which words it knows, and notices, `docs/claude.md` and the commands that explain
-a project are made from it. Words with all else in common stand in one entry of the file.
+Parsers of such files take their known words from this table, and notices, `docs/claude.md` and the commands that explain a
+project are generated from it. Words that share everything else are in one entry of the file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ State = Literal["does", "narrower", "no", "nothing", "ours"]
 class DocumentedWord:
     """One documented word of one `kind` of place.
 
-    `state` says whether it does here what it does there, less than that (`how`), nothing here (`how` says what to do
-    instead), nothing in either (`nothing`: it is for other programs, or for people), or is a word of this library's own
-    (`ours`). One that is `aside` does nothing here and changes nothing of a run, which is silent about it. `fact` is what
-    `page` of the documentation says of it, in the version that was read; `test` names the test that shows the state.
+    `state` tells whether it has the same effect here, a narrower one (`how`), none (`how` tells what to do instead), none
+    in either product (`nothing`: it is for other programs, or for people), or is this library's own (`ours`). One that is
+    `aside` has no effect here and does not change a run, which is silent about it. `fact` is the content of the
+    documentation's `page` about it, in the version that was read; `test` names the test that shows the state.
     """
 
     kind: str
@@ -65,12 +65,12 @@ def rows() -> Mapping[str, Mapping[str, DocumentedWord]]:
 
 
 def version_read() -> str:
-    """The version of Claude Code whose documentation the rows were made from, and the day of it."""
+    """The version of Claude Code whose documentation the rows are based on, and its date."""
     return str(_table()["read"])
 
 
 def row_of(kind: str, word: str) -> DocumentedWord | None:
-    """The row of a word; None for one that is not documented."""
+    """The row of a word; None for an undocumented one."""
     return rows()[kind].get(word)
 
 
@@ -88,9 +88,9 @@ QUIET = frozenset({ASIDE, UNDOCUMENTED})
 def word_notes(
     kind: str, used: Iterable[str], code: str = "field-without-effect", line: Callable[[str], int] = lambda word: 0
 ) -> list[Diagnostic]:
-    """A finding for each of the words that a file uses and that does nothing here, and what to do instead.
+    """A finding for each word of a file that has no effect here, with the alternative.
 
-    `line` is where a word stands. One that is almost a documented word is taken for a slip of the pen.
+    `line` is the line of a word. One that resembles a documented word is treated as a typing error.
     """
     notes: list[Diagnostic] = []
     for word in used:
@@ -106,5 +106,5 @@ def word_notes(
 
 
 def word_of(note: Diagnostic) -> str:
-    """The word that a finding of `word_notes` is about."""
+    """The word of a finding from `word_notes`."""
     return note.message.partition(" has no effect here")[0]

@@ -1,6 +1,6 @@
-"""The skills that a run may use, and how far they are trusted: what the skill tools, the prompt and the loop share.
+"""The skills that a run may use, and their trust: shared by the skill tools, the prompt and the loop.
 
-No skill is trusted unless `trusts` says so, which `openagentic_sdk.parts.project.trust` answers for a project.
+No skill is trusted unless `trusts` says so; `openagentic_sdk.parts.project.trust` decides it for a project.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .text_commands import Draft, draft_of
 
 
 def trust_nobody(skill: SkillInfo) -> bool:
-    """Nothing in a file grants anything."""
+    """Trust no file to grant anything."""
     return False
 
 
 @frozen
 class Activation:
-    """A skill's document, the event that makes it active, and its text as a draft when commands of it are to run.
+    """A skill's document, the event that activates it, and its text as a draft if its commands must run.
 
-    `unmapped_model` is the word for its model that stands for none here.
+    `unmapped_model` is the word for its model, if it is not mapped here.
     """
 
     doc: SkillDoc
@@ -42,7 +42,7 @@ class Activation:
 
     @property
     def notices(self) -> tuple[SystemNotice, ...]:
-        """What people should know when it becomes active: what the skill asks for and does not get."""
+        """What people should know on activation: requests of the skill that are not granted."""
         if self.event is None:
             return ()
         notes = word_notes("skill", self.doc.extra, line=lambda key: self.doc.lines.get(key, 1))
@@ -57,12 +57,12 @@ class Activation:
 
 
 class SkillLibrary:
-    """The indexes of the projects that a run touches, each kept until its files change.
+    """The indexes of the projects that a run touches, each cached until its files change.
 
-    `trusts` says whether a skill's allowed-tools are granted, `enforce` that they are all that may be used while it is
-    active, `reads_project` that the skills of projects count at all, `runs_commands` that the commands in the text of a
-    trusted skill are run when it becomes active, as far as rules allow them. `commands` gives the text of a command by its
-    name and arguments, for a model that asks for one as for a skill. See `index_skills` for the other settings.
+    `trusts` determines whether a skill's allowed-tools are granted, `enforce` that they are everything that may be used
+    while it is active, `reads_project` whether skills of projects count at all, `runs_commands` that the commands in the
+    text of a trusted skill run on activation, as far as rules allow them. `commands` returns the text of a command by its
+    name and arguments, for a model that requests one like a skill. See `index_skills` for the other settings.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SkillLibrary:
         self._indexes: dict[tuple[str, str | None], SkillIndex] = {}
 
     def index(self, project_dir: str, cwd: str | None = None) -> SkillIndex:
-        """The index of a project as seen from `cwd`."""
+        """The index of a project from the perspective of `cwd`."""
         key = (os.path.abspath(project_dir), os.path.abspath(cwd) if cwd else None)
         if key not in self._indexes:
             self._indexes[key] = SkillIndex(
@@ -111,7 +111,7 @@ class SkillLibrary:
         return self._indexes[key]
 
     def look_below(self, folder: str) -> bool:
-        """Count the skills of one more folder of the project from now on; False when they count already."""
+        """Include the skills of one more folder of the project; return False if they are included already."""
         if folder in self._below or not any(os.path.isdir(os.path.join(folder, place)) for place in PROJECT_FOLDERS):
             return False
         self._below = (*self._below, folder)
@@ -128,9 +128,9 @@ class SkillLibrary:
         project_dir: str | None = None,
         session_id: str | None = None,
     ) -> Activation:
-        """What makes a skill active; no event when it would change nothing: same text, arguments, grants and model.
+        """The activation of a skill; without an event if it would change nothing: same text, arguments, grants and model.
 
-        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its
+        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` if its
         file cannot be read.
         """
         doc = load_skill(info)
@@ -172,7 +172,7 @@ class SkillLibrary:
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
     ) -> list[SkillDrifted]:
-        """For a resumed session: which active skills' files changed or went since, and were not reported so yet."""
+        """For a resumed session: which active skills' files have changed or disappeared, and were not reported yet."""
         reported = {(e.name, e.new_sha256) for e in events if isinstance(e, SkillDrifted)}
         found: list[SkillDrifted] = []
         for skill in active_skills(events):

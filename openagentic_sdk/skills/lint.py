@@ -1,4 +1,4 @@
-"""Hold a skill against the Agent Skills specification (agentskills.io/specification): what is wrong, where, what to do."""
+"""Check a skill against the Agent Skills specification (agentskills.io/specification): problem, location, remedy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _UNPINNED = regex(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./
 
 
 def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
-    """What is wrong with the skill at `path` (a SKILL.md, its folder, or a tree of them), and how many skills there are.
+    """The problems of the skill at `path` (a SKILL.md, its folder, or a tree of them), and the number of skills.
 
-    Sorted by file and line. Raises `FileNotFoundError` when there is nothing at `path`.
+    Sorted by file and line. Raises `FileNotFoundError` if `path` does not exist.
     """
     start = os.path.abspath(path)
     if not os.path.exists(start):
@@ -46,7 +46,7 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
 
 
 def check_file(path: str) -> list[Diagnostic]:
-    """What is wrong with one SKILL.md."""
+    """The problems of one SKILL.md."""
     try:
         text = read_text(path, boundary=None, max_bytes=MAX_SKILL_BYTES)
     except OSError as error:

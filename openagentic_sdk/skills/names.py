@@ -1,4 +1,4 @@
-"""Names of skills: when two are the same, and which rules of the specification one breaks (agentskills.io, `name`)."""
+"""Names of skills: their equality, and violations of the specification (agentskills.io, `name`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MAX_NAME_CHARS = 64
 
 
 def name_key(name: str) -> str:
-    """What two names are compared by: NFKC, then casefold, so that no look-alike of the same letters slips by."""
+    """The form in which names are compared: NFKC, then casefold, so that look-alikes of the same letters are equal."""
     if name.isascii():
         return name.strip().lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
 
 
 def name_diagnostics(declared: str, folder: str, line: int = 0) -> tuple[Diagnostic, ...]:
-    """Where a declared name departs from the specification (name field); such names are accepted all the same."""
+    """Deviations of a declared name from the specification (name field); such names are accepted all the same."""
     notes: list[Diagnostic] = []
     broken = broken_name_rule(declared) if declared else ""
     if broken:
@@ -36,7 +36,7 @@ _USUAL_NAME = regex(r"[a-z0-9]+(?>(?:-[a-z0-9]+)*)")
 
 
 def broken_name_rule(name: str) -> str:
-    """Which rule of the specification a name breaks, as the end of a sentence; '' for none."""
+    """The rule of the specification that a name violates, as the end of a sentence; '' for none."""
     if _USUAL_NAME.fullmatch(name) and len(name) <= MAX_NAME_CHARS:
         return ""
     plain = unicodedata.normalize("NFKC", name)

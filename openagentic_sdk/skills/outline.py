@@ -1,4 +1,4 @@
-"""What the Markdown of a body says about itself: its title, its first paragraph and its checklist."""
+"""The outline of a Markdown body: its title, its first paragraph and its checklist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..ground.text import one_line
 
 @frozen
 class Outline:
-    """What a body's Markdown says about itself."""
+    """The outline of a Markdown body."""
 
     title: str = ""
     paragraph: str = ""
@@ -26,7 +26,7 @@ _NO_TEXT = regex(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-
 
 
 def read_outline(body: str) -> Outline:
-    """The first heading of level 1, the first paragraph outside of lists, tables and code, and the checklist."""
+    """The first heading of level 1, the first paragraph outside lists, tables and code, and the checklist."""
     reading = _OutlineReading()
     for line in lines_outside_fences(body):
         reading.take(line)
@@ -34,8 +34,8 @@ def read_outline(body: str) -> Outline:
 
 
 class _OutlineReading:
-    """A body's lines, one after the other. In a section that is a checklist every list item counts, elsewhere those with a
-    box; the latter are the checklist when there is no such section.
+    """Reads a body line by line. In a checklist section every list item counts, elsewhere those with a box; the latter are
+    the checklist if there is no such section.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _OutlineReading:
 
 
 class _Items:
-    """List items as they come, line by line; an indented line behind an item goes on with it."""
+    """Collects list items line by line; an indented line after an item continues it."""
 
     def __init__(self) -> None:
         self._items: list[list[str]] = []
@@ -103,7 +103,7 @@ class _Items:
 
 
 def lines_outside_fences(body: str) -> list[str]:
-    """The body's lines, those of fenced code as blank ones."""
+    """The body's lines, with those of fenced code blanked."""
     kept: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -113,7 +113,7 @@ def lines_outside_fences(body: str) -> list[str]:
 
 
 def fence_behind(fence: str, line: str) -> str:
-    """The mark of the fenced code that is open behind a line, '' for none; `fence` is the one before it."""
+    """The mark of the fenced code open after a line, '' for none; `fence` is the one before it."""
     mark = _FENCE.match(line)
     if not fence:
         return mark[1] if mark else ""

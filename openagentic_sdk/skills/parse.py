@@ -1,7 +1,7 @@
-"""What a SKILL.md says, whichever of its two formats it is written in.
+"""Parse a SKILL.md in either of its two formats.
 
 The early format is a `# title`, a first paragraph and a `## Checklist`; the published one (agentskills.io/specification)
-has YAML frontmatter before the body. Both may be mixed. Nothing is refused: what breaks a rule gets a diagnostic.
+has YAML frontmatter before the body. Both may be mixed. Nothing is refused: a violation produces a diagnostic.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MAX_COMPATIBILITY_CHARS = 500
 class SkillDoc:
     """One SKILL.md.
 
-    `name` is the declared one, else the title, else the folder; `summary` the description (`described` says that there is
-    one), else the first paragraph. `raw` is the whole text, `body` the part below the frontmatter, which starts at
-    `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as they were written. `argument_hint` is the
-    text as it stands in the file. `metadata` keeps the values as they were read, `extra` every key that is not known here.
-    `lines` has the line of each key, `rung` how much of the frontmatter could be read, see `Frontmatter`.
+    `name` is the declared one, otherwise the title, otherwise the folder; `summary` the description (then `described` is
+    true), otherwise the first paragraph. `raw` is the whole text, `body` the part below the frontmatter, which starts at
+    `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as written. `argument_hint` is the text as
+    written in the file. `metadata` keeps the parsed values, `extra` every unknown key. `lines` has the line of each key,
+    `rung` how much of the frontmatter could be read, see `Frontmatter`.
     """
 
     name: str
@@ -66,15 +66,15 @@ class SkillDoc:
 
     @property
     def runs_apart(self) -> bool:
-        """Whether it asks for a subagent of its own (`context: fork`)."""
+        """Whether it requests a subagent of its own (`context: fork`)."""
         return self.context.casefold() == "fork"
 
 
 def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False) -> SkillDoc:
-    """The text of a SKILL.md as a `SkillDoc`; `folder` is the name of the folder that it stands in, if it is known.
+    """Parse the text of a SKILL.md; `folder` is the name of its folder, if known.
 
-    With `head_only` it holds what an index needs: the body is looked at only for a name or summary that the frontmatter
-    lacks, and fields that say nothing before the skill is used are left out.
+    With `head_only` it contains what an index needs: the body is only searched for a name or summary missing in the
+    frontmatter, and fields that are not needed before the skill is used are omitted.
     """
     front = read_frontmatter(text)
     fields = Fields(front)

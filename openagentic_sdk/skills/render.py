@@ -1,8 +1,8 @@
-"""Put values into the placeholders of a skill's or a command's text, in one pass: a value is never looked at again.
+"""Fill in the placeholders of a skill's or command's text, in one pass: a value is never scanned again.
 
-`$ARGUMENTS` is everything that was given, `$ARGUMENTS[0]` its first word. `$1` is the first word too, unless the text says
-`$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash before any
-of these makes it plain text. Words are split as a shell does. Nothing is executed.
+`$ARGUMENTS` is everything that was passed, `$ARGUMENTS[0]` its first word. `$1` is the first word, too, unless the text
+uses `$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash
+before any of these makes it plain text. Words are split as in a shell. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ESCAPED = regex(r"""\\(["\\])""")
 
 
 def split_words(arguments: str) -> list[str]:
-    """The words of a line, with a shell's quotes; a line whose quotes do not match is split at white space."""
+    """Split a line into words with a shell's quoting; a line with unbalanced quotes is split at white space."""
     words = _WORD.findall(arguments)
     if any(word in ("'", '"', "\\") for word in words):
         return arguments.split()
@@ -42,7 +42,7 @@ def split_words(arguments: str) -> list[str]:
 
 
 def fill_variables(text: str, variables: Mapping[str, str]) -> str:
-    """`${NAME}` and `{baseDir}` replaced where `variables` has a value; everything else stays."""
+    """Replace `${NAME}` and `{baseDir}` if `variables` has a value; everything else is kept."""
 
     def value(match: re.Match[str]) -> str:
         return variables.get(match[1] or "CLAUDE_SKILL_DIR", match[0])
@@ -51,8 +51,9 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
-    """What `${...}` stands for in the texts of a plugin: its folder, and the one that outlives its updates, which is made
-    when one of the `texts` names it; nothing without a `root`."""
+    """The values of `${...}` in the texts of a plugin: its folder, and the one that survives its updates, created when one
+    of the `texts` refers to it; empty without a `root`.
+    """
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
         with contextlib.suppress(OSError):  # whoever uses it says what is wrong with it
             os.makedirs(data, exist_ok=True)
@@ -62,7 +63,7 @@ def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
 
 @mutable
 class _Filling:
-    """The values for one text, and whether one of them was used."""
+    """The values for one text, and whether any of them was used."""
 
     arguments: str
     words: list[str]
@@ -72,7 +73,7 @@ class _Filling:
     room: int = MAX_FILLED_CHARS
 
     def value(self, match: re.Match[str]) -> str:
-        """What stands for one placeholder; the placeholder itself once too much was filled in."""
+        """The value of one placeholder; the placeholder itself once too much was filled in."""
         value = self._value(match)
         self.room -= len(value)
         return value if self.room >= 0 else match[0]
@@ -105,7 +106,7 @@ class _Filling:
 
 
 def has_place(text: str, names: Sequence[str] = ()) -> bool:
-    """Whether a text says where arguments belong."""
+    """Whether a text has a placeholder for arguments."""
     return any(
         not match[1] and not match[2] and not match[3] and (match[6] is None or match[6] in names)
         for match in _PLACEHOLDER.finditer(text)
@@ -113,7 +114,7 @@ def has_place(text: str, names: Sequence[str] = ()) -> bool:
 
 
 def first_number(text: str) -> int:
-    """0 when the text names its first word `$0`, else 1."""
+    """0 if the text refers to its first word as `$0`, otherwise 1."""
     return 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1
 
 
@@ -126,10 +127,10 @@ _NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 
 
 def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:
-    """A command line with its arguments, each quoted for the shell; a placeholder that has no value stays.
+    """Fill the arguments into a command line, each quoted for the shell; a placeholder without a value is kept.
 
-    So does one where those quotes would not hold, between quotes of the line's own, unless its value needs none. `first` is
-    the number of the first word, see `first_number`.
+    So is one inside quotes of the line's own, where ours would not work, unless its value needs none. `first` is the number
+    of the first word, see `first_number`.
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, first)
@@ -157,9 +158,9 @@ def fill_arguments(
     names: Sequence[str] = (),
     first: int | None = None,
 ) -> str:
-    """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost.
+    """Fill the arguments into a text; without a placeholder for them they are appended, so that nothing is lost.
 
-    `first` is the number of the first word, None as the text itself says it.
+    `first` is the number of the first word, None to derive it from the text.
     """
     number = first_number(text) if first is None else first
     filling = _Filling(arguments, split_words(arguments), names, number)

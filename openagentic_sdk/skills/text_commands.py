@@ -1,7 +1,7 @@
-"""Commands that stand in the text of a skill or command, whose output is to stand there in their place. Nothing runs here.
+"""Commands in the text of a skill or command, whose output replaces them. Nothing runs here.
 
-They are written `` !`command` `` at the start of a line or behind white space, or as a fenced block that opens with
-```` ```! ````. In other code they are text, and what a command writes is never looked at again.
+They are written `` !`command` `` at the start of a line or after white space, or as a fenced block that opens with ```` ```!
+````. In other code they are text, and a command's output is never scanned again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _GAP = regex("\0(\\d+)\0")
 class Draft:
     """A text with a gap for the output of each of its `commands`, which have not run.
 
-    `written` is what stands in the file at each gap. `name` and `path` say whose text it is, `grants` are the permission
-    rules that it brings.
+    `written` is the file's text at each gap. `name` and `path` identify the text, `grants` are the permission rules that it
+    brings.
     """
 
     text: str
@@ -36,11 +36,11 @@ class Draft:
 
     @property
     def as_written(self) -> str:
-        """The text as it stands in the file."""
+        """The text as written in the file."""
         return self.filled(self.written)
 
     def filled(self, outputs: Sequence[str]) -> str:
-        """The text with one text in each gap."""
+        """The text with these texts in its gaps."""
         return _GAP.sub(lambda gap: outputs[int(gap[1])], self.text)
 
 
@@ -53,10 +53,10 @@ def draft_of(
     arguments: str = "",
     argument_names: Sequence[str] = (),
 ) -> Draft | None:
-    """The text with gaps for its commands; None when it has none.
+    """The text with gaps for its commands; None if it has none.
 
-    Arguments take their places in the commands quoted for the shell, so that none can become more than words. Commands
-    behind the first `MAX_COMMANDS` stay text.
+    Arguments in commands are quoted for the shell, so that none can become more than words. Commands beyond the first
+    `MAX_COMMANDS` remain text.
     """
     found: list[tuple[str, str]] = []
     first = first_number(text)

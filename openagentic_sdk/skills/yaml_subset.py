@@ -1,10 +1,10 @@
 """The part of YAML that metadata in Markdown files uses: maps, lists and scalars, every scalar a string.
 
-Read: block maps and lists at any sane depth, flow lists and maps, plain, quoted and block scalars over several lines,
-comments. Refused: anchors, aliases, tags, directives, complex keys, several documents, tabs as indentation. What is read
-equals what PyYAML's BaseLoader reads, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
-Patterns are possessive (`*+`) or atomic (`(?>...)`), so that no input makes them try twice; a group is never possessive,
-which Python before 3.11.5 gets wrong.
+Supported: block maps and lists at any sane depth, flow lists and maps, plain, quoted and block scalars over several
+lines, comments. Refused: anchors, aliases, tags, directives, complex keys, several documents, tabs as indentation. The
+result equals that of PyYAML's BaseLoader, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
+Patterns are possessive (`*+`) or atomic (`(?>...)`), so that no input causes backtracking; a group is never possessive,
+which Python before 3.11.5 handles incorrectly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 
 
 class Unreadable(ValueError):
-    """This text is not in the subset; `line` says where reading stopped."""
+    """The text is not in the subset; `line` is where reading stopped."""
 
     def __init__(self, reason: str, line: int) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class Unreadable(ValueError):
 
 
 class SourceText(NamedTuple):
-    """A value as it stands in the file, and its line."""
+    """A value as written in the file, and its line."""
 
     text: str
     line: int
@@ -39,9 +39,9 @@ class SourceText(NamedTuple):
 def read_mapping(
     text: str, *, first_line: int = 1
 ) -> tuple[dict[str, Value], dict[str, SourceText], list[tuple[str, int]]]:
-    """The top-level map, the source of each of its values, and its repeated keys with their lines.
+    r"""The top-level map, the source of each of its values, and its duplicate keys with their lines.
 
-    `text` has `\\n` as line breaks. Raises `Unreadable`; its lines, like those of the sources, count from `first_line`.
+    `text` has `\n` as line breaks. Raises `Unreadable`; its lines, like those of the sources, count from `first_line`.
     """
     reader = YamlReader(text, first_line)
     return reader.read_document(), reader.sources, reader.repeated
@@ -90,7 +90,7 @@ _FLOW_COLON = regex(r"[ \t]*+:")
 
 
 class YamlReader:
-    """One pass over the text; `pos` is where it stands, `end` where the last value ended."""
+    """One pass over the text; `pos` is the current position, `end` the end of the last value."""
 
     def __init__(self, text: str, first_line: int) -> None:
         self.text = text
@@ -145,7 +145,7 @@ class YamlReader:
         return self.pos - self.line_start
 
     def skip_gap(self) -> None:
-        """Go to the next token of the block structure, over blank lines and comments."""
+        """Advance to the next token of the block structure, over blank lines and comments."""
         while True:
             gap = _GAP.match(self.text, self.pos)
             assert gap is not None  # it matches the empty text too
@@ -159,7 +159,7 @@ class YamlReader:
         self.line_start = self.text.rfind("\n", 0, self.pos) + 1
 
     def finish_line(self) -> None:
-        """Behind a quoted or flow value only a comment may follow."""
+        """Require that only a comment follows a quoted or flow value."""
         self.end = self.pos
         rest = _LINE_END.match(self.text, self.pos)
         if rest is None:
@@ -191,7 +191,7 @@ class YamlReader:
                 return data
 
     def simple_pairs(self, data: dict[str, Value]) -> None:
-        """Read the lines that one pattern can read; what is read is what the rest of this class would read."""
+        """Read the lines that a single pattern can read, with the same result as the rest of this class."""
         while match := _SIMPLE_PAIR.match(self.text, self.pos):
             key, value = match[1], match[2].rstrip(" \t")
             line = self.line()
@@ -211,7 +211,7 @@ class YamlReader:
                 return items
 
     def continues_at(self, column: int) -> bool:
-        """Go to the next line of a block; False when it lies left of the block or the text ends."""
+        """Advance to the next line of a block; return False if it is left of the block or the text ends."""
         self.skip_gap()
         if self.pos >= len(self.text) or self.column() < column:
             return False
@@ -224,7 +224,7 @@ class YamlReader:
             self.fail(f"more than {MAX_DEPTH} levels")
 
     def block_value(self, parent: int, depth: int, *, compact: bool) -> Value:
-        """What stands behind `key:` or (compact) `- `, on this line or deeper than `parent` on the next ones."""
+        """The value after `key:` or (compact) `- `, on this line or indented deeper than `parent` on the next ones."""
         self.end = self.pos
         line_start = self.line_start
         before = self.pos
@@ -253,7 +253,7 @@ class YamlReader:
         return self.scalar(parent, depth)
 
     def key(self) -> str | None:
-        """Read `key:`; None, and nothing read, when there is no key here."""
+        """Read `key:`; return None, without reading, if there is no key here."""
         start = self.pos
         if self.peek() in ("'", '"'):
             match = _QUOTED_KEY.match(self.text, start)
@@ -305,7 +305,7 @@ class YamlReader:
         return text
 
     def fold_before_next_line(self, indent: int) -> str | None:
-        """Go to the next line of a plain scalar and return what stands for the break; None, not moved, when it is over."""
+        """Advance to the next line of a plain scalar and return the folded break; None, without advancing, at its end."""
         match = _PLAIN_BREAK.match(self.text, self.pos)
         if match is None:
             return None
@@ -404,7 +404,7 @@ class YamlReader:
         return data
 
     def flow_goes_on(self, closer: str, *, first: bool) -> bool:
-        """Step over the comma to the next item; False, and past it, at the closing bracket."""
+        """Step over the comma to the next item; at the closing bracket, step over that and return False."""
         self.skip_flow_gap()
         if not first and self.peek() == ",":
             self.pos += 1
@@ -453,7 +453,7 @@ class YamlReader:
 
 
 def _fold(run: str) -> str:
-    """White space inside a scalar that goes over several lines: one break is a space, more are one less."""
+    """Fold the white space inside a multi-line scalar: one break is a space, several are one fewer."""
     breaks = run.count("\n")
     if breaks == 0:
         return run
@@ -474,7 +474,9 @@ def _chomp(lines: list[str], chomping: str | None, folded: bool, ends_with_break
 
 
 def _fold_lines(lines: list[str]) -> str:
-    """`>`: a break between two lines of text is a space; lines that begin with white space keep theirs."""
+    """Fold a `>` scalar: a break between two lines of text is a space; breaks around lines that begin with white space are
+    kept.
+    """
     parts: list[str] = []
     blank, before = 0, ""
     for line in lines:

@@ -1,4 +1,4 @@
-"""What tests of agents need: scripted models, a clock that stands still, crashes everywhere, faults on demand, contracts."""
+"""Tools for testing agents: scripted models, a fake clock, crashes at every point, injected faults, contracts."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Refuse, in a test, what the body of a workflow may not do: read what its next run would find changed."""
+"""In a test, refuse what the body of a workflow must not do: read values that its next run would find changed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _INSTEAD = ((_CLOCK, "flow.now()"), (_CHANCE, "flow.random() or flow.uuid()"), (
 
 @contextmanager
 def strict_bodies() -> Iterator[None]:
-    """Workflows that are run inside of this fail as soon as a body reads the clock, chance, files or the network.
+    """Inside this context, a workflow fails as soon as its body reads the clock, randomness, files or the network.
 
-    What its steps do is their own. Code that C libraries run by themselves is not seen; the linter reads the source.
+    Its steps may do so. Code that C libraries run by themselves is not detected; the linter reads the source.
     """
     token = GUARD.set(_watched)
     try:
@@ -72,7 +72,7 @@ def _name(function: Any) -> str:
 
 
 def _body_of(frame: FrameType | None) -> FrameType | None:
-    """The code of the body that leads to a call; None where this package or an import makes it."""
+    """The code of the body that leads to a call; None if this package or an import makes it."""
     body = None
     while frame is not None:
         name = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when told to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class FakeClock:
-    """Time as a test wants it. Sleeping moves the clock at once, so nothing waits; `slept` keeps each sleep's seconds."""
+    """A clock controlled by a test. Sleeping advances it at once, so nothing waits; `slept` records each sleep's seconds."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -25,10 +25,10 @@ class FakeClock:
         await asyncio.sleep(0)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._now += seconds
         self._monotonic += seconds
 
     def set_now(self, now: float) -> None:
-        """Set the wall clock, as a person or a time server may; monotonic time does not move."""
+        """Set the wall clock, as a person or a time server may; monotonic time does not change."""
         self._now = now

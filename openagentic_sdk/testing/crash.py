@@ -60,12 +60,12 @@ _MAX_CHARS = 300
 
 
 class Killed(BaseException):
-    """This life is over. Code that catches it goes on in vain: nothing that it does lasts."""
+    """This life is over. Code that catches it continues in vain: nothing that it does lasts."""
 
 
 @frozen
 class Moment:
-    """Where a life is killed: before or behind the thing with this number, from 1, that it stores or does."""
+    """Where a life is killed: before or after the store operation or effect with this number, from 1."""
 
     number: int
     is_behind: bool
@@ -76,7 +76,7 @@ class Moment:
 
 
 class World:
-    """What outlives a process: what was stored and what took effect, and what else a test keeps there."""
+    """Everything that outlives a process: stored data, effects, and other data of a test."""
 
     def __init__(self, *, real: bool) -> None:
         self.real = real
@@ -86,11 +86,11 @@ class World:
 
     @cached_property
     def folder(self) -> Path:
-        """A folder of its own, made when somebody asks for it."""
+        """A private folder, created on first use."""
         return Path(tempfile.mkdtemp(prefix="crash-"))
 
     def effects(self) -> tuple[str, ...]:
-        """What took effect, in order."""
+        """The effects, in order."""
         with suppress(FileNotFoundError):
             if self.real:
                 return tuple(map(loads_json, (self.folder / ".effects").read_text(encoding="utf-8").splitlines()))
@@ -104,7 +104,7 @@ class World:
             file.write(f"{dumps_json(what)}\n")
 
     def open_store(self, life: Life) -> SessionStore:
-        """The store as this life sees it. Whoever held a session in an earlier life is dead."""
+        """The store for this life. Holders of sessions from earlier lives are dead."""
         if self.real:
             return _make_mortal(FileSessionStore(self.folder / "store", durability="flush"), life)
         store = MemorySessionStore()
@@ -121,10 +121,10 @@ class World:
 
 
 class Life:
-    """One process that does the work: what it has to store in, and what it does in the world, until it is killed.
+    """One process that does the work: its store and its effects, until it is killed.
 
-    `number` counts the lives of the work from 1. `things`, a dict, and `folder` outlive it, and are new for each place where
-    the work is killed; what a process that is really killed puts into `things` dies with it.
+    `number` counts the lives of the work from 1. `things`, a dict, and `folder` outlive it, and are new for each point at
+    which the work is killed; `things` set by a process that is really killed are lost with it.
     """
 
     def __init__(self, world: World, number: int = 1, moment: Moment | None = None) -> None:
@@ -137,17 +137,17 @@ class Life:
 
     @property
     def folder(self) -> Path:
-        """A folder for what the work leaves outside of its store."""
+        """A folder for what the work leaves outside its store."""
         return self._world.folder
 
     def effect(self, what: str) -> None:
-        """Take effect in the world. The same text twice, where the first life has it once, is an effect twice: a tool that
-        may be repeated leaves out what the world does only once for its `idempotency_key`.
+        """Record an effect on the world. The same text twice, if the first life has it once, is a doubled effect: a
+        repeatable tool must skip what the world does only once for its `idempotency_key`.
         """
         self.do(f"effect {what!r}", partial(self._world.take_effect, what))
 
     def do(self, what: str, work: Callable[[], R]) -> R:
-        """Do one thing that lasts. The life may be killed before and behind it."""
+        """Do one thing that lasts. The life may be killed before and after it."""
         with self._guard:
             self._die(self.is_dead)
             self.seen.append(what)
@@ -207,7 +207,7 @@ _CHANGES = {
 
 
 def _make_mortal(store: SessionStore, life: Life) -> SessionStore:
-    """Let whatever the store changes be the last thing that this life does."""
+    """Make every change of the store a point at which this life may be killed."""
 
     def change(what: str, inner: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return life.do(what, partial(inner, *args, **named))
@@ -221,9 +221,9 @@ def _make_mortal(store: SessionStore, life: Life) -> SessionStore:
 
 @frozen
 class CrashOutcome(Generic[T]):
-    """What came of the work, however often it was killed: `result` is what the last life returned.
+    """The outcome of the work, however often it was killed: `result` is what the last life returned.
 
-    `effects` are those of all lives, in order, `moments` where lives were killed.
+    `effects` are those of all lives, in order, `moments` the points at which lives were killed.
     """
 
     result: T
@@ -235,14 +235,14 @@ class CrashOutcome(Generic[T]):
 
     @cached_property
     def events(self) -> Mapping[str, Sequence[Event]]:
-        """The events of each session in the store, by its id."""
+        """The events of each session in the store, by id."""
         return {name: self.store.read_events(name) for name in sorted(self.store.list_sessions())}
 
 
 @frozen
 class Broken:
-    """A promise that did not hold: `an effect twice`, `a lost answer`, `an invalid request`, `another result`, `no end`, or
-    `check`, the caller's own; and where the work was killed.
+    """A broken promise: `an effect twice`, `a lost answer`, `an invalid request`, `another result`, `no end`, or `check`,
+    the caller's own; and where the work was killed.
     """
 
     promise: str
@@ -255,7 +255,9 @@ class Broken:
 
 @frozen
 class CrashReport:
-    """What `crash_report` found. `points` is how many places the work was killed at, `lives` how often it was started."""
+    """The findings of `crash_report`. `points` is the number of points at which the work was killed, `lives` that of its
+    starts.
+    """
 
     points: int
     lives: int
@@ -278,7 +280,7 @@ Build = Callable[[Life], "Awaitable[T] | T"]
 def crash_everywhere(
     build: Build[T], check: Callable[[CrashOutcome[T]], object] | None = None, **how: Any
 ) -> CrashReport:
-    """Raises `AssertionError` with what `crash_report` found broken, if anything was."""
+    """Raise `AssertionError` with the broken promises that `crash_report` found, if any."""
     report = crash_report(build, check, **how)
     if report.broken:
         raise AssertionError(str(report))
@@ -294,13 +296,13 @@ def crash_report(
     points: int | None = None,
     seed: int = 0,
 ) -> CrashReport:
-    """Kill what `build` starts at every point, let it go on, and judge what came of it; `check` raises `AssertionError` for
-    what else is wrong.
+    """Kill the work of `build` at every point, let it continue, and judge the outcome; `check` raises `AssertionError` for
+    further problems.
 
-    `real` kills are those of a process by SIGKILL, over files; the caller has one thread then. With `deaths` above 1 the
-    lives that go on are killed too, at places that `seed` draws. `points` is how many places are drawn of all; None tries
-    each. The work must be the same each time: a scripted model is `ScriptedProvider(turns, resumable=True)`. Where a call
-    ended as `unknown`, the model may say something else next: there the result is left to `check`.
+    `real` kills are those of a process by SIGKILL, over files; the caller must have only one thread then. With `deaths`
+    above 1 the continuing lives are killed, too, at points drawn by `seed`. `points` is how many of all points are drawn;
+    None tries each. The work must be the same each time: a scripted model is `ScriptedProvider(turns, resumable=True)`. If
+    a call ended as `unknown`, the model may answer differently: then the result is left to `check`.
     """
     began, lives = time.monotonic(), 1
     world = World(real=real)
@@ -335,7 +337,7 @@ def _crash(
     deaths: int,
     drawn: random.Random,
 ) -> tuple[int, list[Broken]]:
-    """Kill the work once or more often, and judge its end; says how many lives it had."""
+    """Kill the work once or more often, and judge its end; return its number of lives."""
     killed: list[Moment] = []
     for number in range(1, deaths + 1):
         moment = moments[0] if number == 1 else Moment(drawn.randint(1, 40), drawn.random() < 0.5, "drawn")
@@ -353,7 +355,7 @@ def _crash(
 
 
 def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | None:
-    """Live until the moment; gives what the life did then, None when it came to its end before."""
+    """Live until the moment; return what the life did then, None if it ended before."""
     if not world.real:
         life = Life(world, number, moment)
         with suppress(Exception, Killed, asyncio.CancelledError):
@@ -396,7 +398,7 @@ class Answered(Protocol):
 
 @frozen
 class _Standard:
-    """What the work comes to when nothing is killed, and how often what may happen only so often happened."""
+    """The outcome of the work without kills, and how often things happened that must not be repeated."""
 
     value: Any
     effects: Mapping[str, int]
@@ -421,7 +423,7 @@ def _judge(
     stored: Mapping[str, Sequence[Event]],
     check: Callable[[CrashOutcome[T]], object] | None,
 ) -> Iterator[Broken]:
-    """The promises that what came of the work breaks. `stored` is what there was when the last life began."""
+    """The promises that the outcome breaks. `stored` is the state when the last life began."""
 
     def broken(promise: str, text: str) -> Broken:
         return Broken(promise, outcome.moments, on_one_line(text, _MAX_CHARS))
@@ -454,12 +456,12 @@ def _judge(
 
 
 def _more(found: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """What is there more often than once, and than it should be."""
+    """What occurs more than once, and more often than it should."""
     return ((what, count) for what, count in Counter(found).items() if count > max(1, allowed.get(what, 0)))
 
 
 def _answered(outcome: CrashOutcome[Any]) -> Iterator[str]:
-    """The digest of each request of which the whole answer is in a log, with the answer's model."""
+    """The digest of each request with a complete answer in a log, with the answer's model."""
     for events in outcome.events.values():
         request: ModelRequest | None = None
         for event in events:
@@ -477,7 +479,7 @@ def _asked(outcome: CrashOutcome[Any]) -> Iterator[str]:
 
 
 def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The messages of each request of a log, and of the one that would be next."""
+    """The messages of each request of a log, and of the next one."""
     for request in rebuild_requests(events):
         yield request.messages
         if not request.matches:
@@ -494,7 +496,7 @@ def _open_calls(events: Sequence[Event]) -> list[str]:
 
 
 def _value(result: Any) -> Any:
-    """What of a result must be the same each time."""
+    """The part of a result that must be the same each time."""
     if isinstance(result, Answered):
         return result.stop_reason, result.final_text, result.structured_output
     return result

@@ -68,11 +68,11 @@ def emit_test(
     app_dir: str | os.PathLike[str] | None = None,
     live_tools: Sequence[str] = (),
 ) -> tuple[Path, Path]:
-    """Write `path`, with or without `.py`, and the log that it replays beside it; returns both paths.
+    """Write `path`, with or without `.py`, and the log that it replays beside it; return both paths.
 
-    `agent` names the options, or a function that makes them, as `module:name` below `app_dir` (the session's folder when
-    None). Without it the agent is the command's own, which is possible only when all its tools are. Raises `OptionsError`
-    for a log without requests and for an agent that must be named, `OSError` when a file cannot be written.
+    `agent` names the options, or a function that creates them, as `module:name` below `app_dir` (the session's folder if
+    None). Without it the agent is the command's own, which is possible only if all its tools are. Raises `OptionsError` for
+    a log without requests and for an agent that must be named, `OSError` if a file cannot be written.
     """
     target = Path(path)
     target = target if target.suffix == ".py" else target.with_name(target.name + ".py")

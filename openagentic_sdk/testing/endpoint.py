@@ -41,7 +41,7 @@ DROP_BETA = "thinking-binding-controls-2026-08-01"
 
 @frozen
 class Answer:
-    """What the endpoint says: `calls` are `{"name", "arguments"}`; `thinking`, when set, comes first and is bound."""
+    """The endpoint's answer: `calls` are `{"name", "arguments"}`; `thinking`, if set, comes first and is bound."""
 
     text: str = ""
     calls: Sequence[Mapping[str, Any]] = ()
@@ -50,7 +50,7 @@ class Answer:
 
 @mutable
 class Asked:
-    """One request as it came: `cached_tokens` of its `tokens` were in the cache; `fault` is why it was refused."""
+    """One received request: `cached_tokens` of its `tokens` were in the cache; `fault` is why it was refused."""
 
     protocol: Protocol
     body: Mapping[str, Any]
@@ -64,14 +64,14 @@ class Asked:
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of the tools, deferred ones too."""
+        """The names of the tools, including deferred ones."""
         tools = self.body.get("tools") or []
         declared = [one for tool in tools for one in tool.get("functionDeclarations") or [tool]]
         return [str(one.get("name") or one.get("function", {}).get("name") or one.get("type")) for one in declared]
 
 
 class _EndpointServer(ThreadingHTTPServer):
-    """Ends the connections that are open when it is closed, and waits for the threads that serve them."""
+    """Closes open connections when it is closed, and waits for the threads that serve them."""
 
     daemon_threads = False
 
@@ -95,9 +95,9 @@ class _EndpointServer(ThreadingHTTPServer):
 
 
 class CachingEndpoint:
-    """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` gives each answer.
+    """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` returns each answer.
 
-    `checks_binding` refuses reasoning that does not fit, as an account does on which the vendor enforces it; that of another
+    `checks_binding` refuses reasoning that does not fit, like an account for which the vendor enforces it; that of another
     `account` never fits. Without `knows_drop_block` there is no control to have it dropped.
     """
 
@@ -137,7 +137,7 @@ class CachingEndpoint:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nothing is printed."""
+                """Print nothing."""
 
         self._server = _EndpointServer(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="caching-endpoint")
@@ -160,7 +160,7 @@ class CachingEndpoint:
         return [asked for asked in self.requests if asked.fault is None]
 
     def cached_share(self) -> float:
-        """The part of all input tokens that came from the cache, 0 to 1."""
+        """The fraction of all input tokens that came from the cache, 0 to 1."""
         total = sum(asked.tokens for asked in self.answered)
         return sum(asked.cached_tokens for asked in self.answered) / total if total else 0.0
 
@@ -181,7 +181,7 @@ class CachingEndpoint:
         return 200, _WRITERS[protocol](asked, answer, len(self.requests))
 
     def _refusal(self, asked: Asked) -> str | None:
-        """Why the request is refused; what is dropped by its own wish is taken out of its parts."""
+        """The reason why the request is refused; what it asks to drop is removed from its parts."""
         marks = sum(part.is_marked for part in asked.parts)
         if marks > MAX_MARKS:
             return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
@@ -222,7 +222,7 @@ class CachingEndpoint:
 
 
 def _deferral_fault(body: Mapping[str, Any]) -> str | None:
-    """What is wrong with definitions that are loaded later (platform.claude.com, "Tool search", error handling)."""
+    """The error in deferred definitions (platform.claude.com, "Tool search", error handling)."""
     deferred = {tool["name"]: tool for tool in body.get("tools") or () if tool.get("defer_loading")}
     if deferred and len(deferred) == len(body["tools"]):
         return "At least one tool must have defer_loading=false."

@@ -2,8 +2,8 @@
 
     store = FileSessionStore(folder, disk=FaultyOS(at=7, fault="ENOSPC"))
 
-`FaultyOS` counts the operations that it is asked for and spoils the n-th, so a test can run the same scenario once for
-each n. What a whole machine may do to a disk, `simulated_disk` simulates.
+`FaultyOS` counts its operations and makes the n-th fail, so a test can run the same scenario once for each n. Failures of a
+whole machine are simulated by `simulated_disk`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KILLS = ("kill before", "kill middle", "kill after")
 
 
 def _spoiled(name: str) -> Any:
-    """An operation of the disk that is counted, and may be the one that goes wrong."""
+    """A counted operation of the disk, which may be the one that fails."""
 
     def operation(self: FaultyOS, *arguments: Any, **named: Any) -> Any:
         self._strike(name)
@@ -32,11 +32,11 @@ def _spoiled(name: str) -> Any:
 
 
 class FaultyOS:
-    """The real disk, with one fault. It is handed to a store as `disk`.
+    """The real disk, with one fault. Pass it to a store as `disk`.
 
-    `at` is the number of the operation that goes wrong, from 1; 0 is none. `fault` is one of `ERRORS`, `WRITE_FAULTS` (they
-    pass over operations that are no writes) or `KILLS` (SIGKILL to this process). With `sticky` everything after it of the
-    same kind goes wrong too, as on a full disk. `operations` keeps the names of all operations in order.
+    `at` is the number of the failing operation, from 1; 0 is none. `fault` is one of `ERRORS`, `WRITE_FAULTS` (which skip
+    operations other than writes) or `KILLS` (SIGKILL to this process). With `sticky` everything after it of the same kind
+    fails, too, as on a full disk. `operations` records the names of all operations in order.
     """
 
     def __init__(self, *, at: int = 0, fault: str = "EIO", sticky: bool = False, disk: Disk | None = None) -> None:

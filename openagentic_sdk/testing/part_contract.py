@@ -39,18 +39,18 @@ Turn = Mapping[str, Any] | str
 
 
 class PartContract(unittest.IsolatedAsyncioTestCase):
-    """Subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is what the run is asked."""
+    """Subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is the run's prompt."""
 
     part: type[CustomPart] | type[Part]
     turns: Sequence[Turn] = ()
     prompt = "Go."
 
     def make_agent(self, provider: Provider, store: SessionStore) -> AgentRuntime:
-        """A new agent that has the part."""
+        """Create an agent with the part."""
         raise NotImplementedError
 
     def state_of(self, part: Any) -> Any:
-        """What the part has to have again, as JSON; called at the end of a run."""
+        """The state that the part must restore, as JSON; called at the end of a run."""
         return part.state()
 
     async def asyncSetUp(self) -> None:
@@ -100,7 +100,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
     async def _play(
         self, store: SessionStore, turns: Sequence[Turn], prompt: str | None, *, resume: str | None = None
     ) -> tuple[str, Any]:
-        """Run to the end; returns the session's id and the part's state by then."""
+        """Run to the end; return the session's id and the part's state by then."""
         opened: list[Part] = []
 
         def watched(opener: PartOpener, run: Run) -> Part:
@@ -123,7 +123,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
         return result.session_id, self.state_of(found[0])
 
     def _turns(self, first: int) -> Sequence[Turn]:
-        """The turns from the one with this number on. Calls have the same ids however many turns are left out."""
+        """The turns from this number on. Calls have the same ids however many turns are skipped."""
         turns: list[Turn] = []
         for number, turn in enumerate(self.turns):
             if not isinstance(turn, str) and turn.get("tool_calls"):

@@ -64,16 +64,16 @@ CALLS = (
 
 
 class ProviderContract(unittest.IsolatedAsyncioTestCase):
-    """Subclass it and define `make_provider`. `shows_reasoning` False leaves the reasoning out."""
+    """Subclass it and define `make_provider`. `shows_reasoning` False skips the reasoning."""
 
     shows_reasoning = True
 
     def make_provider(self, turns: Sequence[Turn]) -> Provider:
-        """A new provider whose endpoint plays these turns."""
+        """Create a provider whose endpoint plays these turns."""
         raise NotImplementedError
 
     def make_garbled_provider(self, turns: Sequence[Turn], spoil: Callable[[bytes], bytes]) -> Provider | None:
-        """The same, with `spoil` put over the body of each answer; None for a provider that reads no bytes."""
+        """The same, with `spoil` applied to the body of each answer; None for a provider that reads no bytes."""
         return None
 
     async def asyncSetUp(self) -> None:
@@ -81,7 +81,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
             self.skipTest("the contract itself: subclass it")
 
     async def events(self, provider: Provider, messages: Any = PROMPT, tools: Any = TOOLS) -> list[StreamEvent]:
-        """Everything that a stream gives."""
+        """All events of a stream."""
         if not isinstance(provider, StreamingProvider):
             self.skipTest("the provider does not stream")
         stream = provider.stream(model="m", messages=messages, tools=tools)
@@ -89,7 +89,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         return [event for event in events if event is not None]
 
     async def answer(self, turn: Turn) -> ModelOutput:
-        """The whole answer to a turn, by whatever the provider has, checked to be the same by both when it has both."""
+        """The complete answer to a turn by the provider's methods, checked to be equal if it has both."""
         outputs = []
         if isinstance(provider := self.make_provider([turn]), StreamingProvider):
             outputs.append(folded(await self.events(provider)))
@@ -242,7 +242,9 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
 
 
 class Spoiled:
-    """Spoils the body of an answer: a value in its JSON, the order or number of its lines, or its bytes. By the seed."""
+    """Corrupts the body of an answer, determined by the seed: a value in its JSON, the order or number of its lines, or its
+    bytes.
+    """
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -306,7 +308,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value where another value can be put."""
+    """Every position in a JSON value where another value can be put."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in list(inner):
         yield value, key
@@ -314,6 +316,6 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def folded(events: Sequence[StreamEvent]) -> ModelOutput:
-    """The whole answer of a stream's events."""
+    """The complete answer from a stream's events."""
     pieces = Pieces()
     return next(output for event in events if (output := pieces.take(event)) is not None)

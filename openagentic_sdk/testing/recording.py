@@ -1,4 +1,4 @@
-"""Record a real endpoint's answers as a script that `ScriptedProvider` plays, with secrets removed."""
+"""Record a real endpoint's answers as a script for `ScriptedProvider`, with secrets removed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..providers.wrappers.wrap import StreamedProvider
 
 
 class RecordingProvider(StreamedProvider):
-    """A provider around a provider: passes everything on, and writes each complete answer to a cassette.
+    """A wrapper around a provider that passes everything on, and writes each complete answer to a cassette.
 
     The cassette is a script file (see `testing.scripted`), rewritten after each answer. `api_key` and the values of
-    secret-looking environment variables are masked in it, like all tokens that are known by their form. Raises `OSError`
-    when the file cannot be written.
+    secret-looking environment variables are masked in it, like all tokens of known formats. Raises `OSError` if the file
+    cannot be written.
     """
 
     def __init__(self, provider: Provider, path: str | os.PathLike[str], *, api_key: str | None = None) -> None:

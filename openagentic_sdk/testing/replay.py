@@ -1,8 +1,8 @@
-"""A recorded session as a model and tools that play it again: no network, nothing executed.
+"""A recorded session as a model and tools that replay it: no network, nothing executed.
 
-`Recording` reads a log into runs and steps. `ReplayProvider` answers each request as it was answered then, and compares the
-request's digest with the recorded one; `RecordedTool` gives each call the result that it had. Driving the real loop with
-them is the business of `runs.replay`.
+`Recording` parses a log into runs and steps. `ReplayProvider` gives each request its recorded answer, and compares the
+request's digest with the recorded one; `RecordedTool` gives each call its recorded result. `runs.replay` drives the real
+loop with them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "conte
 
 @mutable
 class RecordedStep:
-    """One request as it was recorded, what came before it, and the answer."""
+    """One recorded request, what preceded it, and the answer."""
 
     request: ModelRequest
     context: ModelContext
@@ -55,7 +55,7 @@ class RecordedStep:
 
 @mutable
 class RecordedRun:
-    """One run of the session: from its `system.init` to the next. `trailing` came behind its last request and answer."""
+    """One run of the session: from its `system.init` to the next. `trailing` followed its last request and answer."""
 
     init: SystemInit
     steps: list[RecordedStep] = field(default_factory=list)
@@ -63,7 +63,7 @@ class RecordedRun:
 
 
 class Recording:
-    """A session's log as runs, steps and results. A log without `model.request` events cannot be played again."""
+    """A session's log as runs, steps and results. A log without `model.request` events cannot be replayed."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.events = list(events)
@@ -71,7 +71,7 @@ class Recording:
         self.runs = list(_runs(self.events))
 
     def step_count(self) -> int:
-        """How many requests there are to answer."""
+        """The number of requests to answer."""
         return sum(len(run.steps) for run in self.runs)
 
 
@@ -112,7 +112,7 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
 
 @frozen
 class RequestDifference:
-    """A request that is not the recorded one; `diff` shows both as JSON lines, recorded first."""
+    """A request that differs from the recorded one; `diff` shows both as JSON lines, recorded first."""
 
     step: int
     seq: int
@@ -120,10 +120,10 @@ class RequestDifference:
 
 
 class ReplayProvider:
-    """Answers requests as they were answered when the session was recorded.
+    """Gives requests their recorded answers.
 
-    With `strict`, a request whose digest is not the recorded one raises `ReplayMismatchError` with the difference;
-    without, it is noted in `differences` and answered all the same. `name` is the recorded provider's.
+    With `strict`, a request whose digest differs from the recorded one raises `ReplayMismatchError` with the difference;
+    without, it is added to `differences` and answered all the same. `name` is the recorded provider's.
     """
 
     def __init__(self, recording: Recording, *, strict: bool = True) -> None:
@@ -137,13 +137,13 @@ class ReplayProvider:
         self._asked: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}  # those that differed
 
     def expect(self, step: RecordedStep) -> None:
-        """The next request is this one."""
+        """Set the next expected request."""
         self._step = step
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncIterator[Any]:
-        """The recorded answer. One that was cut then is cut now."""
+        """The recorded answer. One that was cut off is cut off again."""
         step = self._step
         if step is None:
             raise ReplayMismatchError("the loop asked the model once more than it did when the session was recorded")
@@ -191,8 +191,8 @@ class ReplayProvider:
             )
 
     def diff(self, seq: int, places: Mapping[str, str] | None = None) -> str:
-        """A request that differed, beside the recorded one of event `seq`; empty when only `places` differ: what a folder
-        was called then, and what it is called now.
+        """A differing request, beside the recorded one of event `seq`; empty if only `places` differ: the recorded and
+        current names of folders.
         """
         recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
         if recorded is None:
@@ -211,7 +211,7 @@ def _lines(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Ma
 
 
 class RecordedTool(Tool):
-    """A tool as the model saw it, which gives each call the result that was recorded for it."""
+    """A tool as the model saw it, which returns the recorded result of each call."""
 
     def __init__(self, spec: Mapping[str, Any], results: Mapping[str, ToolResult], effect: Effect = "unsafe") -> None:
         function = spec["function"]
@@ -230,7 +230,7 @@ class RecordedTool(Tool):
 
 
 def recorded_outcome(result: ToolResult) -> ToolOutput:
-    """What a tool must return or raise so that the model reads exactly what it read then."""
+    """What a tool must return or raise so that the model reads exactly what was recorded."""
     if result.is_error and result.error_message is not None:
         raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
     return ToolOutput(result.output, is_error=result.is_error, attachments=result.attachments)

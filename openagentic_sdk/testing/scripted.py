@@ -73,7 +73,7 @@ _Turn = tuple[int, Mapping[str, Any]]
 
 
 class ScriptedProvider(StreamedProvider):
-    """Plays one turn per request, in order. `requests` keeps what was asked, for tests to look at."""
+    """Plays one turn per request, in order. `requests` records the requests for tests."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ScriptedProvider(StreamedProvider):
     def from_file(
         cls, path: str | os.PathLike[str], *, clock: Clock | None = None, resumable: bool = False
     ) -> ScriptedProvider:
-        """A provider that plays a JSON file. Raises `ScriptError` when it cannot be read as a script."""
+        """Create a provider from a JSON file. Raises `ScriptError` if it is not a valid script."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -115,7 +115,7 @@ class ScriptedProvider(StreamedProvider):
 
     @property
     def turns_left(self) -> int:
-        """How many turns were not played yet."""
+        """The number of turns not played yet."""
         return len(self._turns) + len(self._agent_turns)
 
     async def stream(
@@ -173,13 +173,13 @@ class ScriptedProvider(StreamedProvider):
         return self._turns.popleft() if self._turns else None
 
     def _turn_behind(self, messages: Sequence[Message], system: str) -> _Turn | None:
-        """The turn that follows the answers of the conversation."""
+        """The turn that follows the answers in the conversation."""
         own = [each for each in self._agent_turns if each[1]["agent"] in system] or list(self._turns)
         answers = sum(message.get("role") == "assistant" for message in messages)
         return own[answers] if answers < len(own) else None
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
-        """Four characters a token. Messages that were counted for the request before are not counted again."""
+        """Estimate four characters a token. Messages counted for the previous request are not counted again."""
         known, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
         chars += sum(len(str(message.get("content") or "")) for message in messages[known:])
         self._counted = (len(messages), chars)

@@ -32,10 +32,10 @@ WRITE_ERRORS = ("short", "torn ENOSPC", "torn EIO", "ENOSPC", "EIO")
 
 @frozen
 class FileStep:
-    """One thing that happened to a file since it was on disk whole.
+    """One step in the history of a file since it was completely on disk.
 
-    `write` put `data` at `offset`, `cut` ended the file at `offset`, `sync` put it on disk, and `failed sync` did so for
-    some of its pages.
+    `write` put `data` at `offset`, `cut` truncated the file at `offset`, `sync` put it on disk, and `failed sync` did so
+    for some of its pages.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class FileStep:
 
 
 class _PagedFile:
-    """What is certainly on disk of a file, and what happened since."""
+    """The part of a file that is certainly on disk, and its history since."""
 
     def __init__(self, base: bytes) -> None:
         self.base = base
@@ -58,7 +58,7 @@ class _PagedFile:
 
 
 class SimulatedDisk:
-    """The machine with the folder `root`. `failing_syncs` is how likely a sync fails."""
+    """The machine with the folder `root`. `failing_syncs` is the probability that a sync fails."""
 
     def __init__(self, root: str | os.PathLike[str], rng: random.Random, *, failing_syncs: float = 0.0) -> None:
         self.root = os.fspath(root)
@@ -72,12 +72,12 @@ class SimulatedDisk:
         self._buried = 0
 
     def process(self) -> ProcessDisk:
-        """The disk as a new process sees it."""
+        """The disk for a new process."""
         self.processes.append(ProcessDisk(self))
         return self.processes[-1]
 
     def bury(self, path: str) -> str:
-        """Keep a file whose name goes away, in case that is taken back."""
+        """Keep a file whose name is removed, in case that is undone."""
         os.makedirs(self._grave, exist_ok=True)
         self._buried += 1
         grave = f"{self._grave}/{self._buried}"
@@ -86,11 +86,11 @@ class SimulatedDisk:
         return grave
 
     def note_name(self, kind: str, path: str, source: str = "", buried: str = "") -> None:
-        """Remember a change of a folder's names: `made`, `moved` from its source, or `gone`; what had it is buried."""
+        """Record a change of a folder's names: `made`, `moved` from its source, or `gone`; the previous file is buried."""
         self.names.setdefault(os.stat(os.path.dirname(path)).st_ino, []).append((kind, path, source, buried))
 
     def cut_power(self) -> None:
-        """End all processes, and leave on the disk what a cut may leave there."""
+        """End all processes, and leave on the disk what a power cut may leave."""
         for process in self.processes:
             process.kill()
         self.processes.clear()
@@ -125,8 +125,8 @@ def _take_back(kind: str, path: str, source: str, buried: str) -> None:
 class ProcessDisk(SystemDisk):
     """The disk of one process, until it dies: then each operation raises `Killed` and does nothing.
 
-    `faults` maps the number of an operation, counted from when it was set, to what goes wrong in it: one of `KILLS`,
-    `WRITE_ERRORS` (passed over by what is no write) or `lost`. `struck` is the last of them that did.
+    `faults` maps the number of an operation, counted from when it was set, to its fault: one of `KILLS`, `WRITE_ERRORS`
+    (which skip operations other than writes) or `lost`. `struck` is the last fault that occurred.
     """
 
     def __init__(self, machine: SimulatedDisk) -> None:
@@ -146,14 +146,14 @@ class ProcessDisk(SystemDisk):
         self._faults, self._count, self.struck = dict(faults), 0, ""
 
     def kill(self) -> None:
-        """End the process as SIGKILL does: its handles are closed and its locks given back, and it does nothing more."""
+        """End the process as SIGKILL does: close its handles, release its locks, and do nothing more."""
         self.is_dead = True
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
     def _strike(self, *spared: str) -> str:
-        """What goes wrong in this operation, of what can."""
+        """The fault of this operation, if it can have it."""
         if self.is_dead:
             raise Killed
         self._count += 1
@@ -277,11 +277,11 @@ def _content(fd: int) -> bytes:
 
 
 def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) -> bytes:
-    """What may stand in a file that held `base`, safely, before these steps happened and the power was cut.
+    """Possible contents of a file that had `base` safely on disk before these steps and the power cut.
 
-    Everything up to the last sync is there. After it each extent is independently of any age, also one that was never
-    written (zeros), and the length is anything that the file had or grew through. So it is after a failed sync, and a page
-    that was to be written for the first time then gets no second chance, unless it is cut off.
+    Everything up to the last sync is there. After it each extent independently has any age, including never written
+    (zeros), and the length is any that the file had or grew through. The same holds after a failed sync, and a page that
+    was to be written for the first time then gets no second chance, unless it is truncated.
     """
     page_bytes = rng.choice((PAGE_BYTES, 512))
     on_disk = shown = base
@@ -310,7 +310,7 @@ def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) 
 def _mixed(
     on_disk: bytes, ages: Sequence[bytes], size: int, dirty: set[int], page_bytes: int, rng: random.Random
 ) -> bytes:
-    """A file of which each dirty extent, one page or several, is of any of these ages, and all else as it is on disk."""
+    """A file of which each dirty extent, one or several pages, has any of these ages, and the rest is as on disk."""
     pages, age, by_page = [], on_disk, rng.random() < 0.5
     for number, start in enumerate(range(0, size, page_bytes)):
         if number not in dirty:

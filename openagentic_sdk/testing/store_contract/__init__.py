@@ -1,11 +1,12 @@
-"""What every session store must do, as test cases: subclass `StoreContract`, say how to make a store, run it with unittest.
+"""The contract of session stores, as test cases: subclass `StoreContract`, define how to create a store, run it with
+unittest.
 
     class MyStoreTest(store_contract.StoreContract):
         def make_store(self):
             return MyStore(self.place)
 
 The cases only use what `SessionStore` promises, so they fit any backend. Import the module, not the class, or unittest runs
-the abstract class too.
+the abstract class, too.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["EVERY_SUMMARY_EVENT", "StoreContract"]
 
 
 class StoreContract(Sessions, Appending, Writers, Listing, Resuming, WholeSessions, Inbox, StoreTest):
-    """The whole contract. A subclass gives `make_store`, and says in the attributes what its backend cannot do.
+    """The whole contract. A subclass defines `make_store`, and declares in attributes what its backend cannot do.
 
-    `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a
-    second store object; `process_source` is Python source that binds `store` to a third one in another process.
+    `place` is a private folder of the test. `make_store` is called again within a test to access the same sessions through
+    a second store object; `process_source` is Python source that binds `store` to a third one in another process.
     """

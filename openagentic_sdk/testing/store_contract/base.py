@@ -1,4 +1,4 @@
-"""What every part of the contract stands on: a store on a place of its own, and what is asked of it again and again."""
+"""The base of every part of the contract: a store in a private place, and helpers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .processes import CRASHING_WRITER
 
 
 class StoreTest(unittest.TestCase):
-    """The contract. A subclass gives `make_store`, and says in the attributes what its backend cannot do.
+    """The contract. A subclass defines `make_store`, and declares in attributes what its backend cannot do.
 
-    `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a
-    second store object; `process_source` is Python source that binds `store` to a third one in another process.
-    `many_events`, a multiple of 500, is how long the log of the test of long logs is.
+    `place` is a private folder of the test. `make_store` is called again within a test to access the same sessions through
+    a second store object; `process_source` is Python source that binds `store` to a third one in another process.
+    `many_events`, a multiple of 500, is the length of the log in the test of long logs.
     """
 
     place: Path
@@ -32,15 +32,15 @@ class StoreTest(unittest.TestCase):
     many_events = 10_000
 
     def make_store(self) -> SessionStore:
-        """A store on this test's own, empty place; later calls within the test see the same sessions."""
+        """Create a store in this test's own, empty place; later calls within the test access the same sessions."""
         raise unittest.SkipTest("StoreContract is abstract: subclass it and give make_store")
 
     def process_source(self) -> str | None:
-        """Python source that binds `store` in a fresh process; None when the backend is not shared with processes."""
+        """Python source that binds `store` in a new process; None if the backend cannot be shared by processes."""
         return None
 
     def lose_event(self, session_id: str, seq: int) -> bool:
-        """Take an event out of what the backend keeps, behind the store's back; False when a test cannot do that to it."""
+        """Remove an event from the backend's data, bypassing the store; return False if a test cannot do that."""
         return False
 
     def setUp(self) -> None:
@@ -50,13 +50,13 @@ class StoreTest(unittest.TestCase):
         self.store = self.open_store()
 
     def open_store(self) -> SessionStore:
-        """One more store object on the same place, closed at the end of the test."""
+        """Open one more store object on the same place, closed at the end of the test."""
         store = self.make_store()
         self.addCleanup(store.close)
         return store
 
     def assert_refused(self, store: SessionStore, session_id: str) -> None:
-        """Nobody but the holder can change the session, and everybody can read it."""
+        """Assert that nobody but the holder can change the session, and everybody can read it."""
         with self.assertRaises(SessionLockedError):
             store.open_writer(session_id)
         with self.assertRaises(SessionLockedError):
@@ -72,30 +72,30 @@ class StoreTest(unittest.TestCase):
         return session_id
 
     def folded(self, session_id: str) -> Any:
-        """The session's row as a fold over its events gives it."""
+        """The session's row, folded from its events."""
         known = self.store.read_metadata(session_id)
         start = start_summary(session_id, known["created_at"], known["metadata"])
         return as_shown(self.store, fold_session_summary(start, self.store.read_events(session_id)))
 
     def row(self, session_id: str) -> Any:
-        """The session's row in the list, which a single look-up must agree with."""
+        """The session's row in the list, with which a single look-up must agree."""
         rows = [row for row in self.store.list_session_summaries(include_children=True) if row.id == session_id]
         self.assertEqual(rows, [self.store.read_summary(session_id)])
         return rows[0]
 
     def without_times(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The events as they are compared: a store with the derived import gives new times to what it copies."""
+        """The events in the form in which they are compared: the derived import assigns new times to copies."""
         if self.keeps_imported_times():
             return events
         return [UnknownEvent({"type": event.type, "seq": event.seq}) for event in events]
 
     def keeps_imported_times(self) -> bool:
-        """Whether the store imports by itself instead of by the derived way."""
+        """Whether the store implements the import itself instead of inheriting it."""
         made, names = type(self.store), ("import_session", "_import_events")
         return any(getattr(made, name) is not getattr(SessionStore, name) for name in names)
 
     def open_or_same(self) -> SessionStore:
-        """A second store object where the backend allows one."""
+        """A second store object if the backend allows one."""
         return self.open_store() if self.keeps_on_close else self.store
 
     def append_patiently(self, session_id: str, events: Sequence[Event]) -> None:
@@ -108,7 +108,7 @@ class StoreTest(unittest.TestCase):
                 pass
 
     def assert_batches_whole(self, session_id: str, names: list[str], count: int) -> None:
-        """Each writer's batches are there once, whole and in its order."""
+        """Assert that each writer's batches are there once, complete and in order."""
         events = self.store.read_events(session_id)
         self.assertEqual([event.seq for event in events], list(range(1, 2 * count * len(names) + 1)))
         texts = [event.text for event in events if isinstance(event, UserMessage)]
@@ -120,7 +120,7 @@ class StoreTest(unittest.TestCase):
         self.assertEqual(self.store.read_summary(session_id), self.folded(session_id))
 
     def at_once(self, count: int, work: Callable[[int], object]) -> list[BaseException]:
-        """Let threads begin the work at the same moment; returns what they raised."""
+        """Start the work in threads at the same moment; return their exceptions."""
         failures: list[BaseException] = []
         barrier = threading.Barrier(count)
 
@@ -146,11 +146,11 @@ class StoreTest(unittest.TestCase):
         return process
 
     def tell(self, process: subprocess.Popen[str], line: str = "") -> str:
-        """What the process says when it is told a line."""
+        """Send a line to the process; return its answer."""
         return self.tell_all([process], line)[0]
 
     def tell_all(self, processes: Sequence[subprocess.Popen[str]], line: str) -> list[str]:
-        """What each of the processes says when all are told a line at the same time."""
+        """Send a line to all processes at the same time; return their answers."""
         for process in processes:
             assert process.stdin is not None
             process.stdin.write(line + "\n")
@@ -164,7 +164,7 @@ class StoreTest(unittest.TestCase):
         return answers
 
     def needs_processes(self) -> str:
-        """The source that opens the store elsewhere; skips the test when there is none."""
+        """The source that opens the store elsewhere; skip the test if there is none."""
         source = self.process_source()
         if source is None:
             self.skipTest("this store lives in one process")
@@ -178,7 +178,7 @@ class StoreTest(unittest.TestCase):
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=root)
 
     def kill_while_writing(self, source: str, session_id: str, acknowledgements: int) -> int:
-        """Kill a writing process after so many acknowledged appends; the last `seq` that it was told is stored."""
+        """Kill a writing process after this many acknowledged appends; return the last `seq` that it reported as stored."""
         with self.python(source + CRASHING_WRITER, session_id) as process:
             assert process.stdout is not None and process.stderr is not None
             acknowledged = 0
@@ -192,7 +192,7 @@ class StoreTest(unittest.TestCase):
             return acknowledged
 
     def distinct_time(self) -> None:
-        """A backend that orders by a clock may need a moment between two writes; others need none."""
+        """Wait between two writes for a backend that orders by a clock; others need no wait."""
 
     def _ts(self, session_id: str) -> float | None:
         return self.store.read_events(session_id)[0].ts

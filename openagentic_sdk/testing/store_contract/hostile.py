@@ -1,4 +1,4 @@
-"""Ids, texts and values that a store must keep as they are or refuse."""
+"""Ids, texts and values that a store must keep unchanged or refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others do reaches who waits for it: events of many sessions, and messages to the one that runs a session."""
+"""Notification of waiters: events of many sessions, and messages to the one that runs a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES = 40
 
 
 class Inbox(StoreTest):
-    """What others do reaches who waits for it: events of many sessions, and messages to the one that runs a session."""
+    """Notification of waiters: events of many sessions, and messages to the one that runs a session."""
 
     def needs_inbox(self) -> None:
         if not self.store.has_inbox:
@@ -137,7 +137,7 @@ class Inbox(StoreTest):
     def awaited(
         self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None
     ) -> set[str]:
-        """What somebody learns who waits already when the change is made."""
+        """The notification of a waiter that is already waiting when the change is made."""
         found: list[set[str]] = []
         wait = functools.partial(self.store.wait_for_news, known, timeout_s=30, messages_after=messages_after)
         waiting = threading.Thread(target=lambda: found.append(wait()))

@@ -1,4 +1,4 @@
-"""Lists and summaries say what the logs say."""
+"""Lists and summaries agree with the logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .base import StoreTest
 
 
 class Listing(StoreTest):
-    """Lists and summaries say what the logs say."""
+    """Lists and summaries agree with the logs."""
 
     def test_the_session_last_written_to_comes_first(self) -> None:
         ids = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]

@@ -1,4 +1,4 @@
-"""What the contract runs in processes of its own; `store` is bound before."""
+"""Scripts that the contract runs in separate processes; `store` is bound before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long session is resumed from its last compaction on, with what was kept beside its log, if that is its own."""
+"""A long session is resumed from its last compaction, with the data beside its log, if that is its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .base import StoreTest
 
 
 class Resuming(StoreTest):
-    """A long session is resumed from its last compaction on, with what was kept beside its log, if that is its own."""
+    """A long session is resumed from its last compaction, with the data beside its log, if that is its own."""
 
     def talked(self, name: str, summary: str = "they talked") -> None:
-        """A session whose first five events of six are summarised, and which was resumed once."""
+        """A session of which five of six events are summarized, and which was resumed once."""
         self.store.create_session(session_id=name)
         self.talk(name, summary)
         self.resumed(self.store, name)
@@ -32,7 +32,7 @@ class Resuming(StoreTest):
         return view
 
     def seqs_read(self, store: SessionStore, name: str) -> list[int | None]:
-        """Which events a resume reads, once it is shown that it comes to what the whole log says."""
+        """The events that a resume reads, after asserting that its result is that of the whole log."""
         kept, events = store.read_kept_view(name)
         read = [event.seq for event in events]
         self.assertEqual(kept is None, read[:1] == [1])
@@ -43,7 +43,7 @@ class Resuming(StoreTest):
         return read
 
     def require_checkpoints(self) -> None:
-        """Skip for a store that keeps none; give both stores one key of the test's own."""
+        """Skip the test for a store without checkpoints; give both stores the test's own key."""
         self.store.seal = Seal(self.place / "installation.key")
         self.store.create_session(session_id="probe")
         self.store.keep_checkpoint("probe", b"kept")
