@@ -124,6 +124,31 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(seat.event.state, "failed", seat.event)
         return seat.event.error_message or ""
 
+    async def test_a_server_that_asks_much_at_once_gets_its_answers_a_few_at_a_time(self) -> None:
+        asked, together, lock = 80, threading.Barrier(8), threading.Lock()
+        open_now, most, answered = 0, 0, 0
+
+        def ask(connection: Connection, request: Request, message: Any) -> bool:
+            pings = [event({"jsonrpc": "2.0", "id": f"p{n}", "method": "ping"}) for n in range(asked)]
+            connection.stream([b"".join(pings), event(cup(message))])
+            return True
+
+        def hear(connection: Connection, request: Request, message: Any) -> bool:
+            nonlocal open_now, most, answered
+            with lock:
+                open_now += 1
+                most = max(most, open_now)
+            together.wait(60)
+            with lock:
+                open_now, answered = open_now - 1, answered + 1
+            connection.reply(b"", "202 Accepted")
+            return True
+
+        tool = await self.tool(self.serve(Script(LEGACY, tools_call=ask, POST=hear)))
+        self.assertEqual(await tool.run({}, ToolContext()), "a cup")
+        await until_async(lambda: answered == asked, "the last answer has come")
+        self.assertEqual(most, 8)
+
     # --- eras ----------------------------------------------------------------------------------------------------------
 
     async def test_a_modern_request_says_in_headers_what_its_body_says(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
@@ -32,6 +32,8 @@ from .server_config import McpServer, mask_told
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_REFUSALS = 3
+_MANY_EVENTS = 32
+_ANSWERS_AT_ONCE = 8
 # How often a stream that breaks is asked to go on, and how long it is left alone when it does not say.
 _MAX_BREAKS, _RETRY_S, _MAX_RETRY_S = 2, 1.0, 60.0
 _MEDIA = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -86,6 +88,8 @@ class HttpWire:
         self._sent: Mapping[str, str] = {}
         self._listening: asyncio.Task[None] | None = None
         self._post_to: asyncio.Future[str] | None = None
+        # A server that asks a thousand things at once gets its answers a few at a time.
+        self._answering = asyncio.Semaphore(_ANSWERS_AT_ONCE)
         connect_s = min(10.0, settings.connect_timeout_s)
         timeouts = Timeouts(connect_s=connect_s, first_byte_s=None, idle_s=None, total_s=None)
         self._http = HttpTransport(timeouts=timeouts, max_body_bytes=MAX_BODY_BYTES)
@@ -159,7 +163,8 @@ class HttpWire:
         try:
             if self.lost is not None:
                 raise self.lost
-            await self._post(line, message, is_request)
+            async with nullcontext() if is_request else self._answering:
+                await self._post(line, message, is_request)
         except McpError:
             if is_request:  # a notification has no caller to tell; the next request meets the same error
                 raise
@@ -279,8 +284,11 @@ class HttpWire:
         try:
             while chunks := await answer.read():
                 for chunk in chunks:
-                    if any(self._take_event(event, asked) for event in stream.feed(chunk)):
+                    events = stream.feed(chunk)
+                    if any(self._take_event(event, asked) for event in events):
                         return True
+                    if len(events) > _MANY_EVENTS:
+                        await asyncio.sleep(0)  # a flood of them must not hold up whatever else runs here
             return any(self._take_event(event, asked) for event in stream.close())
         except ProviderConnectionError:
             return False
