@@ -439,7 +439,7 @@ class LeavingTest(FaceCase):
         os.write(
             ours[1], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"
         )
-        await asyncio.wait_for(self.reached.wait(), 120)
+        await asyncio.wait_for(reached.wait(), 120)
         os.close(ours[1])
         await asyncio.wait_for(serving, 120)
         os.close(theirs[1])
