@@ -293,7 +293,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
                 kept = {key: value for key, value in permissions.items() if value is not None}
                 self.write(".claude/settings.json", json.dumps({"permissions": kept}))
                 gate = PermissionGate() if given is None else PermissionGate(permission_mode=given)
-                call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+                call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "chmod 600 made"}}]}
                 options = self.options([call, "ok"], permission_gate=gate, trust_project=True, sandbox="off")
                 events = await events_of("hi", options)
                 self.assertEqual(events[0].permission_mode, mode)
