@@ -1,1 +1,1 @@
-"""What untrusted text may not decide: labels of results, and rules about the calls that they could lead to."""
+"""Restrict what untrusted text may decide: labels on results, and rules about the calls that they could lead to."""

@@ -1,6 +1,6 @@
-"""The labels that a call of a plan brings to the gate, as its `tool.use` holds them in `caller["labels"]`.
+"""The labels that a plan's call passes to the permission gate, stored in `caller["labels"]` of its `tool.use`.
 
-They say what each argument was made of, so that nobody has to look for it in what the session has read.
+They record what each argument was computed from, so that arguments need not be searched for in the texts of the session.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping
 from .values import leaves
 
-# A source in words, and the id of the call that gave it.
+# A description of a source, and the id of the call that returned it.
 Origin = tuple[str, str]
 
 
 @frozen
 class CarriedLabels:
-    """`origins` maps places of arguments (`recipients.0`) to the untrusted sources they were made of; `input` are the
-    arguments by place as the plan wrote them. `decided` are the sources that decided that the call is made, if that counts.
-    `secrets` are the names of those that the arguments may hold. With `is_tainted`, the model had read untrusted text before
-    it planned, so that what it wrote itself has to be looked for in trusted text.
+    """The labels of one call.
+
+    `origins` maps places of arguments (`recipients.0`) to the untrusted sources they were computed from; `input` contains
+    the arguments by place as the plan passed them. `decided` are the sources that decided whether the call is made, if
+    strict. `secrets` are the names of secrets that the arguments may contain. `is_tainted` is true if the model had read
+    untrusted text before it planned, so that the text it wrote itself must be searched for in trusted text.
     """
 
     input: Mapping[str, Sequence[Any]]
@@ -33,7 +35,7 @@ class CarriedLabels:
 
     @classmethod
     def of(cls, use: ToolUse | None) -> CarriedLabels | None:
-        """The labels of a plan's call, None for any other."""
+        """The labels of a plan's call, None for any other call."""
         if use is None or not is_planned(use):
             return None
         labels = as_mapping((use.caller or {}).get("labels"))
@@ -46,8 +48,10 @@ class CarriedLabels:
         return cls(places, origins, _origins(labels.get("decided")), secrets, labels.get("tainted") is not False)
 
     def origins_of(self, place: str, value: Any) -> Sequence[Origin] | None:
-        """What untrusted an argument was made of; None for what the plan's code did not make: it was changed since, or the
-        model wrote it after it had read untrusted text."""
+        """The untrusted origins of an argument; None if the plan's code did not compute it.
+
+        This is the case if it was changed since, or if the model wrote it after it had read untrusted text.
+        """
         found = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
         if found:
             return found

@@ -1,6 +1,6 @@
-"""What a session may trust, folded from its log: the texts that a person wrote or a trusted tool gave, and what is secret.
+"""What a session may trust, folded from its log: text written by people or returned by trusted tools; and its secrets.
 
-The sources of untrusted text are those of `UntrustedFold`, which stands before this fold in the list of folds.
+The sources of untrusted text are those of `UntrustedFold`, which precedes this fold in the list of folds.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from ...sessions.folds.features.untrusted import LABELS_STATE, UntrustedFold, sh
 from ...sessions.folds.view import CallRecord, Fold, SessionView
 from .values import KnownText, leaves, meanings_of, spelled
 
-# What is not kept of results counts as untrusted. What people wrote is always kept.
+# Limit on text kept of results; anything beyond it counts as untrusted. Text written by people is always kept.
 MAX_TRUSTED_CHARS = 500_000
 _MAX_SECRETS = 100
 _MAX_FOREIGN = 10_000
 _MAX_UNLABELLED = 100
 _WRITERS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _PATH_KEYS = ("file_path", "notebook_path")
-# What names a record must be more than a number or a short word, which stand in a prompt for many reasons.
+# The name of a record must not be a number or a short word, which occur in prompts for many reasons.
 _NAMING_KINDS = ("email", "iban", "url", "path", "words")
 _MIN_NAME_CHARS = 3
 
-# The meanings of the values of one record of a result, such as one file of a list.
+# The meanings of the values of one record of a result, such as one file in a list.
 Record = frozenset[str]
 
 
 class _Trusted(NamedTuple):
-    """What an event holds that counts as trusted once a voucher of ours is there, but for what stands in `asked`."""
+    """The trusted content of an event, except text in `asked`; it counts once one of our own events vouches for it."""
 
     seq: int | None
     text: str = ""
@@ -52,17 +52,19 @@ class _Trusted(NamedTuple):
 
 
 class LabelsFold(Fold):
-    """What a session may trust, and what it keeps secret.
+    """What a session may trust, and what it must keep secret.
 
-    `typed` are the texts that people wrote, each with the `seq` of its event, `texts` those of trusted results, each with
-    that of its input, since a result does not vouch for what it may only repeat; `results` are the records of trusted
-    structured results, and `secrets` maps what only some may learn to its readers. `unlabelled` names the tools of which
-    results have no label, the first hundred: a run without labels stored them, or the call was cut off.
+    `typed` contains the texts that people wrote, each with the `seq` of its event. `texts` contains those of trusted
+    results, each with the text of its input, because a result does not vouch for text that it may only repeat. `results`
+    contains the records of trusted structured results. `secrets` maps each secret to the readers who may learn it.
+    `unlabelled` names the tools with unlabelled results, up to 100: they were stored by a run without labels, or the call
+    was cut off.
 
-    A field of a structured result is trusted as a whole: a channel's name may hold a sentence of whoever made the channel.
+    A field of a structured result is trusted as a whole: a channel's name may contain a sentence by whoever created the
+    channel.
 
-    `written` maps files that this session wrote after untrusted text had come in to that source; `shell_source` is set once
-    a command, a tool that may write files, or a subagent may have written anything.
+    `written` maps files that this session wrote after untrusted text had arrived to the source of that text. `shell_source`
+    is set once a command, a tool that may write files, or a subagent may have written arbitrary files.
     """
 
     name = "labels"
@@ -79,7 +81,7 @@ class LabelsFold(Fold):
         self.shell_source: str | None = None
         self._meanings: set[str] = set()
         self._kept_chars = 0
-        # Texts of results and values of their fields, which carry no digest of their own.
+        # Texts and field values of results, which have no digest of their own.
         self._unvouched: list[_Trusted] = []
         self._foreign: list[tuple[Event, Sequence[_Trusted]]] = []
         self._is_derived = False
@@ -88,9 +90,9 @@ class LabelsFold(Fold):
     def apply(self, event: Event, view: SessionView) -> None:
         match event:
             case SystemInit():
-                # What no event of ours vouches for by now was written by somebody else, or cut from a log.
+                # Content that no event of ours has vouched for by now was written by someone else or cut from a log.
                 self._unvouched.clear()
-                # The prompt of a subagent is what its starter made of all that it had read.
+                # The prompt of a subagent derives from everything that its starter had read.
                 self._is_derived = bool(event.untrusted)
             case ToolUse() | Result():
                 self._vouch(event, self._unvouched, view)
@@ -107,13 +109,13 @@ class LabelsFold(Fold):
             case PartState() if event.part == LABELS_STATE:
                 self._apply_note(event, as_mapping(event.data), view)
             case SessionForked():
-                # Now it can be told which of the parent's events are ours.
+                # The marker shows which of the parent's events are ours.
                 copied, self._foreign = self._foreign, []
                 for voucher, found in copied:
                     self._vouch(voucher, found, view)
 
     def _vouch(self, voucher: Event, found: Sequence[_Trusted], view: SessionView) -> None:
-        """Trust what was found if its voucher is ours; what a fork copied is kept until the fork's marker comes."""
+        """Trust the content if its voucher is ours; content copied by a fork is kept until the fork's marker arrives."""
         if not found:
             return
         if view.is_ours(voucher):
@@ -124,7 +126,10 @@ class LabelsFold(Fold):
             self._foreign.append((voucher, found))
 
     def _apply_answer(self, event: UserAnswer, view: SessionView) -> None:
-        """A choice that was picked is the words of whoever asked, and an edited call is mostly those of the model."""
+        """Trust an answer that a person wrote.
+
+        The text of a selected choice comes from whoever asked, and that of an edited call mostly from the model.
+        """
         is_permission, choices = self._questions.pop(event.question_id, (False, ()))
         word = event.answer.partition(" ")[0]
         is_edit = is_permission and word.lower().rstrip(",.:") == "edit"
@@ -132,7 +137,7 @@ class LabelsFold(Fold):
             self._vouch(event, [_Trusted(event.seq, event.answer, is_typed=True)], view)
 
     def _apply_note(self, event: PartState, data: Mapping[str, Any], view: SessionView) -> None:
-        """What the part noted that no other event tells: what of a prompt was typed, and what a subagent has learned."""
+        """Apply the part's own notes: which text of a prompt was typed, and what a subagent has read."""
         if isinstance(typed := data.get("typed"), str) and not self._is_derived:
             self._vouch(event, [_Trusted(event.seq, typed, is_typed=True)], view)
         if isinstance(agent := data.get("agent"), str) and as_list(data.get("untrusted")):
@@ -164,7 +169,7 @@ class LabelsFold(Fold):
     def _note_writes(
         self, event: ToolResult, record: CallRecord, input: Mapping[str, Any], label: Mapping[str, Any], source: str
     ) -> None:
-        """Take note of files that a call may have written. A tool that acts on the session alone writes none."""
+        """Record the files that a call may have written. A tool that acts on the session alone writes none."""
         name = record.use.name
         if record.started is None or record.started.effect == "read" or label.get("is_own"):
             return
@@ -175,7 +180,10 @@ class LabelsFold(Fold):
             self.written.setdefault(path, source)
 
     def _keep_secret(self, name: str, readers: Sequence[Any]) -> None:
-        """Of two secrets with one name, and of all beyond the first hundred, only those may learn who may learn both."""
+        """Record a secret; entries that share a name allow only the readers that all of them allow.
+
+        All secrets after the first 100 share one name.
+        """
         if name not in self.secrets and len(self.secrets) >= _MAX_SECRETS:
             name = "more secrets than are told apart"
         known = self.secrets.get(name)
@@ -189,7 +197,7 @@ class LabelsFold(Fold):
             self.texts.append((KnownText(found.text), KnownText(found.asked)))
 
     def _trust_fields(self, fields: Sequence[tuple[str, Any]], asked: KnownText) -> None:
-        """Values that stand side by side in an object of a list, or in the only object, are those of one record."""
+        """Trust fields, grouped in records: the scalars of one object, or one item of a list of scalars."""
         records: dict[str, set[str]] = {}
         for place, value in fields:
             if value is None or isinstance(value, bool):
@@ -213,7 +221,7 @@ class LabelsFold(Fold):
         return True
 
     def trusts(self, value: Any) -> bool:
-        """Whether a value stands in a trusted text, or is a trusted field. What is empty or a boolean carries nothing."""
+        """Whether a value is in a trusted text or is a trusted field. Empty values and booleans are always trusted."""
         if value is None or isinstance(value, bool) or value == "":
             return True
         meanings = meanings_of(value)
@@ -231,9 +239,9 @@ class LabelsFold(Fold):
         return _holds(self.typed, meanings_of(value))
 
     def is_named(self, value: Any) -> bool:
-        """Whether a person wrote this value, or what names the record of a trusted result that holds it.
+        """Whether a person wrote this value or the name of a trusted result's record that contains it.
 
-        A name is no number and is longer than two letters, and of all records of its result only this one has it.
+        A name is not a number, has at least three letters, and is unique among the records of its result.
         """
         if value is None or isinstance(value, bool) or value == "" or self.is_typed(value):
             return True
@@ -284,7 +292,7 @@ class LabelsFold(Fold):
 
 
 def _holds(texts: Sequence[tuple[int, KnownText]], meanings: tuple[str, ...]) -> bool:
-    """Whether all of this stands in one of the texts, of which the newest are looked at first."""
+    """Whether one of the texts contains all of these meanings; the newest texts are searched first."""
     return any(known.place_of_meanings(meanings) is not None for _, known in reversed(texts))
 
 
@@ -295,14 +303,14 @@ def _input_of(record: CallRecord | None) -> Mapping[str, Any]:
 
 
 def _text_of(value: Any) -> str:
-    """The values of a result or an input as one text, in which none is joined to the next."""
+    """The values of a result or an input as one text, separated so that no two of them join."""
     if isinstance(value, str) or value is None:
         return value or ""
     return "\n|\n".join(spelled(each) for _, each in leaves(value, "", ()))
 
 
 def leaves_at(value: Any, path: Sequence[str], place: str = "") -> Iterator[tuple[str, Any]]:
-    """The values at a path of names in nested JSON, each with its dotted place; `*` is every item of a list or object."""
+    """The values at a path of names in nested JSON, each with its dotted place; `*` matches every item or member."""
     if not path:
         yield from leaves(value, place)
     elif path[0] == "*":

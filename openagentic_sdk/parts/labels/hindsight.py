@@ -1,8 +1,9 @@
-"""What rules on labels would have done with the calls of a log.
+"""Determine what label rules would have decided about the calls in a log.
 
-A log that was recorded with labels tells all that the live judgement depends on: the labels of results, what each tool
-declared, and what came in by other ways. Of an older one, built-in tools are known by their names, and all others get the
-careful answer. The live gate and this judge a call by the same functions and at the same place of the log.
+A log recorded with labels contains everything that the live judgement depends on: the labels of results, each tool's
+declaration, and content that arrived in other ways. In an older log, built-in tools are recognized by name, and all other
+tools get the most cautious labels. The live gate and this module judge a call with the same functions and at the same place
+of the log.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from .rules import LabelRule
 
 
 class RecordedSession:
-    """A log that is read again event by event; `view` is what the session knew so far.
+    """A log that is read event by event; `view` is the session's state up to the event read last.
 
-    `authority` tells which events this installation wrote, None takes all for its own. `starters` are the views of the
-    sessions from which this one, a subagent's, was started.
+    `authority` identifies the events that this installation wrote; with None, all count as its own. `starters` are the
+    views of the sessions from which this one, a subagent's, was started.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class RecordedSession:
         self._tools: dict[str, ActingTool] = {}
         self._place = ProjectPlace(("/",), is_trusted=False)
         decisions = [event for event in self._events if isinstance(event, PermissionDecision)]
-        # What rules call a tool besides its name stands in the decision, which may come behind the question.
+        # The decision contains the tool's names for rules; it may come after the question.
         self._facts = {event.tool_use_id: as_mapping(event.details.get("facts")) for event in decisions}
         self._waiting: dict[str, ToolUse] = {}
 
     def read_until(self, child_session_id: str) -> SessionView:
-        """The view at the place where a subagent was started; that of the whole log where it was not."""
+        """The view at the event that started this subagent, or at the end of the log if none did."""
         for event in self._events:
             if getattr(event, "child_session_id", None) == child_session_id:
                 break
@@ -56,7 +57,7 @@ class RecordedSession:
         return self.view
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
-        """What the rules have against each call that came before the gate, by its id; None for nothing."""
+        """The rules' objection to each call that reached the gate, by id; None if there is none."""
         found: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):
@@ -66,7 +67,7 @@ class RecordedSession:
         return found
 
     def _judged_here(self, event: Event) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """The calls that the gate judged before this event: it asked about one, and had judged those before it."""
+        """The calls that the gate judged before this event: the one it asked about, and those before it."""
         if isinstance(event, UserQuestion) and event.kind == "permission" and event.tool_use_id is not None:
             for use in [*self._waiting.values()]:
                 if use.tool_use_id == event.tool_use_id:
@@ -83,7 +84,7 @@ class RecordedSession:
             )
 
     def _input_of(self, tool_use_id: str, written: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The input that was judged: as the facts tell it, or as the model wrote it."""
+        """The input that was judged: the one in the decision's facts, otherwise the one that the model wrote."""
         judged = self._facts.get(tool_use_id, {}).get("input")
         return judged if isinstance(judged, Mapping) else written
 
@@ -118,7 +119,7 @@ class RecordedSession:
         self.view.apply(event)
 
     def _labelled(self, result: ToolResult) -> ToolResult:
-        """The result with the label that it has, or would have had."""
+        """The result with its recorded label, or the label that it would have got."""
         record = self.view.calls.get(result.tool_use_id)
         if record is None or record.started is None or "label" in (result.meta or {}):
             return result
@@ -130,7 +131,7 @@ class RecordedSession:
 
 
 class _RecordedView(SessionView):
-    """A view that is told which events are ours: labels that are added here would break the chain of digests."""
+    """A view with a given set of own events: adding labels here would break the chain of digests."""
 
     def __init__(self, ours: frozenset[int | None] | None) -> None:
         super().__init__((UntrustedFold, LabelsFold))
@@ -154,7 +155,7 @@ def _built_in() -> Mapping[str, BareTool]:
 
 
 def _known_tool(name: str, effect: str) -> ActingTool:
-    """A tool of which the log tells no more than its name and effect."""
+    """A tool of which the log records only the name and the effect."""
     tool = _built_in().get(name)
     if tool is not None:
         return ActingTool.of(tool, tool.labels if isinstance(tool, Tool) else None)

@@ -1,4 +1,4 @@
-"""What the rules on labels have against a call: its arguments are looked for in what the session may trust."""
+"""The label rules' objections to a call: its arguments are searched for in the content that the session may trust."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _MAX_SEARCHED = 200
 
 @frozen
 class LabelFinding:
-    """One reason against a call. `argument` is a dotted name, `value` what stands there; `source`, `seq` and `line` tell
-    where it was read, None where no event that is in view holds it."""
+    """One reason against a call. `argument` is a dotted name, `value` its value.
+
+    `source`, `seq` and `line` are where the value was read, None if no event in view contains it.
+    """
 
     label: LabelName
     argument: str
@@ -37,7 +39,7 @@ class LabelFinding:
     line: str | None = None
 
     def sentence(self) -> str:
-        """The finding for the person who is asked."""
+        """The finding as a sentence for the person who is asked."""
         if self.label == "secret -> outside":
             return f"{self.source} may be told to its readers only, and {self.argument or 'this call'} is none of them"
         if self.label == "untrusted choice":
@@ -48,14 +50,17 @@ class LabelFinding:
         return f"{self.argument} {self.value!r} {where}, which you did not write{quoted}"
 
     def as_json(self) -> dict[str, Any]:
-        """The finding for the log."""
+        """The finding as JSON for the log."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @frozen
 class ActingTool:
-    """What of a tool decides about its calls. `control` are the arguments that decide where to and on what it acts, None for
-    all, `arguments` the names that its schema fixes at any depth."""
+    """The properties of a tool that decide about its calls.
+
+    `control` contains the arguments that select the target of the action, None for all; `arguments` the names that its
+    schema fixes at any depth.
+    """
 
     name: str
     changes: bool
@@ -65,19 +70,19 @@ class ActingTool:
 
     @classmethod
     def of(cls, tool: BareTool, labels: ToolLabels | None) -> ActingTool:
-        """What a tool declares, and the careful answer for what it does not."""
+        """A tool with its declared labels, and cautious defaults for anything undeclared."""
         labels = labels or ToolLabels()
         changes = tool.effect != "read"
         fixed = property_names(tool.input_schema)
         control = labels.control
         if control is not None and fixed and not fixed.issuperset(control):
-            control = None  # a name is wrong, so that nobody knows which argument was meant
+            control = None  # a name is misspelled, so that the intended argument is unknown
         is_sink = changes if labels.sink is None else labels.sink
         return cls(tool.name, changes, is_sink, None if control is None else tuple(control), fixed)
 
     @classmethod
     def from_record(cls, name: str, record: Mapping[str, Any]) -> ActingTool:
-        """The tool that `record` gave; the careful answer where a log tells no more."""
+        """The inverse of `record`, with cautious defaults for anything that the log lacks."""
         control, arguments = record.get("control"), record.get("arguments")
         return cls(
             name,
@@ -88,7 +93,7 @@ class ActingTool:
         )
 
     def record(self) -> dict[str, Any]:
-        """The tool as JSON, for whoever judges its calls again."""
+        """The tool as JSON, for judging its calls again later."""
         control = None if self.control is None else list(self.control)
         return {
             "changes": self.changes,
@@ -98,7 +103,7 @@ class ActingTool:
         }
 
     def split(self, input: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The control arguments of a call, and the others. What the schema does not name is one of the first."""
+        """The control arguments of a call, and the others. Arguments that are not in the schema count as control."""
         control = {
             name: value
             for name, value in input.items()
@@ -115,10 +120,10 @@ def object_to(
     views: Sequence[SessionView],
     carried: CarriedLabels | None = None,
 ) -> Objection | None:
-    """What the rules have against a call at this point of a session, None for nothing. `carried` are the labels of a plan's.
+    """The rules' objection to a call at this point of a session, None if there is none.
 
-    `views` are the session's own and, for a subagent, those of the sessions that it was started from: it may use what its
-    starters may, and keeps their secrets.
+    `views` are the views of the session and, for a subagent, of the sessions that started it, whose trusted content it may
+    use and whose secrets it must keep. `carried` contains the labels of a plan's call.
     """
     sources = views[0].fold(UntrustedFold).sources
     secrets = [view.fold(LabelsFold) for view in views if view.fold(LabelsFold).secrets] if tool.is_sink else []
@@ -160,7 +165,7 @@ def _untrusted(
     *,
     chosen: bool = False,
 ) -> Iterator[LabelFinding]:
-    """What in these arguments stands in no trusted text and, if `chosen`, what no person wrote or named."""
+    """The arguments that are in no trusted text and, if `chosen`, those that no person wrote or named."""
     folds = [view.fold(LabelsFold) for view in views]
     for name, argument in arguments.items():
         opened = () if name in tool.arguments or argument is None else (("name", name),)
@@ -188,7 +193,7 @@ def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:
 
 
 def _carried_finding(place: str, value: Any, origin: Origin, view: SessionView) -> LabelFinding:
-    """What speaks against a value that a plan made of this origin."""
+    """The finding for a value that a plan computed from this origin."""
     source, call_id = origin
     record = view.calls.get(call_id)
     result, text = None if record is None else record.result, on_one_line(spelled(value), _MAX_VALUE_CHARS)
@@ -199,7 +204,7 @@ def _carried_finding(place: str, value: Any, origin: Origin, view: SessionView) 
 def _secrets_carried(
     control: Mapping[str, Any], fold: LabelsFold, carried_names: Container[str]
 ) -> Iterator[LabelFinding]:
-    """What the session learned that only some may learn, and this call goes to others or does not tell to whom."""
+    """The restricted secrets of the session, if this call goes to other readers or does not declare its readers."""
     goes_to = [each for name, argument in control.items() for each in leaves(argument, name) if each[1] is not None]
     for secret, readers in fold.secrets.items():
         if secret not in carried_names:
@@ -211,7 +216,7 @@ def _secrets_carried(
 
 
 def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | None]:
-    """The untrusted source, event and line in which a value was read last; the newest source where no event holds it."""
+    """The untrusted source, event and line where a value was last read; the newest source if no event contains it."""
     searched = 0
     for record in reversed(view.calls.values()):
         result = record.result
@@ -228,7 +233,7 @@ def origin_of(value: Any, view: SessionView) -> tuple[str, int | None, str | Non
 
 
 def _line_of(value: Any, result: ToolResult) -> str | None:
-    """The line of a result in which a value stands."""
+    """The line of a result that contains a value."""
     for _, leaf in leaves([result.output, result.error_message], "", ()):
         text = spelled(leaf)
         for line in text.splitlines() if KnownText(text).place_of(value) is not None else ():

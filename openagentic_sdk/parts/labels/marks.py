@@ -1,6 +1,6 @@
-"""The label of a result: where it came from and who may learn it, from what its tool declares and what the session did.
+"""The label of a result: its origin and who may learn it, from its tool's declaration and the session's history.
 
-Nothing here knows a run: what is given is in the log, so that a recorded call gets the label that it got, or would have got.
+Nothing here depends on a live run: all inputs are in the log, so that a recorded call gets the same label that it got live.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ _SHELL = "Bash"
 
 @frozen
 class ProjectPlace:
-    """Where a session is at work: its working directory and then the folders that belong to it, and whether somebody trusts
-    what lies there."""
+    """The folders of a session, its working directory first, and whether their content is trusted."""
 
     folders: tuple[str, ...]
     is_trusted: bool
 
     def holds(self, path: str) -> bool:
-        """Whether a path, as somebody wrote it, stays in these folders."""
+        """Whether a path, as written, stays within these folders."""
         return not is_outside(path, self.folders[0], self.folders)
 
 
@@ -44,10 +43,10 @@ def label_result(
     place: ProjectPlace,
     is_started: bool = True,
 ) -> ToolResult:
-    """The result with its label. `labels` is what the tool declares, None for nothing.
+    """The result with its label. `labels` is the tool's declaration, None if it has none.
 
-    `is_started` is True for a call that began: what it had done when it was cancelled is there. What the tool itself says of
-    the result in `meta` (`untrusted`, a text, and `readers`, a list) makes it no more trusted.
+    `is_started` is true for a call that began: if it was cancelled, it may have had effects. The tool's own notes about the
+    result in `meta` (`untrusted`, a string, and `readers`, a list) can only make it less trusted.
     """
     known = {key: value for key, value in (result.meta or {}).items() if key not in ("label", "readers")}
     seen = changed(result, outcome="unknown") if is_started and result.outcome == "cancelled" else result
@@ -55,10 +54,10 @@ def label_result(
     label: dict[str, Any] = {}
     source = untrusted_source(name, input, seen, place.folders[0], place.folders)
     if labels is not None and labels.source != "untrusted" and name.startswith("mcp__") and "untrusted" not in known:
-        source = None  # whoever named the server, or wrote the tool, says more of it than its name does
+        source = None  # the declaration of whoever configured the server or wrote the tool outweighs the name's prefix
     if source is None:
         source = _source_of(name, input, seen, effect, labels, fold, place)
-    # What writes a file gives back what the model wrote: it is neither trusted nor one more source.
+    # A tool that writes a file returns what the model wrote: neither trusted nor a new source.
     is_written = declared.source == "files" and effect != "read"
     if source is not None or not (is_written or declared.source == "derived"):
         label["source"] = source
@@ -69,7 +68,7 @@ def label_result(
     elif declared.source not in ("derived", "files"):
         label["is_structured"] = True
     if declared.source == "derived" and declared.sink is False and name != _SHELL:
-        label["is_own"] = True  # it acts on the session alone
+        label["is_own"] = True  # it acts on the session only
     if (readers := _readers_of(declared, seen)) is not None:
         label["readers"] = readers
         label["name"] = short_source(f"{name} {dumps_json(dict(input))}")
@@ -77,7 +76,7 @@ def label_result(
 
 
 def _readers_of(labels: ToolLabels, result: ToolResult) -> list[str] | None:
-    """Who may learn a result besides the user: None is anyone. Of two lists, those hold who stand in both."""
+    """Who may learn a result besides the user: None is anyone. Of two lists, the intersection counts."""
     declared = None if not labels.secret else [] if labels.secret is True else [*labels.secret]
     said = (result.meta or {}).get("readers")
     if said is not None:
@@ -95,9 +94,9 @@ def _source_of(
     fold: LabelsFold,
     place: ProjectPlace,
 ) -> str | None:
-    """Where an untrusted result came from, beyond what its name and input tell; None for a trusted one."""
+    """The source of an untrusted result beyond what its name and input reveal; None for a trusted one."""
     if result.outcome in ("denied", "cancelled"):
-        return None  # nothing of it was seen
+        return None  # the model saw nothing of it
     if labels is None:
         return short_source(f"tool {name}, which declares no source")
     source = labels.source
@@ -121,13 +120,13 @@ def _source_of(
 
 
 def _told_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
-    """What a tool's own function says of a result: what it cannot say is untrusted."""
+    """The source that a tool's own function returns for a result; anything but None or a string is untrusted."""
     try:
         told = source(deepcopy(dict(input)), deepcopy(result.output))
-    except Exception as error:  # noqa: BLE001 - anybody's function, and one that fails has vouched for nothing
+    except Exception as error:  # noqa: BLE001 - third-party code, and a function that fails has vouched for nothing
         return short_source(f"tool {name}, whose source failed: {', '.join(error_words(error))}")
     if told is None or (isinstance(told, str) and told.strip()):
         return None if told is None else short_source(told)
     if hasattr(told, "close"):
-        told.close()  # a coroutine that nobody awaits
+        told.close()  # a coroutine that is never awaited
     return short_source(f"tool {name}, whose source is a {type(told).__name__} and no text")

@@ -1,8 +1,8 @@
-"""Labels at the gate: where each result came from, and what untrusted text may not decide.
+"""Labels at the permission gate: the origin of each result, and limits on what untrusted text may decide.
 
-Each result that is stored has its label in `meta["label"]`, and a source that is not trusted in `meta["untrusted"]`. Before
-a call that changes something or sends something away, each of its control arguments is looked for in what the session may
-trust (see `fold`); the gate is told of one that stands in no trusted text, and of secrets that the call may carry away.
+Each stored result has its label in `meta["label"]`, and an untrusted source in `meta["untrusted"]`. Before a call that
+changes or sends something, each of its control arguments is searched for in the content that the session may trust (see
+`fold`); the gate receives those that are in no trusted text, and the secrets that the call may disclose.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from .judgement import ActingTool, object_to
 from .marks import ProjectPlace, label_result
 from .rules import LabelRule
 
-# A command that reaches no network sends nothing, and the sandbox holds what it changes.
+# A command without network access sends nothing, and the sandbox confines its changes.
 _CLOSED_SHELL = ToolLabels("derived", control=(), sink=False)
 _ATTACHED = "what was attached to a prompt"
 _NAMED = "files and commands that a prompt names"
 
 
 class Labels(Part):
-    """The labels of a run. `is_trusted` is true where the project's files are trusted, `has_guidance` where the model reads
-    texts of the project or its user besides: memory, skills, commands, agents.
+    """The labels of a run. `is_trusted` is true if the project's files are trusted.
+
+    `has_guidance` is true if the model also reads texts of the project or its user: memory, skills, commands, agents.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class Labels(Part):
     def services(self) -> Mapping[type, object]:
         return {Labels: self}
 
-    # --- what comes in by other ways than results --------------------------------------------------------------------------
+    # --- content that does not come from results ---------------------------------------------------------------------------
 
     async def before_step(self) -> None:
-        """Note the texts that the model is about to read and that no trusted person wrote, and what its tools declare."""
+        """Record what the model is about to read that no trusted person wrote, and its tools' declarations."""
         tools = {tool.name: self._acting_tool(tool).record() for tool in self.run.agent.tools}
         labels = (tool.labels for tool in self.run.agent.tools if isinstance(tool, Tool))
         sources = [each.described_by for each in labels if each is not None and each.described_by]
@@ -80,7 +81,7 @@ class Labels(Part):
             await self._note(noted)
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Tell what a person typed from the files, commands and pictures that come with it."""
+        """Separate the text that a person typed from the files, commands and images attached to it."""
         said, fold = prompt.said, self.run.view.fold(LabelsFold)
         is_more = prompt.text != said.text or prompt.behind != "" or bool(said.parts)
         is_relayed = said.typed is not None or bool(said.attachments)
@@ -93,7 +94,7 @@ class Labels(Part):
             prompt.events.append(PartState(LABELS_STATE, 1, {"typed": said.text if said.typed is None else said.typed}))
 
     def _fetched(self) -> list[str]:
-        """What of elsewhere the commands in the text of this prompt have read."""
+        """The untrusted sources read by the commands in the text of this prompt."""
         found: list[str] = []
         for event in reversed(self.run.view.events):
             if isinstance(event, UserMessage):
@@ -119,7 +120,7 @@ class Labels(Part):
         tool = self.run.agent.tools.get(name)
         views = [self.run.view]
         run = self.run.parent
-        while run is not None:  # a subagent may use what its starter may
+        while run is not None:  # a subagent may use its starter's trusted content
             views.append(run.view)
             run = run.parent
         return object_to(self._rules, self._acting_tool(tool), tool.rule_names, input, views, carried)
@@ -140,7 +141,7 @@ class Labels(Part):
         return tool.labels if isinstance(tool, Tool) else None
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """The result with its label, and what a subagent learns for those who started it."""
+        """Label the result, and pass what a subagent learns on to the runs that started it."""
         run = self.run
         record = run.view.calls.get(result.tool_use_id)
         if record is None:
@@ -157,7 +158,7 @@ class Labels(Part):
         return labelled
 
     def _unlabelled_sources(self) -> Iterator[str]:
-        """The sources of results that earlier runs stored without labels: they had none, or the call was cut off."""
+        """The sources of results that earlier runs stored without labels, or whose calls were cut off."""
         for name in self.run.view.fold(LabelsFold).unlabelled:
             tool = self.run.agent.tools.get(name) if name in self.run.agent.tools else None
             declared = (None if tool is None else self._labels_of(tool)) or ToolLabels()
@@ -166,7 +167,7 @@ class Labels(Part):
                 yield f"tool {name}, in a result without a label"
 
     async def _tell_starters(self, result: ToolResult) -> None:
-        """What a subagent has read, its starter has read: the answer that it gives back may be made of it."""
+        """Record in the starting runs what a subagent has read, because its answer may derive from it."""
         meta, told = result.meta or {}, dict[str, Any]()
         label = meta["label"]
         if isinstance(source := meta.get("untrusted"), str):

@@ -1,10 +1,10 @@
-"""Rules on labels: `ask(untrusted): send_money`, `deny(secret -> outside): *`, `allow(untrusted): mcp__mail__*`.
+"""Label rules: `ask(untrusted): send_money`, `deny(secret -> outside): *`, `allow(untrusted): mcp__mail__*`.
 
-A rule names an effect, a label and tools. `untrusted` is a control argument that is found in no trusted text, `untrusted
-choice` one that no person wrote or named, although a trusted result holds it; `untrusted content` is any other argument of a
-call that sends something away, `secret -> outside` such a call after the session learned what only named readers may learn.
-Of the rules that cover a call, those that name its tool decide before those with a wildcard, and then deny before ask, allow
-and watch.
+A rule consists of an effect, a label and tools. `untrusted` is a control argument found in no trusted text; `untrusted
+choice` is one that no person wrote or named, although a trusted result contains it; `untrusted content` is any other
+argument of a call that sends data away; `secret -> outside` is such a call after the session has learned something
+restricted to named readers. Among the rules that match a call, those that name its tool precede those with a wildcard;
+among these, the order is deny, ask, allow, watch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _RULE = regex(
     r"(allow|ask|deny|watch)\((untrusted|untrusted choice|untrusted content|secret -> outside)\): *([\w.*?-]+)"
 )
 
-# `guard` is recommended; `watch` only logs what it would ask. `strict` needs no person: what a call acts on must be what a
-# person wrote or named, and nothing that was made of untrusted text is sent away, not even a summary of a web page to
-# somebody whom the user named.
+# `guard` is recommended; `watch` only logs what it would ask. `strict` needs no person: a person must have written or
+# named the target of each action, and nothing derived from untrusted text is sent away, not even a summary of a web
+# page to someone whom the user named.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "off": (),
     "watch": ("watch(untrusted): *", "watch(secret -> outside): *"),
@@ -42,9 +42,10 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 
 @frozen
 class LabelRule:
-    """One rule: what becomes of a call of `tool` (which may have `*` and `?`) that has `label`.
+    """One rule: the effect on calls of `tool` (which may contain `*` and `?`) that have `label`.
 
-    Rules of one `layer` decide together; of several layers, the strictest decision holds, so that none loosens another.
+    Rules of one `layer` are evaluated together; across layers the strictest decision counts, so that no layer loosens
+    another.
     """
 
     text: str
@@ -54,18 +55,18 @@ class LabelRule:
     layer: str = "options"
 
 
-# No rule, but how the model works: by plans that it makes before it reads, see `labels.plans`. Alone it implies `guard`.
+# Not a rule but a mode: the model plans before it reads, see `labels.plans`. Alone, it implies `guard`.
 PLAN = "plan"
 
 
 def label_words(written: str | Sequence[str]) -> tuple[str, ...]:
-    """The presets, rules and modes of a list, or of a text that separates them with commas."""
+    """The presets, rules and modes in a list, or in a comma-separated string."""
     words = written.split(",") if isinstance(written, str) else written
     return tuple([word.strip() for word in words])
 
 
 def read_label_rules(written: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
-    """The rules of a preset's name, or of a list of presets and rules. Raises `PermissionRuleError`."""
+    """The rules of a preset, or of a list of presets and rules. Raises `PermissionRuleError`."""
     rules: list[LabelRule] = []
     words = label_words(written)
     if PLAN in words and not {*words} & PRESETS.keys():
@@ -87,7 +88,7 @@ def read_label_rules(written: str | Sequence[str], source: str = "options.labels
 
 
 def deciding_rule(rules: Sequence[LabelRule], label: LabelName, names: Sequence[str]) -> LabelRule | None:
-    """The rule that decides about this label of a call that goes by these names, None when no rule covers it."""
+    """The rule that decides about this label for a call with these names, None if no rule matches."""
     layers: dict[str, list[LabelRule]] = {}
     for rule in rules:
         if rule.label == label and any(fnmatchcase(name, rule.tool) for name in names):

@@ -1,4 +1,4 @@
-"""Rules on labels from settings files: managed ones, and those of a project that nobody trusts, only narrow others."""
+"""Label rules from settings files: managed settings and those of an untrusted project can only tighten others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...ground.diagnostic import Diagnostic
 from ..project.settings import Settings
 from .rules import LabelRule, read_label_rules
 
-# What takes the place of a text that is not understood: nobody is left without protection by a slip of the pen.
+# Replaces an invalid rule: a typing error must not remove protection.
 _INSTEAD = "guard"
 
 
 def label_rules_of_settings(settings: Settings, *, is_trusted: bool) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
-    """The rules of `permissions.labels`, and notes on those that are not understood and count as `guard`."""
+    """The rules of `permissions.labels`, and diagnostics for invalid ones, each of which counts as `guard`."""
     rules: list[LabelRule] = []
     notes: list[Diagnostic] = []
     for written in settings.labels:

@@ -1,9 +1,8 @@
-"""Whether a value stands in a text: addresses, amounts and dates by what they mean, other words as they are written.
+"""Whether a text contains a value: addresses, amounts and dates are compared by meaning, other words literally.
 
-Nothing is found because it is a part of something longer: `bob@a.org` is not in `xbob@a.org`, 100 is not in 1,000, and a
-path is not in a longer path. What can be read in two ways (`1.234`, `01/02/2024`, `007`, an address with a user's name or
-letters beyond ASCII) is only found as it is written. Every repetition in a pattern is bounded, so that a hostile text costs
-time in proportion to its length.
+A value is never matched inside a longer one: `bob@a.org` is not in `xbob@a.org`, 100 is not in 1,000, and a path is not in
+a longer path. Ambiguous values (`1.234`, `01/02/2024`, `007`, a URL with a user name or non-ASCII letters) only match
+literally. Every repetition in a pattern is bounded, so that a hostile text takes time linear in its length.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ...ground.patterns import regex
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTH = r"(?i:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-zA-Z]{0,6}"
 _SCALE = r"\s?(?:%|‰|(?i:k|m|bn|mio|mrd|thousand|million|billion|trillion)\b)"
-# One word of a text that means more than its letters, the longest first. A kind is a group's name.
+# The patterns of typed values, the longest first. A kind is the name of a group.
 _TYPED = regex(
     r"(?P<url>(?<!\w)(?:[A-Za-z][A-Za-z0-9+.-]{1,20}://|www\.)[^\s<>\"'`]+)"
     r"|(?P<email>(?<![\w.!#$%&*+/=?^{|}~@-])[A-Za-z0-9_.!#$%&*+/=?^{|}~-]{1,64}"
@@ -42,7 +41,7 @@ _ESCAPE = regex(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED = frozenset(ascii_letters + digits + "-._~")
 _PORTS = {"http": ":80", "https": ":443"}
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
-# What stands between two words without joining them to a longer one.
+# Characters between two words that do not join them into a longer one.
 _SEPARATORS = frozenset(',;"`()[]{}<>|“”‘«»„…—–')
 _APOSTROPHES = "'’"
 _MAX_JOIN_CHARS = 8
@@ -51,7 +50,7 @@ _MAX_TYPED = 20_000
 
 @frozen
 class TypedValue:
-    """A value of a text with its meaning: `kind` is one of `url email iban date time path number`."""
+    """A value in a text with its meaning: `kind` is one of `url email iban date time path number`."""
 
     kind: str
     canonical: str
@@ -60,7 +59,7 @@ class TypedValue:
 
 
 def typed_values(text: str) -> Iterator[TypedValue]:
-    """The values of a text that mean more than their letters, in order, the first 20,000."""
+    """The typed values of a text in order, up to 20,000."""
     for number, match in enumerate(_TYPED.finditer(text)):
         if number == _MAX_TYPED:
             return
@@ -74,7 +73,7 @@ def typed_values(text: str) -> Iterator[TypedValue]:
 
 
 def _canonical(kind: str, word: str) -> str:
-    """What a word of this kind means, the same text for every spelling; empty for one that could mean two things."""
+    """The meaning of a word of this kind, equal for every spelling; empty if it is ambiguous."""
     match kind:
         case "url":
             return _canonical_url(word)
@@ -93,13 +92,13 @@ def _canonical(kind: str, word: str) -> str:
 
 
 def _iban_of(word: str) -> str:
-    """The groups that are an IBAN, without the words behind it: as many as its check digits fit, else all with digits."""
+    """The groups that form an IBAN, without following words: up to matching check digits, otherwise all with digits."""
     groups = word.split(" ")
     for count in range(1, len(groups) + 1):
         compact = "".join(groups[:count]).upper()
         turned = compact[4:] + compact[:4]
         if groups[count : count + 1] and len(groups[count]) == 4 and any(letter in digits for letter in groups[count]):
-            continue  # one more group of an account's number
+            continue  # another group of the account number
         if len(compact) >= 15 and int("".join(str(int(letter, 36)) for letter in turned)) % 97 == 1:
             return " ".join(groups[:count])
     while len(groups) > 1 and not any(letter in digits for letter in groups[-1]):
@@ -108,10 +107,10 @@ def _iban_of(word: str) -> str:
 
 
 def _canonical_url(word: str) -> str:
-    """Scheme and host in small letters, without the scheme's own port; `//host` for an address that names no scheme.
+    """Scheme and host in lower case, without the scheme's default port; `//host` for a URL without a scheme.
 
-    An address is kept as it is written where programs read it in different ways: with a user's name, a backslash or a
-    percent sign before its path, or letters beyond ASCII.
+    A URL that programs parse differently is kept verbatim: one with a user name, a backslash or a percent sign before its
+    path, or non-ASCII letters.
     """
     parts = _URL.fullmatch(word)
     if parts is None or not word.isascii() or any(letter in parts[2] for letter in "@%") or "\\" in word:
@@ -123,7 +122,7 @@ def _canonical_url(word: str) -> str:
 
 
 def _decoded(escape: re.Match[str]) -> str:
-    """The letter of an escape where RFC 3986 (section 2.3) has both mean the same."""
+    """The character of an escape if RFC 3986 (section 2.3) treats both as equivalent."""
     letter = chr(int(escape.group()[1:], 16))
     return letter if letter in _UNRESERVED else escape.group().upper()
 
@@ -162,11 +161,11 @@ def _canonical_number(word: str) -> str:
     if len(set(marks)) == 2:
         if marks.count(marks[-1]) > 1:
             return ""
-        plain = f"{''.join(groups[:-1])}.{groups[-1]}"  # the later one is the decimal mark
+        plain = f"{''.join(groups[:-1])}.{groups[-1]}"  # the last one is the decimal separator
     elif len(marks) > 1:
         plain = "".join(groups) if all(len(group) == 3 for group in groups[1:]) else ""
     elif marks and len(groups[1]) == 3 and 0 < len(groups[0]) < 4 and groups[0] != "0":
-        # 1,234 is a thousand and more; 1.234 is that for some and little more than one for others.
+        # 1,234 is over a thousand everywhere; 1.234 is ambiguous between locales.
         plain = "".join(groups) if marks[0] == "," else ""
     elif marks:
         plain = ".".join(groups)
@@ -176,7 +175,7 @@ def _canonical_number(word: str) -> str:
 
 
 def _plain_decimal(text: str) -> str:
-    """A number without an exponent and without zeros that say nothing; empty for what is none."""
+    """A number without exponent and insignificant zeros; empty if it is not a number."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -187,7 +186,7 @@ def _plain_decimal(text: str) -> str:
 
 
 def spelled(value: Any) -> str:
-    """A scalar as a text; a whole number may have more digits than Python writes."""
+    """A scalar as text; an integer may exceed Python's limit on digits."""
     try:
         return str(value)
     except ValueError:
@@ -195,7 +194,7 @@ def spelled(value: Any) -> str:
 
 
 def meanings_of(value: Any) -> tuple[str, ...]:
-    """What a value means, in texts that are equal for every spelling of it: its typed values, or else all its words."""
+    """The meanings of a value, equal for every spelling of it: its typed values, otherwise all its words."""
     if isinstance(value, int | float):
         return (f"number:{_plain_decimal(spelled(value)) or 'none'}",)
     return _meanings_of_text(str(value))
@@ -211,7 +210,7 @@ def _meanings_of_text(text: str) -> tuple[str, ...]:
 
 
 def _whole(text: str) -> list[TypedValue]:
-    """The typed values that a text is made of: one, a date with its time, or a list of addresses; none for any other."""
+    """The typed values that make up a text: one, a date with its time, or a list of addresses; otherwise empty."""
     found = [*typed_values(text)]
     if not found:
         return []
@@ -231,23 +230,23 @@ def _whole(text: str) -> list[TypedValue]:
 
 @frozen
 class KnownText:
-    """A text that values are looked for in; its typed values are found when they are first asked for."""
+    """A text to search for values; its typed values are computed on first use."""
 
     text: str
 
     @property
     def by_kind(self) -> Mapping[str, Mapping[str, int]]:
-        """The typed values of the text by kind, each with its first place."""
+        """The typed values of the text by kind, each with its first position."""
         return _values_by_kind(self.text)
 
     def place_of(self, value: Any) -> int | None:
-        """Where the value stands in the text, None where it does not. Booleans and None carry nothing and stand anywhere."""
+        """The position of the value in the text, None if absent. Booleans and None match anywhere."""
         if value is None or isinstance(value, bool) or value == "":
             return 0
         return self.place_of_meanings(meanings_of(value))
 
     def place_of_meanings(self, meanings: tuple[str, ...]) -> int | None:
-        """Like `place_of`, for what `meanings_of` gave."""
+        """Like `place_of`, for the result of `meanings_of`."""
         first: int | None = None
         for meaning in meanings:
             kind, _, canonical = meaning.partition(":")
@@ -260,9 +259,9 @@ class KnownText:
     def _typed_place(self, kind: str, canonical: str) -> int | None:
         known = self.by_kind.get(kind, {})
         place = known.get(canonical)
-        if place is None and kind == "date":  # one without a year means that day of any year
+        if place is None and kind == "date":  # a date without a year means that day of any year
             place = known.get(f"0000{canonical[4:]}")
-        if place is None and kind == "url":  # where one of the two names no scheme, either of the web's is meant
+        if place is None and kind == "url":  # if one of the two has no scheme, it matches http and https
             names_one = canonical.startswith(("http://", "https://"))
             others = [canonical.partition(":")[2]] if names_one else [f"http:{canonical}", f"https:{canonical}"]
             place = next((known[other] for other in others if other in known), None)
@@ -270,9 +269,9 @@ class KnownText:
 
 
 def leaves(value: Any, place: str, names: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """The values of nested JSON that are no containers, each with its dotted place.
+    """The scalars of nested JSON, each with its dotted place.
 
-    With `names`, the names of fields too, but for those: where a schema leaves names open, a name is a value.
+    With `names`, also field names that are not among them: if a schema leaves names open, a name is a value.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -287,7 +286,7 @@ def leaves(value: Any, place: str, names: Container[str] | None = None) -> Itera
 
 
 def property_names(schema: Any) -> frozenset[str]:
-    """The names of fields that a JSON Schema fixes, at any depth."""
+    """The field names that a JSON Schema fixes, at any depth."""
     if isinstance(schema, list | tuple):
         return frozenset().union(*map(property_names, schema))
     if not isinstance(schema, Mapping):
@@ -307,7 +306,7 @@ def _values_by_kind(text: str) -> Mapping[str, Mapping[str, int]]:
 
 @lru_cache(maxsize=4096)
 def _words(text: str) -> str:
-    """A text with its white space made even. Where a line ends counts: to a shell, it is a new command."""
+    """A text with normalized white space. Line ends are kept: to a shell, they begin a new command."""
     return "\n".join(line for each in text.splitlines() if (line := " ".join(each.split())))
 
 
@@ -322,7 +321,7 @@ def _in_small_letters(text: str) -> str:
 
 
 def _word_place(words: str, text: str) -> int | None:
-    """Where words stand in a text with nothing joined to them. Case does not count for names, of letters alone."""
+    """The position of whole words in a text. Case is ignored for words that consist of letters only."""
     if not words:
         return None
     if "\n" in words:
@@ -340,7 +339,7 @@ def _word_place(words: str, text: str) -> int | None:
 
 
 def _is_joined(text: str, at: int, step: int) -> bool:
-    """Whether what stands at this place belongs to the word before or behind it (`step`)."""
+    """Whether the character at this position is part of the adjacent word (`step`: before or after)."""
     for _ in range(_MAX_JOIN_CHARS):
         if not 0 <= at < len(text):
             return False
@@ -350,6 +349,6 @@ def _is_joined(text: str, at: int, step: int) -> bool:
         if letter.isalnum() or letter == "_" or unicodedata.category(letter)[0] in "MC":
             return True
         if letter in _APOSTROPHES and step > 0 and text[at + 1 : at + 2] == "s" and not text[at + 2 : at + 3].isalnum():
-            return False  # what is somebody's
+            return False  # a possessive
         at += step
     return True

@@ -1,11 +1,12 @@
-"""Runs the code of a plan: a small part of Python, over values that carry labels.
+"""Run the code of a plan: a small subset of Python over labelled values.
 
-Its statements are assignments, `if`, `for`, `break`, `continue`, `pass` and expressions; nothing is defined but by `lambda`,
-and nothing of Python itself is in reach: each kind of expression, function and method has its own line here.
+Its statements are assignments, `if`, `for`, `break`, `continue`, `pass` and expressions; only `lambda` defines functions,
+and no Python object is accessible: each kind of expression, function and method is implemented explicitly here.
 
-Computing joins labels (see `values`). What a value decides without being computed from it is joined when `is_strict`: which
-branch is taken, how often a loop runs, which item of a container is taken. That label goes to all that is made or called
-there, to whatever the branch that was not taken would have changed, and to all that follows in a loop that may be left.
+Computing a value joins the labels of its operands (see `values`). If `is_strict`, a value that influences control flow
+joins its label too: which branch is taken, how often a loop runs, which item of a container is taken. That label applies to
+everything created or called there, to everything that the other branch would have changed, and to everything after a
+possible exit from a loop.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _STEPS_AT_ONCE = 2_000
 _SPEC = regex(r"(.?[<>=^])?[-+ ]?#?0?\d{0,3}[,_]?(\.\d{1,2})?[a-zA-Z%]?")
 _CONVERSIONS: Mapping[int, Callable[[Any], Any]] = {ord("r"): repr, ord("a"): ascii, ord("s"): str}
 
-# Makes a call of a tool with these arguments; the label is that of what decided that it is made.
+# Calls a tool with these arguments; the label is that of whatever decided that the call is made.
 CallFunction = Callable[[str, Mapping[str, Value], ValueLabel], Awaitable[Value]]
 
 
 @frozen
 class PlanFunction:
-    """A tool as a function of a plan, and its arguments in their order."""
+    """A tool as a function of a plan, with its arguments in order."""
 
     tool: str
     arguments: Sequence[str]
@@ -46,7 +47,7 @@ class _PlanLambda:
 
 
 class _LoopLeft(Exception):
-    """`break` or `continue`."""
+    """Raised by `break` and `continue`."""
 
     def __init__(self, is_over: bool) -> None:
         self.is_over = is_over
@@ -119,14 +120,16 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "str": str, "int": int, "float": float, "bool": bool, "abs": abs, "round": _round, "range": _range, "sum": _sum,
     "any": any, "all": all,
 }  # fmt: skip
-# They hand items on as they are, each with its labels.
+# They pass items on unchanged, each with its labels.
 _SHAPING = ("list", "tuple", "len", "sorted", "reversed", "min", "max", "enumerate", "zip", "print")
 FUNCTIONS = (*_FUNCTIONS, *_SHAPING)
 
 
 class PlanInterpreter:
-    """Runs one plan. `functions` are the tools by their names in the plan, `show` takes printed text, `line` is the line
-    that runs."""
+    """Runs one plan.
+
+    `functions` are the tools by their names in the plan, `show` receives printed text, and `line` is the current line.
+    """
 
     def __init__(
         self,
@@ -141,11 +144,11 @@ class PlanInterpreter:
         self._values, self._functions, self._call, self._show = values, functions, call, show
         self._is_strict = is_strict
         self._names: dict[str, Value] = {}
-        self._decided = CLEAN  # the label of what decided that this place is reached
+        self._decided = CLEAN  # the label of whatever decided that execution gets here
         self._steps = self._depth = 0
 
     async def run(self, code: str) -> None:
-        """Run the code to its end. Raises `ToolError`, whose text holds no value, and whatever an operation raises."""
+        """Run the code to its end. Raises `ToolError`, whose text contains no value, and whatever an operation raises."""
         try:
             level: Sequence[ast.AST] = [tree := ast.parse(code)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -166,7 +169,7 @@ class PlanInterpreter:
 
     async def _run(self, node: ast.stmt) -> None:
         match node:
-            # Nothing changes a value but these statements, so that `_changed_names` finds each that does.
+            # Only these statements change a value, so that `_changed_names` finds every change.
             case ast.Expr(ast.Call(ast.Attribute(holder, "append" | "extend" as method), [item], [])):
                 added = await self._eval(item, self._names)
                 items, label = ([added], CLEAN) if method == "append" else (self._items(added), added.label)
@@ -207,7 +210,7 @@ class PlanInterpreter:
         return label if self._is_strict else CLEAN
 
     async def _under(self, label: ValueLabel, node: ast.If | ast.For, work: Awaitable[None]) -> None:
-        """Do the work of a statement that is decided by what has this label, and mark whatever it could have changed."""
+        """Run a statement's body under the label that decided it, and label everything that it could have changed."""
         before = self._decided
         self._decided = before.joined(self._deciding(label))
         try:
@@ -215,7 +218,7 @@ class PlanInterpreter:
         finally:
             reached = self._decided
             leaves = isinstance(node, ast.If) and any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
-            self._decided = reached if leaves else before  # what follows in a loop that may be left depends on it
+            self._decided = reached if leaves else before  # the code after a possible exit from a loop depends on it
             for name in _changed_names(node) & self._names.keys() if reached else ():
                 self._names[name] = self._values.raised(self._names[name], reached)
 
@@ -231,7 +234,7 @@ class PlanInterpreter:
             self._names[name] = part
 
     def _bound(self, target: ast.expr, value: Value) -> dict[str, Value]:
-        """The names that a target gives to a value and its parts."""
+        """The names that a target binds, with their values."""
         if isinstance(target, ast.Name):
             return {target.id: value}
         if not isinstance(target, ast.Tuple | ast.List):
@@ -243,7 +246,7 @@ class PlanInterpreter:
         return {name: part for found in pairs for name, part in found.items()}
 
     def _put(self, container: Value, index: Value, value: Value) -> None:
-        """`container[index] = value`. The index shows in the container's shape."""
+        """`container[index] = value`. The label of the index joins that of the container's shape."""
         key, label = self._values.plain(index), self._values.label_of(index)
         value = self._values.raised(value, label)
         if isinstance(container.data, dict):
@@ -337,7 +340,7 @@ class PlanInterpreter:
     async def _eval_under(
         self, label: ValueLabel, nodes: Sequence[ast.expr], names: Mapping[str, Value]
     ) -> list[Value]:
-        """Expressions that are evaluated because of what has this label."""
+        """Evaluate expressions whose evaluation was decided by a value with this label."""
         before, label = self._decided, self._deciding(label)
         self._decided = before.joined(label)
         try:
@@ -371,7 +374,7 @@ class PlanInterpreter:
         return result
 
     def _items(self, value: Value) -> list[Value]:
-        """What a loop over the value goes through."""
+        """The items that a loop over the value visits."""
         data = value.data
         if isinstance(data, str):
             items = [Value(letter, value.label) for letter in data]
@@ -410,7 +413,7 @@ class PlanInterpreter:
         names: Mapping[str, Value],
         made: Value,
     ) -> Value:
-        """Put into `made` what the innermost round gives. What is left out shows in its shape."""
+        """Add the results of the innermost loop to `made`. Filtered items affect the label of its shape."""
         generator, *inner = generators
         over = await self._eval(generator.iter, names)
         made.label = made.label.joined(over.label)
@@ -496,7 +499,7 @@ class PlanInterpreter:
         raise ToolError(f"a value has no method {name!r} that can be called so")
 
     async def _shape(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
-        """The functions that put items together anew without computing from them."""
+        """Call a function that rearranges items without computing from them."""
         values = self._values
         match name, given:
             case "print", _ if not named:
@@ -520,7 +523,7 @@ class PlanInterpreter:
         raise ToolError(f"{name} cannot be called so")
 
     async def _order(self, name: str, given: Sequence[Value], more: dict[str, Value]) -> Value:
-        """`sorted`, whose items keep their labels, and `min` and `max`, which are made of all that is compared."""
+        """Call `sorted`, whose items keep their labels, or `min` or `max`, whose results derive from all items."""
         values = self._values
         key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
         if more or (len(given) > 1 and name == "sorted"):
@@ -545,7 +548,7 @@ def _as_key(key: Any) -> Any:
 
 
 def _changed_names(node: ast.AST) -> set[str]:
-    """The names of all that a statement could give another value, or change within."""
+    """The names that a statement could rebind, or whose values it could mutate."""
     found: set[str] = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):

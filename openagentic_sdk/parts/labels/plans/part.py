@@ -1,9 +1,9 @@
-"""Plans before reading: the model writes code from what it was asked and the tools' signatures, and sees no result.
+"""Plan before reading: the model writes code from its prompt and the tools' signatures, and does not see results.
 
-The results of the calls of that code live in it with their labels (`values`, `interpreter`); each call brings those of its
-arguments to the gate (`labels.carried`). Printed text goes to the user; the model reads only what is trusted of it, and of
-an error its kind and line. This is the design of CaMeL (Debenedetti and others, "Defeating Prompt Injections by Design",
-2025) on our log: a plan that a crash cut off runs again from its beginning, with the results that its calls have by then.
+The results of the code's calls are values with labels (`values`, `interpreter`); each call passes those of its arguments to
+the gate (`labels.carried`). Printed text goes to the user; the model reads only its trusted part, and of an error only its
+kind and line. This is the design of CaMeL (Debenedetti and others, "Defeating Prompt Injections by Design", 2025) on our
+log: a plan that a crash cut off is run again from its start, with the results that its calls already have.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ MAX_ATTEMPTS = 3
 _MAX_PRINTED_CHARS = 100_000
 _MAX_TOLD_CHARS = 30_000
 _MAX_PLACES = 200
-# What the planning model may call itself: nothing of it gives back what others wrote.
+# The tools that the planning model may call itself: their results contain nothing written by others.
 _DIRECT = (CODE_CALLER, "AskUserQuestion", "SkillActivate", "SkillDeactivate")
 _WITHHELD = "[What else was printed was shown to the user alone: it is made of untrusted text.]"
 
 
 class PlannerFold(UntrustedFold):
-    """What untrusted and what secret came to the planning model itself, and not only into a plan."""
+    """The untrusted sources and secrets that the planning model itself has read, not only its plans."""
 
     name = "planner"
 
@@ -75,7 +75,7 @@ class PlannerFold(UntrustedFold):
 
 
 def _own_label(result: ToolResult) -> ValueLabel:
-    """The label that a result has by itself."""
+    """The label of a result itself."""
     meta = result.meta or {}
     label, source = as_mapping(meta.get("label")), meta.get("untrusted")
     sources = [(source, result.tool_use_id)] if isinstance(source, str) else []
@@ -83,8 +83,10 @@ def _own_label(result: ToolResult) -> ValueLabel:
 
 
 class Plans(Part, PlanRunner, TextReader):
-    """Lets the model act by plans alone. With `is_strict`, what untrusted values decide is untrusted; `provider` reads
-    texts, None for the agent's own."""
+    """Restricts the model to acting by plans.
+
+    With `is_strict`, whatever untrusted values decide is untrusted. `provider` reads texts, None for the agent's own.
+    """
 
     def __init__(self, run: Run, is_strict: bool, provider: Provider | None = None) -> None:
         super().__init__(run)
@@ -95,7 +97,7 @@ class Plans(Part, PlanRunner, TextReader):
         return {PlanRunner: self, TextReader: self}
 
     async def before_step(self) -> None:
-        """Offer the model what it may call itself, and all other tools as functions of its code."""
+        """Offer the model its direct tools, and all other tools as functions of its code."""
         agent = self.run.agent
         tools = tuple(agent.tools)
         if len(tools) == len(self._tools) and all(map(is_, tools, self._tools)):
@@ -110,7 +112,7 @@ class Plans(Part, PlanRunner, TextReader):
         self.run.agent = replace(agent, tools=ToolRegistry(tools, specs))
 
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
-        """Raises `ToolError` for a call that the planning model makes itself although its result would be shown to it."""
+        """Raise `ToolError` for a direct call of a tool that only plans may use, whose result the model would see."""
         is_direct = use.name in _DIRECT or (use.name in tools and tools.get(use.name).is_answer)
         if not use.is_inside and not is_direct:
             raise ToolError(f"you make plans and see no results here: call {use.name} as a function in {CODE_CALLER}")
@@ -121,7 +123,7 @@ class Plans(Part, PlanRunner, TextReader):
         return record is not None and record.use.name == CODE_CALLER and record.attempts < MAX_ATTEMPTS
 
     def complete_result(self, result: Result) -> Result:
-        """The user reads what the plans of this turn have printed, before the model's last words."""
+        """Add the text that the turn's plans printed for the user, before the model's last words."""
         printed: list[str] = []
         for event in reversed(self.run.view.events):
             if isinstance(event, UserMessage) and event.origin == "user":
@@ -174,7 +176,7 @@ class Plans(Part, PlanRunner, TextReader):
 
 
 class _RunningPlan:
-    """The calls and the printed text of one plan. `read` is the label of all that its calls have given so far."""
+    """The calls and the printed text of one plan. `read` is the joined label of all results of its calls so far."""
 
     def __init__(self, run: Run, inside: CallsInside, use_id: str, is_strict: bool) -> None:
         self.inside = inside
@@ -184,7 +186,7 @@ class _RunningPlan:
         self.read = CLEAN
         self._run, self._is_strict, self._chars = run, is_strict, 0
         records = [record for record in run.view.calls.values() if record.use.parent_tool_use_id == use_id]
-        # The calls of an attempt that a crash cut off, in the order in which this one asks for them again.
+        # The calls of an attempt that a crash cut off, in the order in which this attempt repeats them.
         self._earlier: deque[CallRecord] = deque(record for record in records if is_planned(record.use))
 
     def show(self, text: str, label: ValueLabel) -> None:
@@ -202,7 +204,7 @@ class _RunningPlan:
         given = self.values.label_of(*arguments.values()).joined(decided)
         result = await self._result(tool, input, self._labels(arguments, decided, given))
         own = _own_label(result)
-        if tool == EXTRACT and given.sources:  # what was read is a better source than that it was read
+        if tool == EXTRACT and given.sources:  # a source that was read is more specific than the fact that it was read
             own = ValueLabel(frozenset(), own.secrets)
         label = own.joined(given)
         self.read = self.read.joined(label)
@@ -214,7 +216,7 @@ class _RunningPlan:
         return self.values.lift(await self._output(result), label, paths, vouched)
 
     def _labels(self, arguments: Mapping[str, Value], decided: ValueLabel, given: ValueLabel) -> Mapping[str, Any]:
-        """The labels of a call as the log holds them, see `CarriedLabels`."""
+        """The labels of a call in the log's form, see `CarriedLabels`."""
         planner = self._run.view.fold(PlannerFold)
         places: dict[str, set[tuple[str, str]]] = {}
         for name, value in arguments.items():
@@ -229,7 +231,7 @@ class _RunningPlan:
         }
 
     async def _result(self, tool: str, input: Mapping[str, Any], labels: Mapping[str, Any]) -> ToolResult:
-        """What an earlier attempt at this plan got from the call, else what the call gives now."""
+        """The call's result from an earlier attempt at this plan, otherwise the result of making it now."""
         while self._earlier:
             record = self._earlier.popleft()
             result, started = record.result, record.started
@@ -247,7 +249,7 @@ class _RunningPlan:
         return await self.inside.make(tool, input, labels)
 
     async def _output(self, result: ToolResult) -> Any:
-        """The whole output, also where the log holds a cut: the same in the first attempt and in every other."""
+        """The whole output, even if the log has a truncated one, so that every attempt gets the same value."""
         stored = self._run.view.calls[result.tool_use_id].result
         output = result.output if stored is None else stored.output
         if not (

@@ -1,4 +1,4 @@
-"""What a planning model is offered: the tool that runs its plan, the other tools as functions of it, and `extract`."""
+"""The tools of a planning model: the tool that runs its plan, the other tools as functions of it, and `extract`."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ _TASK = (
 
 
 class TextReader:
-    """A service: asks a model without tools."""
+    """A service that asks a model without tools."""
 
     async def ask(self, messages: list[Mapping[str, Any]]) -> str:
-        """The model's answer."""
+        """Ask the model and return its answer."""
         raise NotImplementedError
 
 
 class PlanRunner:
-    """A service: runs a plan."""
+    """A service that runs a plan."""
 
     async def run_plan(self, code: str, ctx: ToolContext) -> Any:
-        """What the planning model is told of it."""
+        """Run a plan and return what the planning model may read of its result."""
         raise NotImplementedError
 
 
 class PlanCodeTool(Tool):
-    """`{"code"}` -> the trusted part of the printed text. It replaces `tools.code.CodeTool` where plans are made."""
+    """`{"code"}` -> the trusted part of the printed text. It replaces `tools.code.CodeTool` for planning models."""
 
     name = CODE_CALLER
     labels = OWN_SESSION
@@ -74,7 +74,7 @@ class PlanCodeTool(Tool):
 
 
 class ExtractTool(Tool):
-    """`{"value", "schema", "instruction"}` -> a value of that JSON schema, which a model without tools took from `value`."""
+    """`{"value", "schema", "instruction"}` -> a value of that JSON schema, extracted by a model without tools."""
 
     name = EXTRACT
     labels = ToolLabels("untrusted", control=(), sink=False)
@@ -117,7 +117,7 @@ class ExtractTool(Tool):
 
 
 def plan_functions(tools: Iterable[BareTool]) -> Mapping[str, PlanFunction]:
-    """The tools by their names as functions of a plan."""
+    """The tools as functions of a plan, by name."""
     functions: dict[str, PlanFunction] = {}
     for tool in tools:
         name = re.sub(r"\W", "_", tool.name)
@@ -131,7 +131,7 @@ def plan_functions(tools: Iterable[BareTool]) -> Mapping[str, PlanFunction]:
 
 
 def plan_signatures(tools: Iterable[BareTool]) -> str:
-    """The functions of a plan as the model reads them."""
+    """The signatures of a plan's functions, as text for the model."""
     tools = list(tools)
     return "\n\n".join(map(_signature, plan_functions(tools).items(), tools))
 

@@ -1,8 +1,8 @@
-"""The values of a plan, each with the label of what it was made of.
+"""The values of a plan, each with a label of what it was computed from.
 
-A container's label is that of its shape (how many items, in which order, under which names); the items have their own. A
-value that is computed from others carries the labels of all of them, whatever computes it (`PlanValues.compute`). Only what
-takes an item out of a container or puts one in keeps labels apart.
+A container's label is that of its shape (number, order and names of items); each item has its own label. A value that is
+computed from others has the labels of all of them, whatever the computation (`PlanValues.compute`). Only taking an item out
+of a container and putting one in keeps labels separate.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _CHARS_PER_UNIT = 200
 
 @frozen
 class ValueLabel:
-    """What a value was made of: untrusted `sources`, each with the id of the call that gave it, and names of `secrets`."""
+    """The provenance of a value: untrusted `sources`, each with the call id that returned it, and names of `secrets`."""
 
     sources: frozenset[tuple[str, str]] = frozenset()
     secrets: frozenset[str] = frozenset()
 
     def joined(self, other: ValueLabel) -> ValueLabel:
-        """The label of what is made of both."""
+        """The label of a value computed from both."""
         if other is self or not (other.sources or other.secrets):
             return self
         if not (self.sources or self.secrets):
@@ -44,8 +44,11 @@ CLEAN = ValueLabel()
 
 
 class Value:
-    """A value and its label. `data` is None, a bool, a number, a text, a list or tuple of values, a dict that maps each key
-    to the key and the item as values, or a lambda of the plan."""
+    """A value and its label.
+
+    `data` is None, a bool, a number, a string, a list or tuple of values, a dict that maps each key to a pair of values
+    (key and item), or a lambda of the plan.
+    """
 
     __slots__ = ("data", "label")
 
@@ -54,7 +57,7 @@ class Value:
 
 
 class PlanValues:
-    """Makes, reads and combines the values of one plan, within limits. Raises `ToolError` beyond these."""
+    """Creates, reads and combines the values of one plan within limits. Raises `ToolError` if one is exceeded."""
 
     def __init__(self) -> None:
         self._units = 0
@@ -77,7 +80,7 @@ class PlanValues:
         trusted_label: ValueLabel = CLEAN,
         depth: int = 0,
     ) -> Value:
-        """Plain data as a value that carries the label all over, but for what stands at `trusted_paths`."""
+        """Plain data as a value with this label at every depth, except at `trusted_paths`."""
         self._enter(depth)
         if any(not path for path in trusted_paths):
             label, trusted_paths = trusted_label, ()
@@ -99,7 +102,7 @@ class PlanValues:
         return Value(data, label)
 
     def check_size(self, data: Any) -> None:
-        """Raise `ToolError` for a text, container or number that is too large, and `TypeError` for anything else."""
+        """Raise `ToolError` for a string, container or number that is too large, and `TypeError` for any other type."""
         kind = type(data)
         if kind is str and len(data) > MAX_CHARS:
             raise ToolError(f"a text is longer than {MAX_CHARS} letters")
@@ -124,7 +127,7 @@ class PlanValues:
         return data
 
     def _walk(self, value: Value) -> Iterator[Value]:
-        """The value and all that it holds, each container once."""
+        """Iterate over the value and everything in it, visiting each container once."""
         waiting, seen = [value], set[int]()
         while waiting:
             each = waiting.pop()
@@ -138,7 +141,7 @@ class PlanValues:
             yield each
 
     def label_of(self, *values: Value) -> ValueLabel:
-        """The labels of values and of all that they hold."""
+        """The joined labels of values and of everything in them."""
         label = CLEAN
         for value in values:
             for each in self._walk(value):
@@ -146,7 +149,7 @@ class PlanValues:
         return label
 
     def raised(self, value: Value, label: ValueLabel) -> Value:
-        """The value with one more label all over. A container stays the same object, for others that hold it too."""
+        """The value with a label added at every depth. Containers keep their identity, because they may be shared."""
         if not label:
             return value
         if not isinstance(value.data, dict | list | tuple):
@@ -169,21 +172,21 @@ class PlanValues:
 
     @staticmethod
     def _marked(item: Value, label: ValueLabel) -> Value:
-        """An item as `raised` leaves it: containers are marked in their turn."""
+        """An item as `raised` stores it; containers are labelled when `raised` visits them."""
         is_container = isinstance(item.data, dict | list | tuple)
         return item if is_container else Value(item.data, item.label.joined(label))
 
     def compute(self, function: Callable[..., Any], *values: Value) -> Value:
-        """What a function makes of plain data, with the labels of all that it was given."""
+        """The result of a function of plain data, with the labels of all arguments."""
         return self.lift(function(*map(self.plain, values)), self.label_of(*values))
 
 
 def labelled_leaves(
     value: Value, place: str, with_shapes: bool, label: ValueLabel = CLEAN
 ) -> Iterator[tuple[str, ValueLabel]]:
-    """The labels of the leaves of a value, by the places that `labels.values.leaves` gives them, and of names of fields.
+    """The labels of a value's leaves and free field names, by the places that `labels.values.leaves` returns.
 
-    `with_shapes` adds to a leaf the labels of the containers around it.
+    With `with_shapes`, a leaf also gets the labels of the containers around it.
     """
     label = label.joined(value.label) if with_shapes else label
     if isinstance(value.data, dict):
