@@ -1,6 +1,6 @@
-"""Evals: suites of cases from recorded sessions and prompts, run under variants, scored, kept as sessions, and compared.
+"""Evals: suites of cases from recorded sessions and prompts, run under variants, scored, stored as sessions, and compared.
 
-Names are imported when they are first used: the processes in which scorers run need next to nothing of this.
+Names are imported on first use: the processes that run scorers need almost none of this.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run what a suite brings along, patterns and functions, in processes of their own that are killed when time is up.
+"""Run a suite's own patterns and functions in separate processes that are killed on timeout.
 
-A pattern may backtrack for ever inside of one call that Python cannot interrupt, and a function may do anything at all, end
-its process too. A process takes one question at a time, as a line of JSON, and answers with a line; it starts when the first
-question comes, and again after one that it did not survive.
+A pattern may backtrack forever inside one call that Python cannot interrupt, and a function may do anything, even end its
+process. A process handles one question at a time, as a line of JSON, and answers with a line; it is started for the first
+question, and again after it has died.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_ANSWER_BYTES = 1 << 20
 MAX_WORDS_CHARS = 2_000
 _ROOT = str(Path(__file__).resolve().parents[2])
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.evals.apart import serve; serve()"
-# A process whose parent was killed ends by itself, so long after the time that a question has.
+# A process whose parent was killed ends by itself after longer than any question may take.
 _ORPHAN_S = 5.0
 _START_S = 60.0
 
@@ -51,7 +51,7 @@ class Apart:
         self._is_closed = False
 
     async def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
-        """`{"value": ...}`, or `{"error_type", "error"}` for what raised, took too long or ended its process."""
+        """Ask a question; return `{"value": ...}`, or `{"error_type", "error"}` after an exception, a timeout or a crash."""
         worker = self._idle.pop() if self._idle else _EvalProcess()
         self._busy.add(worker)
         try:
@@ -68,8 +68,9 @@ class Apart:
         return answer
 
     async def call(self, function: Callable[..., Any], argument: Any, timeout_s: float) -> Answer:
-        """What a function gives for events as JSON objects: in a process when it can be found again by its name there, else
-        in a thread, which is left behind when it takes too long.
+        """Call a function with events as JSON objects.
+
+        It runs in a process if it can be imported there by name, otherwise in a thread, which is abandoned on timeout.
         """
         place = place_of(function)
         if place is not None:
@@ -81,14 +82,14 @@ class Apart:
             return _too_long(timeout_s)
 
     def close(self) -> None:
-        """End all processes, whatever they are doing."""
+        """End all processes, even busy ones."""
         self._is_closed = True
         for worker in (*self._idle, *self._busy):
             worker.close()
 
 
 class _EvalProcess:
-    """One process; used by one thread at a time, closed by any."""
+    """One process; used by one thread at a time, closed by any thread."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,7 +103,7 @@ class _EvalProcess:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            # Its first line says that it is there: the time of a question does not begin before.
+            # Its first line reports that it is ready: a question's timeout must not include the start.
             self._within(_START_S, b"")
         text = json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n"
         line, is_late = self._within(timeout_s, text)
@@ -115,7 +116,7 @@ class _EvalProcess:
         return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} and gave no whole answer"}
 
     def _within(self, timeout_s: float, text: bytes) -> tuple[bytes, bool]:
-        """Send this and read a line; when time is up before, the process is killed."""
+        """Send this and read a line; on timeout, kill the process."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         is_late = threading.Event()
@@ -128,7 +129,7 @@ class _EvalProcess:
         timer.daemon = True
         timer.start()
         line = b""
-        with contextlib.suppress(OSError, ValueError):  # it died, or was closed
+        with contextlib.suppress(OSError, ValueError):  # it died or was closed
             process.stdin.write(text)
             process.stdin.flush()
             line = process.stdout.readline(MAX_ANSWER_BYTES)
@@ -142,7 +143,7 @@ class _EvalProcess:
         process.kill() if process.poll() is None else None
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # what was not written yet is not wanted any more
+            with contextlib.suppress(OSError):  # unwritten input is no longer needed
                 pipe.close() if pipe is not None else None
         return process.returncode
 
@@ -151,11 +152,11 @@ def _too_long(timeout_s: float) -> Answer:
     return {"error_type": "TimeoutError", "error": f"it took longer than {timeout_s:g} s and was ended"}
 
 
-# --- what functions are called ---------------------------------------------------------------------------------------
+# --- names of functions -------------------------------------------------------------------------------------------------
 
 
 def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
-    """Where another process finds the function: its module, that one's file and its name; None when it cannot be found."""
+    """The location of a function for another process: module, file and name; None if it cannot be imported."""
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if module is None or module.__name__ == "__main__":
         return None
@@ -170,7 +171,7 @@ def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
 
 
 def load_file(path: Path, name: str) -> ModuleType:
-    """The module that a file holds, under a name of its own. Raises whatever its code raises."""
+    """The module in a file, under a unique name. Raises whatever its code raises."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends in .py is Python's"
     module = importlib.util.module_from_spec(spec)
@@ -187,7 +188,7 @@ def load_file(path: Path, name: str) -> ModuleType:
 
 
 def serve() -> None:
-    """Answer questions until there are no more. What functions print is thrown away."""
+    """Answer questions until the end of the input. Output printed by functions is discarded."""
     answers = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -212,7 +213,7 @@ def _answer(question: Mapping[str, Any]) -> Answer:
             return {"value": True}
     except ToolInputError as error:
         return {"value": False, "words": str(error)[:MAX_WORDS_CHARS]}
-    except Exception as error:  # noqa: BLE001 - a schema may be anything, and what is wrong with it is the answer
+    except Exception as error:  # noqa: BLE001 - a schema may be anything, and its error is the answer
         return _raised(error)
     try:
         sys.path[:] = question["path"]
@@ -223,19 +224,19 @@ def _answer(question: Mapping[str, Any]) -> Answer:
         found: Any = known or importlib.import_module(place["module"])
         for part in place["name"].split("."):
             found = getattr(found, part)
-    except BaseException as error:  # noqa: BLE001 - somebody's module, which may even want to end the process
+    except BaseException as error:  # noqa: BLE001 - third-party module, which may even exit the process
         return _raised(error)
     return _called(found, question["events"])
 
 
 def _called(function: Callable[..., Any], events: list[Any]) -> Answer:
-    """What a function says of events, in a form that JSON has."""
+    """Call a function with events; return its result as JSON."""
     try:
         said = function([event_from_dict(event, strict=False) for event in events])
         if inspect.iscoroutine(said):
             said = asyncio.run(said)
         return {"value": json.loads(json.dumps(said))}
-    except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a scorer is a scorer that failed, and no more
+    except BaseException as error:  # noqa: BLE001 - even `sys.exit()` in a scorer must only fail that score
         return _raised(error)
 
 

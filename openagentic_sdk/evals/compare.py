@@ -1,23 +1,25 @@
-"""Two evals side by side: which cases got better and worse, and how far the means are apart, with an interval that holds.
+"""Compare two evals: which cases got better or worse, and the difference of the means with a valid interval.
 
-Cases are paired by name. Of repeats the mean counts, once for each case: they say how a case wavers, not how cases differ.
+Cases are paired by name. Repeats count as one value per case, their mean: they show the variation of a case, not the
+differences between cases.
 
     what is compared                        the 95 % interval of the mean difference
     cases that passed or did not            Newcombe's score interval for paired proportions (method 10; Statistics in
-                                            Medicine 17, 1998, 2635-2650), which holds for few cases and for no change
+                                            Medicine 17, 1998, 2635-2650), valid for few cases and for no change
     other values, 6 to 16 cases             exact: the means of all subsets (Hartigan's typical values; Journal of the
                                             American Statistical Association 64, 1969, 1303-1317)
     other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
                                             fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
-    other values, fewer than 6 cases        none: no such interval can be had from so few
+    other values, fewer than 6 cases        none: no 95 % interval exists for so few
     costs, 6 cases and more                 that of the median difference, exact for any distribution (sign test; Conover,
-                                            Practical Nonparametric Statistics, 1999, 3.2): the mean of skewed values has
-                                            none that holds for so few, by whatever bootstrap
+                                            Practical Nonparametric Statistics, 1999, 3.2): for the mean of skewed values,
+                                            no method, bootstrap included, is valid for so few
 
-A case that was replayed on both sides is no score: that it was played under another prompt is what makes it differ. It is
-named as a check of equality, and counts nowhere else.
+A case that was replayed on both sides is not scored: a different prompt is itself a difference. It is reported as an
+equality check and does not count otherwise.
 
-Whether more cases got better than worse than chance explains is McNemar's exact test (two-sided binomial on changed cases).
+Whether the excess of better over worse cases could be due to chance is tested with McNemar's exact test (two-sided binomial
+on changed cases).
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ LEAST_CASES = 6
 MOST_EXACT = 16
 SAMPLES = 10_000
 SEED = 1
-_Z = 1.959963984540054  # of the normal distribution, for 95 %
+_Z = 1.959963984540054  # the quantile of the normal distribution for 95 %
 
 
 @frozen(kw_only=True)
 class MeanDifference:
-    """B's mean less A's over `cases` pairs; `low` and `high` bound it with 95 % where `method` gives an interval."""
+    """The mean of B minus that of A over `cases` pairs; `low` and `high` are its 95 % bounds if `method` has an interval."""
 
     of: str
     cases: int
@@ -56,7 +58,7 @@ class MeanDifference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out that nothing changed."""
+        """Whether the interval excludes zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,11 +67,11 @@ class MeanDifference:
 
 @frozen(kw_only=True)
 class Comparison:
-    """What became of each case, and the differences of the means.
+    """The outcome of each case, and the differences of the means.
 
-    `better` and `worse` are cases whose share of passed repeats rose and fell; `only_a` and `only_b` have no partner.
-    `p_value` is McNemar's, None when no case changed. `replayed` are the cases that only say whether the agent still does
-    what was recorded, `differs` those of them that do so less often in B.
+    `better` and `worse` are cases whose pass rate rose and fell; `only_a` and `only_b` are unpaired cases. `p_value` is
+    McNemar's, None if no case changed. `replayed` are the equality checks, `differs` those of them that are equal less
+    often in B.
     """
 
     better: Sequence[str]
@@ -95,9 +97,9 @@ class Comparison:
 def compare_reports(
     a: EvalReport, b: EvalReport, *, variant_a: str | None = None, variant_b: str | None = None
 ) -> Comparison:
-    """Compare two evals, or two variants: of each eval one variant, or when none is named all that both have.
+    """Compare two evals, or two variants: one variant of each eval, or if none is named, all that both have.
 
-    Raises `OptionsError` for a variant that did not run, and when no case ran in both.
+    Raises `OptionsError` for a variant that did not run, and if no case ran in both.
     """
     left, right = paired_rows(a, b, variant_a, variant_b)
     both = [key for key in left if key in right]
@@ -109,7 +111,7 @@ def compare_reports(
     better, worse = ([pair_name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
     known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
     costs = [(one, other) for one, other in known if one is not None and other is not None]
-    # One difference for each scorer that both sides have in some case.
+    # One difference for each scorer that both sides have in at least one case.
     values: dict[str, list[tuple[float, float]]] = {}
     for one, other in pairs:
         theirs = other.scores
@@ -141,7 +143,7 @@ Rows = dict[tuple[str, str], Row]
 
 
 def paired_rows(a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: str | None) -> tuple[Rows, Rows]:
-    """The rows of both sides, by case and variant. Raises what `compare_reports` raises."""
+    """The rows of both sides, by case and variant. Raises like `compare_reports`."""
     is_one = variant_a is not None or variant_b is not None
     left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)
     if not left.keys() & right.keys():
@@ -152,14 +154,14 @@ def paired_rows(a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: 
 
 
 def pair_name(key: tuple[str, str]) -> str:
-    """What a pair is called: its case, and the variant where several are compared."""
+    """The name of a pair: its case, and the variant if several are compared."""
     return f"{key[0]} ({key[1]})" if key[1] else key[0]
 
 
 def _rows(report: EvalReport, variant: str | None, is_one: bool) -> dict[tuple[str, str], Row]:
-    """The rows of a report by case and variant; the variant is empty where only one of them is compared.
+    """The rows of a report by case and variant; the variant is empty if only one is compared.
 
-    With `is_one`, the other side is a single variant. Raises `OptionsError` when this one is not there, or not named.
+    With `is_one`, the other side is a single variant. Raises `OptionsError` if this one is missing or not named.
     """
     known = ", ".join(report.started.variants)
     if variant is not None and variant not in report.started.variants:
@@ -180,7 +182,7 @@ def _names(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
-    """The difference of the means of pairs (A, B), with the interval that fits these values and so many of them."""
+    """The difference of the means of pairs (A, B), with the interval suited to these values and their number."""
     deltas = [other - one for one, other in pairs]
     interval: tuple[float, float] | None
     if of not in ("steps", "cost_usd") and all(value in (0.0, 1.0) for pair in pairs for value in pair):
@@ -201,7 +203,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> MeanDifference:
 
 
 def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Newcombe's method 10 for the difference of two proportions of the same cases; each value is 0 or 1."""
+    """Newcombe's method 10 for the difference of two paired proportions; each value is 0 or 1."""
     n = len(pairs)
     both = sum(one == other == 1 for one, other in pairs)
     only_a = sum(one > other for one, other in pairs)
@@ -229,7 +231,7 @@ def wilson(passed: int, n: int) -> tuple[float, float]:
 
 
 def median_interval(deltas: Sequence[float]) -> tuple[float, float]:
-    """The order statistics that hold the median with at least 95 %, whatever the distribution; for 6 values and more."""
+    """The order statistics that contain the median with at least 95 % for any distribution; needs 6 values."""
     n, place = len(deltas), 0
     while 2 * sum(comb(n, k) for k in range(place + 2)) <= 0.05 * 2**n:
         place += 1
@@ -238,7 +240,7 @@ def median_interval(deltas: Sequence[float]) -> tuple[float, float]:
 
 
 def typical_values(deltas: Sequence[float]) -> tuple[float, float] | None:
-    """The exact interval from the means of all subsets that are not empty; None for too few values."""
+    """The exact interval from the means of all nonempty subsets; None if there are too few values."""
     sums = [(0.0, 0)]
     for delta in deltas:
         sums += [(total + delta, count + 1) for total, count in sums]
@@ -248,7 +250,7 @@ def typical_values(deltas: Sequence[float]) -> tuple[float, float] | None:
 
 
 def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
-    """The percentiles of the means of samples with replacement; the same values give the same interval."""
+    """Percentiles of the means of samples with replacement; deterministic."""
     chance = random.Random(SEED)
     n = len(deltas)
     means = sorted(sum(chance.choices(deltas, k=n)) / n for _ in range(SAMPLES))
@@ -257,7 +259,7 @@ def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
 
 
 def comparison_junit(found: Comparison, suite: str) -> str:
-    """JUnit's XML of a comparison: a test case for each pair, which fails where B is worse."""
+    """JUnit XML of a comparison: a test case for each pair, which fails if B is worse."""
     cases = [(case, case in found.worse) for case in (*found.worse, *found.better, *found.same)]
     tests = [
         f"<testcase{xml_attributes({'name': case, 'classname': suite, 'time': '0'})}"
@@ -273,7 +275,7 @@ def comparison_junit(found: Comparison, suite: str) -> str:
 
 
 def exact_p_value(better: int, worse: int) -> float | None:
-    """McNemar's exact test, two-sided: how often chance alone would split the changed cases at least as unevenly."""
+    """McNemar's exact test, two-sided: the probability that chance alone splits the changed cases at least as unevenly."""
     n = better + worse
     if not n:
         return None

@@ -1,7 +1,7 @@
-"""A model as a scorer: asked in a session of its own, without tools, for a verdict of a fixed form and nothing else.
+"""Use a model as a scorer: it is asked in a separate session, without tools, for a verdict in a fixed form.
 
-What is judged is data from strangers. It stands between marks that are made of its own digest, so that no text can hold the
-mark that ends it; the judge has nothing to call, and what it says counts only in the form that is asked for.
+The judged text is untrusted. It is enclosed in marks derived from its own digest, so that no text can contain its end mark;
+the judge has no tools, and its answer counts only in the requested form.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
 
 
 def question(judge: Judge, run: Played) -> str:
-    """What the judge is asked about a run."""
+    """The judge's prompt about a run."""
     told = {"prompt": run.prompt, "answer": run.final_text}
     if run.structured_output is not None:
         told["structured_answer"] = json.dumps(run.structured_output, ensure_ascii=False)
@@ -83,12 +83,12 @@ def _cut(text: str) -> str:
 
 
 def verdict(judge: Judge, name: str, run: Played) -> Score:
-    """What the judge's run says, read strictly: anything but a whole verdict is no verdict, and that fails."""
+    """The verdict in the judge's run, parsed strictly: anything but a complete verdict fails."""
     found = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
     try:
         if run.stop_reason != "end":
             raise ValueError(f"it ended with {run.stop_reason}")
-        # The last tool's input, or a text that is nothing else: among other words it may be a quote of what is judged.
+        # The last tool's input, or a text without any other words: among them it may be a quotation from the judged text.
         calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
         said = calls[-1] if calls else run.text_as_json()
         validate(said, VERDICT, "the verdict")
@@ -101,7 +101,7 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:
-    """What the scorers of a case are called, each name once: their own, else their kind, numbered from the second on."""
+    """The unique names of a case's scorers: their own, otherwise their kind, numbered from the second on."""
     names: list[str] = []
     for scorer in scorers:
         plain = scorer.name or scorer.type

@@ -1,4 +1,4 @@
-"""Which runs a suite consists of: each case (its sessions are looked up once) with each variant, repeated."""
+"""Plan the runs of a suite: each case (its sessions are looked up once) with each variant, repeated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..serialization import loads_event
 from ..sessions.base import SessionStore
 from .suite import PLAIN, Case, Mode, Suite
 
-# The key of a session's metadata that says which eval made it: such sessions are no cases of others.
+# The metadata key with the id of the eval that created a session: such sessions are not cases of others.
 EVAL_KEY = "eval"
 MAX_LOG_BYTES = 256 * 1024 * 1024
 
 
 @frozen(kw_only=True)
 class Planned:
-    """A case that is ready to run: `session_id` is the recorded session's, None for a prompt and a log in a file."""
+    """A case that is ready to run: `session_id` is the recorded session's, None for a prompt and for a log in a file."""
 
     id: str
     case: Case
@@ -32,7 +32,7 @@ class Planned:
         return self.case.how
 
     def runs_under(self, variant: str) -> bool:
-        """Whether the case is for this variant."""
+        """Whether the case includes this variant."""
         return not self.case.variants or variant in self.case.variants
 
     def recorded(self, suite: Suite, store: SessionStore) -> Sequence[Event]:
@@ -51,7 +51,7 @@ class Planned:
 
 @frozen(kw_only=True)
 class EvalJob:
-    """One run: a case under a variant, for the `repeat`-th time, from 1 on."""
+    """One run: a case under a variant, repeat number `repeat`, counted from 1."""
 
     planned: Planned
     variant: str
@@ -62,13 +62,13 @@ class EvalJob:
         return self.planned.id, self.variant, self.repeat
 
     def session_id(self, eval_id: str, part: str = "run") -> str:
-        """The id of the session that this run makes: the same after a crash, so that what it did is not done again."""
+        """The id of the session that this run creates: the same after a crash, so that nothing is repeated."""
         digest = hashlib.sha256("\0".join((eval_id, *map(str, self.key), part)).encode()).hexdigest()
-        return digest[:32]  # no start of it is the start of the eval's own id
+        return digest[:32]  # no prefix of it is a prefix of the eval's own id
 
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
-    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` where none is there."""
+    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` if none is found."""
     found: list[Planned] = []
     for number, case in enumerate(suite.cases):
         where = f"cases[{number}]"
@@ -97,7 +97,7 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
 
 
 def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[Planned]:
-    """The cases as an eval began with them: what a tag finds may have changed since."""
+    """The cases that an eval began with: the results of tags and searches may have changed since."""
     by_id = {case.id: case for case in suite.cases}
     return [
         Planned(id=entry["id"], case=case, session_id=entry.get("session_id"))
@@ -107,7 +107,7 @@ def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[P
 
 
 def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repeats: int) -> Iterator[EvalJob]:
-    """The runs in the order in which they start: every case once before any is repeated."""
+    """Iterate over the runs in start order: every case once before any is repeated."""
     for repeat in range(1, repeats + 1):
         for planned in plan:
             for variant in filter(planned.runs_under, variants):
@@ -115,12 +115,12 @@ def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repe
 
 
 def variants_of(suite: Suite) -> list[str]:
-    """The names of the variants; of a suite without any, the one that changes nothing."""
+    """The names of the variants; for a suite without variants, the one that changes nothing."""
     return list(suite.variants) or [PLAIN]
 
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
-    """The first of them that no eval made; a copy of a session has its tags too."""
+    """The first sessions that were not created by an eval; copies of a session have its tags too."""
     found: list[str] = []
     for name in names:
         if len(found) >= limit:
@@ -129,7 +129,9 @@ def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
             metadata = store.read_metadata(name)["metadata"]
         except SessionNotFoundError:
             continue  # deleted since it was listed
-        if EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata:  # a subagent's belongs to its parent's
+        if (
+            EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata
+        ):  # a subagent's session belongs to its parent's
             found.append(name)
     return found
 
@@ -145,5 +147,5 @@ def read_log(path: Path) -> list[Event]:
 
 
 def prompts_of(events: Sequence[Event]) -> list[UserMessage]:
-    """What a person said in a session, in order."""
+    """A person's prompts in a session, in order."""
     return [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]

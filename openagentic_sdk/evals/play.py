@@ -1,4 +1,4 @@
-"""Run one case once, by replay, by what-if or live; a run that a crash cut goes on where it stopped."""
+"""Run one case once, by replay, by what-if or live; a run that a crash cut off is continued."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .suite import Suite
 
 
 class Player:
-    """What the runs of one eval share: the suite, the store, the eval's id, and what all may spend together."""
+    """The shared state of one eval's runs: the suite, the store, the eval's id, and their common budget."""
 
     def __init__(self, suite: Suite, store: SessionStore, eval_id: str, budget: Budget) -> None:
         self.suite = suite
@@ -40,7 +40,7 @@ class Player:
         self.budget = budget
 
     async def play(self, job: EvalJob) -> Played | None:
-        """What came of one run; None when the budget ended it before its own end. Raises `OptionsError`, `SessionError`."""
+        """Run a job; None if the budget ended it first. Raises `OptionsError`, `SessionError`."""
         if job.planned.mode == "replay":
             return await self._replay(job)
         options = self.suite.options(job.variant)
@@ -56,8 +56,8 @@ class Player:
         return None if found.stop_reason == "budget" and self.budget.complaint() else found
 
     async def judge(self, job: EvalJob, judge: Judge, name: str, run: Played) -> Score:
-        """The verdict on a run, from a session of the judge's own. One that was given before a crash is read again."""
-        # One judge for all variants: what judges must not change with what is judged.
+        """The verdict on a run, from a separate judge session. A verdict given before a crash is read again."""
+        # One judge for all variants: the judge must not vary with what it judges.
         options = judge_options(judge, self.suite.judged_by(judge, self.suite.base()))
         session_id = job.session_id(self.eval_id, f"judge {name}")
         await self._say(self._in_session(options, job, f"judge {name}"), session_id, [question(judge, run)])
@@ -99,7 +99,7 @@ class Player:
         await self._drive(await start_what_if(agent, options, source_id, at_seq, None, case.on_new))
 
     async def _say(self, options: OpenAgenticOptions, session_id: str, prompts: Sequence[str]) -> None:
-        """Say the prompts one after the other; those that were said before a crash are not said again."""
+        """Send the prompts one after the other; prompts sent before a crash are not repeated."""
         said = 0
         if await off_loop(may_block(self.store), self.store.session_exists, session_id):
             before = await self._read(session_id)
@@ -130,10 +130,10 @@ class Player:
             return await task.result()
 
     def _metered(self, agent: AgentRuntime) -> AgentRuntime:
-        """The agent, which asks no model any more once all runs together have spent what they may."""
+        """The agent, modified to stop calling models once all runs together have spent the budget."""
         return replace(agent, parts=(partial(_SharedBudget, budget=self.budget), *agent.parts))
 
-    # --- what a run needs --------------------------------------------------------------------------------------------
+    # --- prerequisites of a run --------------------------------------------------------------------------------------
 
     def _in_session(self, options: OpenAgenticOptions, job: EvalJob, part: str) -> OpenAgenticOptions:
         metadata = {EVAL_KEY: self.eval_id, "eval_case": job.planned.id, "eval_variant": job.variant, "eval_part": part}
@@ -159,7 +159,7 @@ class Player:
         return [prompt.text for prompt in prompts]
 
     async def _brought(self, planned: Planned) -> str:
-        """The id of the session that a log in a file became in this store, where a what-if can fork it."""
+        """Import a log file into this store, where a what-if can fork it; return the session's id."""
         session_id = EvalJob(planned=planned, variant="", repeat=0).session_id(self.eval_id, "source")
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             recorded = planned.recorded(self.suite, self.store)
@@ -173,7 +173,7 @@ class Player:
         return events
 
     async def charge_unfinished(self, session_ids: Sequence[str]) -> None:
-        """Take into account what runs have spent that an earlier process began and did not end."""
+        """Charge the budget for runs that an earlier process began but did not finish."""
         for session_id in session_ids:
             if await off_loop(may_block(self.store), self.store.session_exists, session_id):
                 events = await self._read(session_id)
@@ -182,7 +182,7 @@ class Player:
 
 
 class _SharedBudget(Part):
-    """Ends a run before its next step, once all runs of the eval have spent what they may."""
+    """Ends a run before its next step once all runs of the eval have spent the budget."""
 
     def __init__(self, run: Run, budget: Budget) -> None:
         super().__init__(run)
@@ -195,7 +195,7 @@ class _SharedBudget(Part):
 
 
 def ended_by(events: Sequence[Event]) -> StopReason | None:
-    """The stop reason of a session's last run; None when its process or the budget ended it, so that it can go on."""
+    """The stop reason of a session's last run; None if its process or the budget ended it, so that it can be resumed."""
     for event in reversed(events):
         if isinstance(event, Result):
             was_cut = event.stop_reason in ("interrupted", "suspended") and not (event.error_message or "").endswith(

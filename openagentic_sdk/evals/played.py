@@ -1,4 +1,4 @@
-"""A run as scorers see it: a pure fold over the events of its session."""
+"""A run in the form that scorers use: a pure fold over the events of its session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..sessions.folds.usage import usage
 
 @frozen
 class MadeCall:
-    """A call that the model made, and what became of it: an outcome of `tool.result`, or None where there is none."""
+    """A call that the model made, and its outcome as in `tool.result`, None without a result."""
 
     tool: str
     input: Mapping[str, Any]
@@ -37,10 +37,10 @@ class MadeCall:
 
 @frozen(kw_only=True)
 class Played:
-    """`events` are the session's, `own` those of the run itself: behind the fork of a what-if, else all.
+    """A run. `events` are the session's, `own` those of the run itself: after the fork of a what-if, otherwise all.
 
-    `difference` says what a replay found to be other than recorded, None where nothing was replayed. `cost_usd` is what the
-    run takes: in a replay, what it took when it was recorded.
+    `difference` describes how a replay differs from the recording, None if it is equal or nothing was replayed. `cost_usd`
+    is the cost of the run; for a replay, the cost of the recording.
     """
 
     session_id: str | None
@@ -61,7 +61,7 @@ class Played:
     difference: str | None = None
 
     def text_as_json(self) -> Any:
-        """The value that the final text is, alone or as one ```json block. Raises `ValueError`, `RecursionError`."""
+        """The JSON value of the final text, plain or in one ```json block. Raises `ValueError`, `RecursionError`."""
         text = self.final_text.strip()
         if text.startswith("```") and text.endswith("```") and "\n" in text:
             text = text[:-3].partition("\n")[2]
@@ -76,7 +76,7 @@ def played(
     is_fork: bool = False,
     difference: str | None = None,
 ) -> Played:
-    """The run that stands in these events; `spent` are those that say what it cost, when they are others."""
+    """The run in these events; `spent` are other events to take its costs from."""
     forks = [index for index, event in enumerate(events) if is_fork and isinstance(event, SessionForked)]
     own = list(events[forks[-1] + 1 :] if forks else events)
     paid = events if spent is None else spent
@@ -86,12 +86,12 @@ def played(
     said = next(
         (event for event in reversed(own) if isinstance(event, AssistantMessage | ModelRequest | ToolUse)), None
     )
-    # The text of a log is whole; and a process that died behind the answer left it to a run that had nothing to ask.
+    # The log has the untruncated text; and if a process died after the answer, its resumed run had no text of its own.
     if isinstance(said, AssistantMessage) and len(final) in (0, MAX_TEXT_TWICE):
         final = said.text
     outcomes = {event.tool_use_id: event.outcome for event in own if isinstance(event, ToolResult)}
     prompts = [event.text for event in events if isinstance(event, UserMessage) and event.origin == "user"]
-    told = own if spent is None else paid  # where the session that is named has it
+    told = own if spent is None else paid  # positions refer to the session that is named
     runs = [event.seq for event in told if isinstance(event, SystemInit)]
     return Played(
         session_id=session_id,

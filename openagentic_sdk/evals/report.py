@@ -1,4 +1,4 @@
-"""What an eval gave, as a pure fold over the events of its session, and as rows, JSON and JUnit's XML."""
+"""The results of an eval as a pure fold over its session's events, and as rows, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..ground.frozen import frozen
 from ..ground.text import on_one_line, printable
 from ..permissions.shell import words
 
-# Which failed repeats of a case fail it.
+# Which failed repeats make a case fail.
 FailOn = Literal["any", "most", "all"]
-# What the report as JSON says of each run, besides its scores.
+# The fields of each run in the JSON report, besides its scores.
 _TOLD = tuple(
     words("""
     case variant repeat mode passed stop_reason session_id steps usage cost_usd duration_s final_text
@@ -27,9 +27,9 @@ _TOLD = tuple(
 
 @frozen(kw_only=True)
 class Row:
-    """A case under a variant: how many of its repeats passed, and the mean and spread (standard deviation) of their value.
+    """A case under a variant: the number of passed repeats, and the mean and standard deviation of their values.
 
-    The value of a run is the mean of its scores' values; the spread is None for a single run.
+    The value of a run is the mean of its scores; the standard deviation is None for a single run.
     """
 
     case: str
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def cost_usd(self) -> float | None:
-        """Mean cost of a run, None when one is not known."""
+        """The mean cost of a run, None if any is unknown."""
         known = [run.cost_usd for run in self.runs if run.cost_usd is not None]
         return mean(known) if len(known) == len(self.runs) else None
 
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The mean value that each scorer gave, by its name."""
+        """The mean value of each scorer, by name."""
         values: dict[str, list[float]] = {}
         for run in self.runs:
             for score in run.scores:
@@ -73,30 +73,30 @@ class Row:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether it says only if the agent still does what was recorded."""
+        """Whether it only checks that the agent still behaves as recorded."""
         return all(run.mode == "replay" for run in self.runs)
 
     def fails(self, fail_on: FailOn = "most") -> bool:
-        """Whether it fails its eval: a repeat that could not run or be scored always does."""
+        """Whether it fails its eval: a repeat that could not be run or scored always does."""
         failed = len(self.runs) - self.passed
         most = {"any": failed > 0, "most": 2 * failed > len(self.runs), "all": not self.passed}[fail_on]
         return bool(failed) and (most or any(is_error(run) for run in self.runs))
 
     def verdict(self, fail_on: FailOn = "most") -> str:
-        """What came of it in a word: a replay is the same or is not, anything else passes, wavers or fails."""
+        """The outcome as one word: a replay is the same or not; other rows pass, waver or fail."""
         if self.is_replayed:
             return "same" if self.passed == len(self.runs) else "DIFFERS"
         return "pass" if self.passed == len(self.runs) else "FAIL" if self.fails(fail_on) else "wavers"
 
     def problems(self) -> list[str]:
-        """What failed, each once, on one line that can be shown anywhere."""
+        """The distinct failures, each on one line that is safe to display."""
         failed = (score for run in self.runs for score in run.scores if not score.get("passed"))
         return list(dict.fromkeys(f"{_line(score.get('name'))}: {_line(score.get('words'))}" for score in failed))
 
 
 @frozen(kw_only=True)
 class EvalReport:
-    """An eval: how it began, the runs that are done, and how it stopped last; None while it has not."""
+    """An eval: its start, the finished runs, and its last stop, None if it has not stopped."""
 
     session_id: str
     started: EvalStarted
@@ -106,7 +106,7 @@ class EvalReport:
 
     @classmethod
     def of(cls, session_id: str, events: Iterable[Event]) -> EvalReport:
-        """The report of an eval's session. Raises `SuiteError` for a session that is no eval."""
+        """The report of an eval's session. Raises `SuiteError` for other sessions."""
         waiting = iter(events)
         for event in waiting:
             if isinstance(event, EvalStarted):
@@ -117,7 +117,7 @@ class EvalReport:
         raise SuiteError(f"session {session_id!r} is no eval: `openagentic-sdk sessions list` shows which are")
 
     def after(self, event: Event) -> EvalReport:
-        """The report with one more event."""
+        """The report including one more event."""
         if isinstance(event, EvalCase):
             before = next((run for run in self.runs if key_of(run) == key_of(event)), None)
             if before is not None and not could_not_run(before):
@@ -135,20 +135,20 @@ class EvalReport:
         return self.passes()
 
     def passes(self, fail_on: FailOn = "most") -> bool:
-        """Whether everything ran, and no case failed: in `any` of its repeats, in `most` of them, or in `all`."""
+        """Whether everything ran and no case failed in `any` of its repeats, in `most` of them, or in `all`."""
         is_whole = bool(self.runs) and self.finished is not None and not self.finished.left
         return is_whole and not any(row.fails(fail_on) for row in self.rows())
 
     @property
     def cost_usd(self) -> float | None:
-        """What all runs and judges cost; None when a part of it is not known."""
+        """The cost of all runs and judges; None if any part is unknown."""
         parts = [run.cost_usd for run in self.runs]
         parts += [score.get("cost_usd") for run in self.runs for score in run.scores if score.get("session_id")]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
 
     def rows(self) -> list[Row]:
-        """One for each case and variant that ran, in the order of the plan."""
+        """A row for each case and variant that ran, in planned order."""
         grouped: dict[tuple[str, str], list[EvalCase]] = {}
         for run in self.runs:
             grouped.setdefault((run.case, run.variant), []).append(run)
@@ -160,7 +160,7 @@ class EvalReport:
         return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in known]
 
     def missing(self) -> list[tuple[str, str, int]]:
-        """The runs that are planned and not done: case, variant and repeat."""
+        """The planned runs that are not finished: case, variant and repeat."""
         done = set(map(key_of, self.runs))
         planned = (
             (str(entry.get("id")), variant, repeat)
@@ -172,7 +172,7 @@ class EvalReport:
         return [key for key in planned if key not in done]
 
     def finished_event(self, reason: str, message: str = "") -> EvalFinished:
-        """How the eval stops now."""
+        """The event for stopping the eval now."""
         failed = len(self.runs) - self.passed
         return EvalFinished(
             reason=reason,
@@ -217,41 +217,41 @@ class EvalReport:
 
 
 def key_of(run: EvalCase) -> tuple[str, str, int]:
-    """Which of the planned runs this one is: case, variant and repeat."""
+    """The identity of a planned run: case, variant and repeat."""
     return run.case, run.variant, run.repeat
 
 
 def could_not_run(run: EvalCase) -> bool:
-    """Whether nothing ran, so that it is tried again when the eval goes on."""
+    """Whether nothing ran, so that it is tried again when the eval is resumed."""
     return any(score.get("type") == "run" for score in run.scores)
 
 
 def value_of(run: EvalCase) -> float:
-    """The mean of what the scorers gave, 0 to 1; without any score, whether it passed."""
+    """The mean of the scores, 0 to 1; without any score, whether it passed."""
     values = [score_value(score) for score in run.scores]
     return mean(values) if values else float(run.passed)
 
 
 def score_value(score: Mapping[str, Any]) -> float:
-    """The value of a score, 0 to 1; 0 for anything else that a log may hold."""
+    """The value of a score, 0 to 1; 0 for an invalid value in a log."""
     value = score.get("value")
     is_value = isinstance(value, int | float) and 0 <= value <= 1
     return float(value) if is_value and value is not None else 0.0
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean; 0 of nothing."""
+    """The arithmetic mean; 0 for an empty sequence."""
     return sum(values) / len(values) if values else 0.0
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample; None for fewer than two."""
+    """The sample standard deviation; None for fewer than two values."""
     middle = mean(values)
     return sqrt(sum((v - middle) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else None
 
 
 def _line(text: object) -> str:
-    """The first line, and of a diff that stands below it the first line that went and the first that came."""
+    """The first line; if a diff follows it, also its first removed and first added line."""
     first, _, rest = str(text or "").strip().partition("\n")
     changed = [line for line in rest.split("\n") if line[:1] in ("-", "+") and line[:3] not in ("---", "+++")]
     sides = [next((on_one_line(line, 200) for line in changed if line[0] == sign), "") for sign in "-+"]
@@ -262,10 +262,10 @@ def _line(text: object) -> str:
 
 
 def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
-    """JUnit's XML, one test suite for each variant and one test case for each run; a failed repeat of a case that does not
-    fail counts as skipped, with its words.
+    """JUnit XML, one test suite for each variant and one test case for each run.
 
-    It fits both schemas in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins' xUnit plugin.
+    A failed repeat of a case that does not fail counts as skipped, with its message. The output is valid under both schemas
+    in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins' xUnit plugin.
     """
     suites = []
     for number, variant in enumerate(report.started.variants):
@@ -325,15 +325,15 @@ def _test_case(run: EvalCase, suite: str, several: bool, is_wavering: bool) -> s
 
 
 def is_error(run: EvalCase) -> bool:
-    """Whether what failed is the eval, not the agent: it could not run, or a scorer could not score."""
+    """Whether the eval failed rather than the agent: the run or a scorer could not work."""
     return any(score.get("error_type") for score in run.scores)
 
 
 def xml_attributes(values: Mapping[str, str]) -> str:
-    """Attributes of a tag, each behind a blank."""
+    """The attributes of a tag, each preceded by a space."""
     return "".join(f" {name}={quoteattr(_clean(value))}" for name, value in values.items())
 
 
 def _clean(text: str) -> str:
-    """The text with everything that XML 1.0 has no letter for (section 2.2), or that is hidden, as an escape."""
+    """The text with hidden characters, and those that XML 1.0 does not allow (section 2.2), as escapes."""
     return printable(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

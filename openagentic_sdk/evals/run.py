@@ -1,7 +1,7 @@
-"""Run a suite: many cases at a time within a limit, each result an event of the eval's own session as soon as it is there.
+"""Run a suite: cases in parallel up to a limit, each result stored at once as an event of the eval's own session.
 
-What that session says was done is not done again, and a run that was under way goes on in its own session: so neither a kill
-nor a budget that ended an eval makes anything run or be paid for twice.
+Runs that this session records as done are not repeated, and an unfinished run continues in its own session: neither a kill
+nor an exhausted budget causes anything to be run or paid for twice.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ async def run_suite(
     max_cost_usd: float | None = None,
     on_progress: Progress = lambda report, running: None,
 ) -> EvalReport:
-    """Run a suite, or with `resume` what the eval of that id has not done yet; the report holds what earlier runs gave too.
+    """Run a suite, or with `resume` the remaining runs of that eval; the report includes the results of earlier processes.
 
-    `cases` and `variants` are the names of those that run (none: all); `repeats`, `parallel` and `max_cost_usd` replace the
-    suite's. `on_progress` is called with the report so far whenever a run starts or ends. Raises `SuiteError`, and
-    `SessionLockedError` when another process runs this eval.
+    `cases` and `variants` select by name (empty: all); `repeats`, `parallel` and `max_cost_usd` override the suite's.
+    `on_progress` is called with the current report whenever a run starts or ends. Raises `SuiteError`, and
+    `SessionLockedError` if another process runs this eval.
     """
     running_loop("run_suite()")
     suite = check_suite(suite)
@@ -77,7 +77,7 @@ async def run_suite(
 
 
 async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStarted:
-    """How an eval of this suite began in an earlier process. Raises `SuiteError`."""
+    """The start event of this suite's eval from an earlier process. Raises `SuiteError`."""
     events = await off_loop(may_block(store), store.read_events, session_id)
     started = EvalReport.of(session_id, events).started
     if started.suite_sha256 != suite.digest():
@@ -93,7 +93,7 @@ async def _plan(
     repeats: int | None,
     max_cost_usd: float | None,
 ) -> EvalStarted:
-    """What a new eval is to run, of what the caller chooses. Raises `SuiteError` for a name that is not there."""
+    """The runs of a new eval that the caller selected. Raises `SuiteError` for an unknown name."""
     known = variants_of(suite)
     unknown = [name for name in variants if name not in known]
     if unknown:
@@ -140,7 +140,7 @@ class _SuiteRun:
         self._appending = asyncio.Lock()
 
     async def work(self, wanted: Sequence[EvalJob], parallel: int) -> None:
-        """Do what is not done yet, at most `parallel` runs at a time."""
+        """Do the remaining jobs, at most `parallel` at a time."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         left = [job for job in wanted if job.key not in done]
         for event in self.report.runs:
@@ -165,7 +165,7 @@ class _SuiteRun:
             await self._append(self.report.finished_event(reason, complaint))
 
     def _sessions_of(self, job: EvalJob) -> Iterator[str]:
-        """The sessions that a run makes: its own, and those of its judges."""
+        """The sessions that a run creates: its own, and those of its judges."""
         yield job.session_id(self.report.session_id)
         scorers = self._scorers(job)
         for scorer, name in zip(scorers, names_of(scorers), strict=True):
@@ -176,7 +176,7 @@ class _SuiteRun:
         return [*self._player.suite.scores, *job.planned.case.scores]
 
     async def _take(self, waiting: Iterator[EvalJob]) -> None:
-        """Do one job after the other, until there is none or the money is spent."""
+        """Do one job after the other until none is left or the budget is spent."""
         for job in waiting:
             if self._budget.complaint() is not None and job.planned.mode != "replay":
                 continue
@@ -202,15 +202,15 @@ class _SuiteRun:
             self.report = self.report.after(stored[0])
 
     async def _do(self, job: EvalJob) -> EvalCase | None:
-        """One run and its scores; None when the budget ended it, so that it can go on another time."""
+        """Run and score a job; None if the budget ended it, so that it can be resumed."""
         began = asyncio.get_running_loop().time()
         event = EvalCase(
             case=job.planned.id, variant=job.variant, repeat=job.repeat, mode=job.planned.mode, passed=False
         )
         try:
-            async with asyncio.timeout(self._player.suite.timeout_s + 30):  # the run's own limit comes first
+            async with asyncio.timeout(self._player.suite.timeout_s + 30):  # the run's own limit takes precedence
                 run = await self._player.play(job)
-        except Exception as error:  # noqa: BLE001 - a log may come from anywhere: its case failed, the suite goes on
+        except Exception as error:  # noqa: BLE001 - a log may come from anywhere: only its case fails, the suite continues
             name, words = error_words(error)
             failed = Score("run", "run", False, 0.0, f"it could not run: {name}: {words}", name)
             return replace(event, scores=[_told(failed)], duration_s=self._since(began))
@@ -244,7 +244,7 @@ class _SuiteRun:
 
 
 def _own_scores(job: EvalJob, run: Played) -> Iterator[Score]:
-    """What every run is held to: a replay to be as it was recorded, any other run to come to its end."""
+    """The scores that every run gets: a replay must equal the recording, any other run must come to its end."""
     case = job.planned.case
     if run.difference is not None:
         same = not run.difference
@@ -261,5 +261,5 @@ def _told(score: Score) -> dict[str, object]:
 
 
 def run_suite_sync(suite: Suite, *, store: SessionStore, **settings: object) -> EvalReport:
-    """`run_suite` for plain code, in an event loop of its own."""
+    """`run_suite` for synchronous code, in a new event loop."""
     return asyncio.run(run_suite(suite, store=store, **settings))  # type: ignore[arg-type]

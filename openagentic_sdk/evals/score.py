@@ -1,4 +1,4 @@
-"""Score a run. A scorer that raises, hangs or ends its process is a failed score with its words, and no more."""
+"""Score a run. A scorer that raises, hangs or ends its process yields a failed score with its message, nothing worse."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHOWN_CHARS = 200
 
 
 async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_judge: AskJudge) -> Score:
-    """What one scorer, called `name` in this suite, says of a run."""
+    """The score of a run by one scorer, which is called `name` in this suite."""
     try:
         match scorer:
             case Exact():
@@ -72,7 +72,7 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
 
 
 def score(scorer: Scorer, name: str, passed: bool, words: str = "") -> Score:
-    """All or nothing."""
+    """A score of 1 or 0."""
     return Score(name, scorer.type, passed, float(passed), words[:MAX_WORDS_CHARS])
 
 
@@ -82,7 +82,7 @@ def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Scor
 
 
 def _judged(scorer: Scorer, name: str, answer: Answer, judge: Callable[[Any], Score]) -> Score:
-    """The score that the value of an answer gives; a failed one when there is no value."""
+    """The score for the value of an answer; a failed one if there is no value."""
     if "value" not in answer:
         return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
     return judge(answer["value"])
@@ -97,7 +97,7 @@ def _about_text(run: Played) -> str:
 
 
 async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> Answer:
-    """Whether each pattern is found in its text: here while none of them can take for ever, else apart."""
+    """Whether each pattern is found in its text: in this process if all take linear time, otherwise in another."""
     if all(is_linear(pattern) for pattern, _ in pairs):
         return {"value": [re.search(pattern, text) is not None for pattern, text in pairs]}
     return await apart.ask({"kind": "patterns", "pairs": pairs}, timeout_s)
@@ -137,7 +137,7 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
 
 
 def _said(scorer: Function, name: str, given: Any) -> Score:
-    """What a function gave: True or False, a number from 0 to 1, or one of these and words."""
+    """The score for a function's result: True or False, a number from 0 to 1, or one of these with a message."""
     value, words = given, ""
     if isinstance(value, list) and len(value) == 2:
         value, words = value[0], str(value[1])
@@ -206,13 +206,13 @@ def _problems(
 
 
 def told_call(call: Call) -> str:
-    """A wanted call in words."""
+    """A description of an expected call."""
     parts = [json.dumps(dict(given), ensure_ascii=False) for given in (call.input, call.matches) if given]
     return on_one_line(" ".join([call.tool, *parts, *([f"({call.outcome})"] if call.outcome else [])]), _SHOWN_CHARS)
 
 
 def _fits_plainly(call: Call, made: MadeCall) -> bool:
-    """Whether the call fits but for its patterns."""
+    """Whether the call matches, apart from its patterns."""
     return (
         fits_name(call.tool, made.tool)
         and call.outcome in (None, made.outcome)
@@ -222,7 +222,7 @@ def _fits_plainly(call: Call, made: MadeCall) -> bool:
 
 
 def _holds(value: Any, wanted: Any) -> bool:
-    """Whether an argument is the wanted one; of an object, whether it has all that is wanted of it."""
+    """Whether an argument equals the expected one; an object may have additional members."""
     if isinstance(wanted, Mapping):
         return isinstance(value, Mapping) and all(key in value and _holds(value[key], wanted[key]) for key in wanted)
     return json_sha256(value) == json_sha256(wanted)

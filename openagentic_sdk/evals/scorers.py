@@ -1,4 +1,4 @@
-"""What a suite can ask of a run: one frozen class per kind of scorer, which is also what TOML may say, field by field."""
+"""The criteria that a suite can apply to a run: one frozen class per kind of scorer, with the same fields as in TOML."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MAX_WORDS_CHARS = 2_000
 
 @frozen
 class Score:
-    """What a scorer says of a run: whether it passed, a value from 0 to 1, and why in words.
+    """A scorer's result for a run: whether it passed, a value from 0 to 1, and the reason.
 
-    `error_type` is set when it could not score: that is a failure too. `session_id` and `cost_usd` are those of a judge.
+    `error_type` is set if it could not score, which is also a failure. `session_id` and `cost_usd` are those of a judge.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Score:
 
 @frozen(kw_only=True)
 class Exact:
-    """The final text is this text. Blanks at both ends do not count."""
+    """The final text equals this text, ignoring white space at both ends."""
 
     type = "exact"
     text: str
@@ -40,7 +40,7 @@ class Exact:
 
 @frozen(kw_only=True)
 class Regex:
-    """The final text holds a match of a pattern of Python's `re`; with `absent`, none. It has `timeout_s` to be found."""
+    """The final text contains a match of a Python `re` pattern; with `absent`, none. `timeout_s` limits the search."""
 
     type = "regex"
     pattern: str
@@ -51,7 +51,7 @@ class Regex:
 
 @frozen(kw_only=True)
 class JsonSchema:
-    """The final answer is JSON, alone or in a ```json block, that fits the schema."""
+    """The final answer is JSON, plain or in a ```json block, that is valid under the schema."""
 
     type = "json_schema"
     schema: Mapping[str, Any]
@@ -61,8 +61,9 @@ class JsonSchema:
 
 @frozen(kw_only=True)
 class Call:
-    """Calls of tools whose name fits (`Edit|Write`, `mcp__db__*`), whose arguments hold all of `input`, and in which the
-    patterns of `matches` are found, each in the argument of its name. `outcome` is one of `tool.result`.
+    """Calls of tools whose name matches (`Edit|Write`, `mcp__db__*`), and whose arguments contain all of `input`.
+
+    Each pattern in `matches` must be found in the argument of that name. `outcome` is one of `tool.result`.
     """
 
     tool: str
@@ -72,7 +73,7 @@ class Call:
 
 
 def as_call(entry: Call | str | Mapping[str, Any]) -> Call:
-    """A call that is wanted; a name alone stands for one."""
+    """An expected call; a bare name is a call of that tool."""
     if isinstance(entry, Call):
         return entry
     return Call(tool=entry) if isinstance(entry, str) else Call(**entry)
@@ -80,10 +81,10 @@ def as_call(entry: Call | str | Mapping[str, Any]) -> Call:
 
 @frozen(kw_only=True)
 class Calls:
-    """Which tools the model called; a name alone stands for a `Call`. A call counts when it was asked for, run or not.
+    """The tools that the model called; a bare name is a `Call`. A call counts when it is requested, even if it did not run.
 
-    Each of `must` was called, none of `must_not`, those of `order` in this order (others between them), and with `exactly`
-    these in this order and no others. `at_most` bounds how many calls there are.
+    Each of `must` was called, none of `must_not`, those of `order` in this order (others may be between them), and with
+    `exactly` these in this order and no others. `at_most` limits the number of calls.
     """
 
     type = "calls"
@@ -101,7 +102,10 @@ CALL_LISTS = ("must", "must_not", "order", "exactly")
 
 @frozen(kw_only=True)
 class Cost:
-    """The run cost at most so many dollars, and took at most so many tokens, subagents included. An unknown cost fails."""
+    """The run cost at most this many dollars and used at most this many tokens, including subagents.
+
+    An unknown cost fails.
+    """
 
     type = "cost"
     max_usd: float | None = None
@@ -111,7 +115,7 @@ class Cost:
 
 @frozen(kw_only=True)
 class Steps:
-    """How often the model was asked."""
+    """Limits on the number of model calls."""
 
     type = "steps"
     at_most: int | None = None
@@ -121,9 +125,10 @@ class Steps:
 
 @frozen(kw_only=True)
 class Function:
-    """A function of Python over the run's events: it gives True or False, a number from 0 to 1, or one of them and words.
+    """A Python function of the run's events as a scorer.
 
-    In TOML it is named `module:name` or `file.py:name`. A number passes from `pass_from` on.
+    It returns True or False, a number from 0 to 1, or one of these with a message. A number passes from `pass_from` on. In
+    TOML it is given as `module:name` or `file.py:name`.
     """
 
     type = "function"
@@ -135,10 +140,10 @@ class Function:
 
 @frozen(kw_only=True)
 class Judge:
-    """A model says whether the answer fits the rubric. Its verdict is a session of its own, which `view` shows.
+    """A model judges whether the answer satisfies the rubric. Its verdict has its own session, which `view` shows.
 
-    `model` and the settings behind it are those of a variant, and the agent's own when left out. `with_calls` shows it the
-    calls too. It passes from `pass_from` on, when the verdict is `pass`.
+    `model` and the settings after it are as in a variant and default to the agent's. `with_calls` includes the calls. The
+    score passes if the verdict is `pass` and the value is at least `pass_from`.
     """
 
     type = "judge"

@@ -1,4 +1,4 @@
-"""What is to be evaluated: cases, variants and scorers, as values in Python or as a TOML file, and checked in one way."""
+"""Definition of an eval: cases, variants and scorers, as Python values or from a TOML file, with the same validation."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Jud
 Mode = Literal["replay", "whatif", "live"]
 OnNew = Literal["stop", "live"]
 PLAIN = "plain"
-# The settings of a variant and of a judge that say where a model is asked.
+# The settings of a variant and of a judge that select the model and its endpoint.
 _ASKED_AT = ("provider", "base_url", "api_key_env", "script")
 _ID = regex(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,99}\Z")
 
 
 @frozen(kw_only=True)
 class Case:
-    """One thing to try. Exactly one of `prompt`, `session`, `tag`, `search` and `log` says what it is.
+    """One case. Exactly one of `prompt`, `session`, `tag`, `search` and `log` defines its input.
 
-    prompt      what a person says to a new session
+    prompt      a person's prompt to a new session
     session     the id of a recorded session
-    tag, search the recorded sessions that have a tag, or hold all the words: one case each, at most `limit`, newest first
-    log         a file of events, beside the suite
-    mode        how it runs: `replay` plays the recorded answers through the agent as it is now, offline; `whatif` goes on
-                from an event with the variant's model, and calls that were recorded get their results; `live` says the
-                recorded prompts to a new session. The default: live for a prompt, whatif where `at` is said, else replay
-    at          for whatif: the last event that is kept (default: the first prompt, so everything is asked again)
-    on_new      for whatif: what a call does that was never recorded, `stop` the run there or run `live`
-    strict      for replay: whether a request, decision or result that is not as recorded fails the case
-    ends        the stop reasons that are no failure (default: `end`)
-    scores      scorers of this case, besides the suite's
-    variants    the variants that it runs under (default: all)
+    tag, search the recorded sessions with a tag or containing all the words: one case each, at most `limit`, newest first
+    log         a file of events, relative to the suite
+    mode        how it runs: `replay` plays the recorded answers through the present agent, offline; `whatif` continues from
+                an event with the variant's model, answering recorded calls with their results; `live` sends the recorded
+                prompts to a new session. Default: live for a prompt, whatif if `at` is given, otherwise replay
+    at          for whatif: the last event that is kept (default: the first prompt, so that everything is asked again)
+    on_new      for whatif: what to do about a call that was never recorded, `stop` the run or run it `live`
+    strict      for replay: whether a request, decision or result that differs from the recording fails the case
+    ends        the stop reasons that are not failures (default: `end`)
+    scores      scorers of this case, in addition to the suite's
+    variants    the variants to run it under (default: all)
     """
 
     id: str = ""
@@ -75,16 +75,16 @@ class Case:
 
     @property
     def how(self) -> Mode:
-        """The mode, or the usual one when none is given."""
+        """The mode, or the default if none is given."""
         return self.mode or ("live" if self.prompt is not None else "replay" if self.at is None else "whatif")
 
 
 @frozen(kw_only=True)
 class Variant:
-    """What differs from the suite's agent; None and empty change nothing.
+    """Differences from the suite's agent; None and empty values change nothing.
 
-    `tools` are the only ones that are offered; `skills` are active from the start, `skill_paths` more folders of them;
-    `allow` and `deny` are more rules. `agent` (`module:name`) replaces all of the agent, and `change`, in Python, is a
+    `tools` are the only tools offered; `skills` are active from the start, `skill_paths` are additional folders of skills;
+    `allow` and `deny` are additional rules. `agent` (`module:name`) replaces the whole agent, and `change`, in Python, is a
     function from options to options.
     """
 
@@ -113,11 +113,12 @@ class Variant:
 
 @frozen(kw_only=True)
 class Suite:
-    """A suite. `agent` are options, a function that makes them anew for each run, a table as in `agents.toml`, or
-    `module:name` of one of the first two; without an agent cases can only be replayed.
+    """A suite.
 
-    `parallel` runs are under way at a time. `max_cost_usd` bounds what all runs and judges cost together, `timeout_s`
-    a run. `live_tools` run for real in a replay. `folder` is what paths are relative to, `source` where the suite stands.
+    `agent` is options, a function that creates them for each run, a table as in `agents.toml`, or `module:name` of one of
+    the first two; without an agent, cases can only be replayed. `parallel` limits concurrent runs. `max_cost_usd` limits
+    the total cost of all runs and judges, `timeout_s` the duration of a run. `live_tools` run for real in a replay. Paths
+    are relative to `folder`; `source` is where the suite was loaded from.
     """
 
     name: str
@@ -134,7 +135,7 @@ class Suite:
     source: str = ""
 
     def digest(self) -> str:
-        """The digest of all that the suite says, of functions the text of the file in which they stand."""
+        """The digest of the suite's definition; functions are represented by the text of their files."""
         files = [name for variant in self.variants.values() if (name := variant.system_prompt_file) is not None]
         said = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
         return hashlib.sha256(json.dumps(said, default=_told, sort_keys=True).encode()).hexdigest()
@@ -144,9 +145,9 @@ class Suite:
         return _agent(self.agent, self.folder, offline=False)
 
     def options(self, variant: str, *, offline: bool = False) -> OpenAgenticOptions | None:
-        """The options of one run under a variant, which it shares with no other run; None without an agent.
+        """The options of one run under a variant, not shared with any other run; None without an agent.
 
-        `offline` looks for no provider and no key, for a run that is a replay. Raises `OptionsError`.
+        `offline` skips providers and keys, for a replay. Raises `OptionsError`.
         """
         known = self.variants.get(variant, Variant())
         base = _agent(self.agent if known.agent is None else known.agent, self.folder, offline=offline)
@@ -157,14 +158,14 @@ class Suite:
         return made
 
     def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
-        """The options whose model judges: those that the judge names, over the agent's. Raises `OptionsError`."""
+        """The options of a judge: its own settings over the agent's. Raises `OptionsError`."""
         named = {name: getattr(judge, name) for name in ("model", *_ASKED_AT)}
         start = OpenAgenticOptions() if base is None else base
         return varied(start, Variant(**named), self.folder)
 
 
 def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: bool = False) -> OpenAgenticOptions:
-    """The options that a variant makes of others. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
+    """Options with a variant applied. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
     same = ("model", "max_steps", "timeout_s", "max_tokens", "max_cost_usd", "max_context_tokens", "system_prompt")
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:
@@ -186,7 +187,7 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
         changes["skills"] = (*base.skills, *variant.skills)
     if variant.skill_paths:
         changes["skill_paths"] = (*base.skill_paths, *(str(Path(folder, path)) for path in variant.skill_paths))
-    # What one run's calls were allowed must not be known to another's, and nobody sits at the terminal.
+    # Permissions granted in one run must not carry over to another, and nobody is at the terminal.
     gate = (base.permission_gate or PermissionGate(clock=base.clock)).forgetful()
     gate = gate if variant.permission_mode is None else gate.with_mode(variant.permission_mode)
     gate = gate if variant.tools is None else gate.narrowed(tools=variant.tools, source="variant")
@@ -196,7 +197,7 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
 
 
 def options_of(where: str, folder: str) -> OpenAgenticOptions:
-    """The options that `module:name` below a folder is, or makes. Raises `OptionsError`."""
+    """The options that `module:name` in a folder is or returns. Raises `OptionsError`."""
     found = _agent(where, folder, offline=False)
     assert found is not None, "a name gives options"
     return found
@@ -214,12 +215,12 @@ def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
 
 
 def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
-    """What a function of the suite makes. Raises `SuiteError` for anything but options."""
+    """The result of a suite's function. Raises `SuiteError` for anything but options."""
     try:
         made = make()
     except OptionsError:
         raise
-    except (Exception, SystemExit) as error:  # whatever somebody's function raises, the suite is what cannot be used
+    except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
         raise SuiteError(f"raised {': '.join(error_words(error))}", field=field) from error
     if not isinstance(made, OpenAgenticOptions):
         raise SuiteError(
@@ -229,7 +230,7 @@ def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
 
 
 def _named(where: str, folder: str, what: str) -> Any:
-    """The value that `module:name` or `file.py:name` names; modules are also looked for in the suite's folder."""
+    """The value named by `module:name` or `file.py:name`; modules are also searched for in the suite's folder."""
     module, _, name = where.rpartition(":")
     if not module or not name:
         raise SuiteError(f"{where!r:.200} is not of the form module:name or file.py:name", field=what)
@@ -238,7 +239,7 @@ def _named(where: str, folder: str, what: str) -> Any:
             path = Path(folder, module).resolve()
             return attrgetter(name)(sys.modules.get(_module_name(path)) or load_file(path, _module_name(path)))
         return import_name(module, name, folder)
-    except (Exception, SystemExit) as error:  # whatever somebody's module raises, the suite is what cannot be used
+    except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
         raise SuiteError(f"{where!r:.200} cannot be imported: {': '.join(error_words(error))}", field=what) from error
 
 
@@ -254,7 +255,7 @@ def _text_of(path: Path) -> str:
 
 
 def _told(value: Any) -> Any:
-    """What a digest takes of a value that is no JSON."""
+    """The digest's representation of a value that is not JSON."""
     if isinstance(value, Suite | Case | Variant | Call) or type(value) in SCORERS.values():
         return {"is": type(value).__name__, **{each.name: getattr(value, each.name) for each in fields(value)}}
     code = getattr(value, "__code__", None)
@@ -265,11 +266,11 @@ def _told(value: Any) -> Any:
     return [getattr(value, "__qualname__", ""), text]
 
 
-# --- where it is written down ----------------------------------------------------------------------------------------
+# --- loading -------------------------------------------------------------------------------------------------------------
 
 
 def load_suite(where: str) -> Suite:
-    """The suite that `where` names: `suite.toml`, `suite.py` with a `suite` in it, or `module:name`; each checked.
+    """The validated suite from `suite.toml`, `suite.py` with a variable `suite`, or `module:name`.
 
     Raises `SuiteError`.
     """
@@ -284,7 +285,7 @@ def load_suite(where: str) -> Suite:
             found = _suite_of(getattr(module, "suite", None), str(path))
         except SuiteError:
             raise
-        except (Exception, SystemExit) as error:  # whatever the file's code raises, the suite is what cannot be used
+        except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
             line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
             raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
@@ -361,7 +362,7 @@ def _scorers(given: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
 
 
 def _fits(table: Mapping[str, Any], kind: type[Any], where: str) -> None:
-    """Raise `SuiteError` for a field that is missing, unknown or of the wrong kind."""
+    """Raise `SuiteError` for a field that is missing, unknown or of the wrong type."""
     schema = json_schema(kind)
     loose: dict[str, Any] = {
         name: {} for name in ("cases", "variants", "scores", "agent", "change", "check") if name in schema["properties"]
@@ -380,12 +381,12 @@ _KEY = regex(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*(?:\.|=)")
 
 
 def line_of(text: str, path: str) -> int | None:
-    """The line of a TOML text on which a field stands (`cases[2].scores[0].pattern`), or the nearest that holds it."""
+    """The line of a TOML text with a field (`cases[2].scores[0].pattern`), or with its nearest container."""
     wanted = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
     best: tuple[int, int | None] = (0, None)
     counts: dict[tuple[Any, ...], int] = {}
     here: list[Any] = []
-    is_inside = ""  # of a text of several lines
+    is_inside = ""  # the quotes of the multi-line string around this line
     for number, line in enumerate(text.split("\n"), 1):
         quotes = re.findall(r'"""|\'\'\'', line)
         was_inside, key = is_inside, None
@@ -410,11 +411,11 @@ def line_of(text: str, path: str) -> int | None:
     return best[1]
 
 
-# --- what cannot be used ---------------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------------
 
 
 def check_suite(suite: Suite) -> Suite:
-    """The suite, when every part of it can be used; raises `SuiteError` that names the first field that cannot."""
+    """Return the suite if it is valid; raise `SuiteError` for its first invalid field."""
     _fits(vars(suite), Suite, "")
     _require(suite.cases, "cases", "there is no case: name at least one")
     for name in ("repeats", "parallel"):
@@ -444,13 +445,13 @@ def check_suite(suite: Suite) -> Suite:
 
 
 def _require(holds: object, field: str, words: str, given: Any = ...) -> None:
-    """Raise `SuiteError` unless it holds, with what was given when that is said."""
+    """Raise `SuiteError` unless the condition is true, quoting the given value if there is one."""
     if not holds:
         raise SuiteError(words if given is ... else f"{words}, not {given!r:.200}", field=field)
 
 
 def _check_agents(suite: Suite) -> None:
-    """Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use."""
+    """Raise `SuiteError` for an agent, or a variant of it, that no run could use."""
     is_offline = all(case.how == "replay" for case in suite.cases)
     field = "agent"
     try:

@@ -24,10 +24,10 @@ from .suite import Suite, check_suite, load_suite
 def eval_tests(
     suite: Suite | str, *, store: SessionStore | str | None = None, name: str = "EvalTest"
 ) -> type[unittest.TestCase]:
-    """A class of tests to put into a module: `EvalTest = eval_tests("evals/support.toml")`.
+    """A test class for a module: `EvalTest = eval_tests("evals/support.toml")`.
 
-    Paths are relative to the module that calls. `store` holds the recorded sessions and gets those that are made; without
-    one they live in memory. What is wrong with the suite is a test that fails.
+    Paths are relative to the calling module. `store` contains the recorded sessions and receives new ones; by default, they
+    are in memory. An invalid suite becomes a failing test.
     """
     here = sys._getframe(1).f_globals
     folder = Path(here.get("__file__") or ".").resolve().parent
@@ -52,7 +52,7 @@ def eval_tests(
 def _test(
     suite: Suite, store: SessionStore, case: str, variant: str, budget: Budget
 ) -> Callable[[unittest.TestCase], None]:
-    """One test; what the tests before it have spent is gone from the suite's budget."""
+    """One test; the suite's budget is reduced by what earlier tests have spent."""
 
     def test(self: unittest.TestCase) -> None:
         limit = budget.max_cost_usd
