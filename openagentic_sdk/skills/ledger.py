@@ -46,22 +46,36 @@ def _table() -> dict[str, Any]:
 
 
 @cache
-def rows() -> Mapping[str, Mapping[str, DocumentedWord]]:
-    """The rows by kind and word.
+def _entries() -> Mapping[str, list[dict[str, Any]]]:
+    """The entries of the file by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in _table()["entries"]:
+        found.setdefault(entry["kind"], []).append(entry)
+    return found
+
+
+@cache
+def rows_of(kind: str) -> Mapping[str, DocumentedWord]:
+    """The rows of a kind by word.
 
     The words of an entry are a list with one `fact`, or each with its own.
     """
-    found: dict[str, dict[str, DocumentedWord]] = {}
-    for entry in _table()["entries"]:
+    found: dict[str, DocumentedWord] = {}
+    for entry in _entries()[kind]:
         common = {key: entry[key] for key in ("kind", "state", "page", "test")}
         common |= {"how": entry.get("how", ""), "aside": entry.get("aside", False)}
         given = entry["words"]
-        facts = given if isinstance(given, dict) else dict.fromkeys(given, entry.get("fact"))
+        facts = given if isinstance(given, dict) else dict.fromkeys(given, str(entry["fact"]))
         for word, fact in facts.items():
-            row = DocumentedWord(word=word, fact=fact, **common)
-            if found.setdefault(row.kind, {}).setdefault(word, row) is not row:
-                raise ValueError(f"the table has {row.kind} {word} twice")
+            if word in found:
+                raise ValueError(f"the table has {kind} {word} twice")
+            found[word] = DocumentedWord(word=word, fact=fact, **common)
     return found
+
+
+def rows() -> Mapping[str, Mapping[str, DocumentedWord]]:
+    """All rows, by kind and word."""
+    return {kind: rows_of(kind) for kind in _entries()}
 
 
 def version_read() -> str:
@@ -71,13 +85,14 @@ def version_read() -> str:
 
 def row_of(kind: str, word: str) -> DocumentedWord | None:
     """The row of a word; None for an undocumented one."""
-    return rows()[kind].get(word)
+    return rows_of(kind).get(word)
 
 
 @cache
 def words(kind: str, *states: State) -> frozenset[str]:
     """The words of a kind that are in one of the states, or all of them."""
-    return frozenset(word for word, row in rows()[kind].items() if not states or row.state in states)
+    entries = [entry for entry in _entries()[kind] if not states or entry["state"] in states]
+    return frozenset(word for entry in entries for word in entry["words"])
 
 
 # Findings that a run is silent about: words that change nothing of it, and words that mean nothing to Claude Code either.

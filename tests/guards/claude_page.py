@@ -35,6 +35,7 @@ KINDS: Mapping[str, str] = {
     "style": "Frontmatter of output styles",
     "rule-file": "Frontmatter of rules",
     "variable": "Variables",
+    "environment": "Variables of the environment",
     "memory": "Memory",
     "plugin": "Manifests of plugins",
     "plugin-file": "Folders of plugins",

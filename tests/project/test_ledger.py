@@ -6,13 +6,16 @@ import importlib
 import inspect
 import json
 import unittest
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from openagentic_sdk.assemble import open_project
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import SkillActivated
 from openagentic_sdk.ground.diagnostic import Diagnostic
 from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.claude.command_hooks import EVENTS, with_command_hooks
 from openagentic_sdk.parts.claude.hook_answers import answer_of
 from openagentic_sdk.parts.project.agents import BUILT_IN_AGENTS, parse_agent
@@ -23,18 +26,19 @@ from openagentic_sdk.parts.project.memory import read_memory
 from openagentic_sdk.parts.project.notices import for_a_run
 from openagentic_sdk.parts.project.output_style import read_output_style
 from openagentic_sdk.parts.project.plugins import load_plugin
-from openagentic_sdk.parts.project.settings import Settings, read_settings_file
+from openagentic_sdk.parts.project.settings import Settings, read_settings, read_settings_file
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.layers import read_mode, rules_of_settings
 from openagentic_sdk.skills.ledger import ASIDE, DocumentedWord, row_of, rows, words
 from openagentic_sdk.skills.lint import check_file
+from openagentic_sdk.skills.parse import parse_skill_markdown
 from openagentic_sdk.skills.render import fill_arguments, fill_variables
 from tests.skills.support import ProjectTestCase, RunTestCase
 
 # Pages of https://code.claude.com/docs/en/ that rows stand on.
 PAGES = {
     "hooks", "memory", "output-styles", "permission-modes", "permissions", "plugin-marketplaces", "plugins-reference",
-    "settings-reference", "skills", "sub-agents", "tools-reference",
+    "env-vars", "settings-reference", "skills", "sub-agents", "tools-reference",
 }  # fmt: skip
 
 
@@ -213,6 +217,14 @@ class Told(ProjectTestCase):
                 no = f"plugins of the source {row.word} are not here: {row.how}"
                 self.assertEqual([note.message for note in notes], [no] if row.state == "no" else [])
 
+    def test_each_variable_of_the_environment_is_told_as_its_row_says(self) -> None:
+        for row in each_row("environment"):
+            with self.subTest(row.word):
+                self.write({"settings.json": json.dumps({"env": {row.word: "x"}})})
+                read = read_settings_file(str(self.project / "settings.json"))
+                self.check(row, read.diagnostics)
+                self.assertEqual(read.env, {row.word: "x"})
+
     def test_each_permission_mode_is_told_as_its_row_says(self) -> None:
         for row in each_row("mode"):
             with self.subTest(row.word):
@@ -229,6 +241,101 @@ class Told(ProjectTestCase):
             [note.message for note in for_a_run(notes, "settings")],
             ["permisions has no effect here: did you mean permissions?"],
         )
+
+
+class Counts(ProjectTestCase):
+    """Each word that does something changes what is read: the same file without it is read otherwise."""
+
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "permissions": {"allow": ["Bash"]},
+        "permissions.allow": ["Bash"],
+        "permissions.ask": ["Bash"],
+        "permissions.deny": ["Bash"],
+        "permissions.labels": ["guard"],
+        "permissions.additionalDirectories": ["/tmp"],
+        "permissions.defaultMode": "plan",
+        "permissions.disableBypassPermissionsMode": "disable",
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},
+        "env": {"A": "b"},
+        "modelNames": {"opus": "big"},
+        "enabledPlugins": {"a@b": True},
+        "extraKnownMarketplaces": {"b": {"source": {"source": "directory", "path": "./b"}}},
+        "claudeMdExcludes": ["/a/**"],
+        "enabledMcpjsonServers": ["a"],
+        "disabledMcpjsonServers": ["a"],
+        "model": "m",
+        "outputStyle": "brief",
+        "agentsMd": "both",
+        "skillPrecedence": "user",
+    }
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        "disable-model-invocation": "true",
+        "user-invocable": "false",
+        "user-invokable": "false",
+        "maxTurns": "3",
+        "hooks": "{Stop: []}",
+        "paths": "'*.py'",
+    }
+
+    def read_as_managed(self, data: Mapping[str, Any]) -> Settings:
+        self.write({"managed/managed-settings.json": json.dumps(data)})
+        folders = claude_folders(
+            self.project, setting_sources=("user",), home=self.parent / "h", managed_dir=self.project / "managed"
+        )
+        return replace(read_settings(folders), values={}, diagnostics=())
+
+    def test_each_setting_that_counts_changes_what_is_read(self) -> None:
+        hook = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}
+        for word in words("setting", "does", "narrower", "ours"):
+            with self.subTest(word):
+                value = self.SETTINGS.get(word, True)
+                for name in reversed(word.split(".")):
+                    value = {name: value}
+                besides: dict[str, Any] = {} if word == "hooks" else hook
+                self.assertNotEqual(self.read_as_managed({**besides, **value}), self.read_as_managed(besides))
+
+    def test_each_field_of_a_file_that_counts_changes_what_is_read(self) -> None:
+        file = MarkdownFile("/n.md", "n.md", "project", "/")
+        readers: dict[str, Callable[[str], Any]] = {
+            "skill": lambda text: replace(parse_skill_markdown(text), raw="", body_line=0, extra={}, lines={}),
+            "command": lambda text: parse_command(text, file)[0],
+            "agent": lambda text: parse_agent(text, file)[0],
+        }
+        for kind, read in readers.items():
+            for word in words(kind, "does", "narrower", "ours"):
+                with self.subTest(kind=kind, word=word):
+                    plain = {"name": "n", "description": "d"}
+                    used = {**plain, word: self.FIELDS.get(word, "other")}
+                    texts = [
+                        "\n".join(["---", *(f"{k}: {v}" for k, v in f.items()), "---", "b"]) for f in (plain, used)
+                    ]
+                    self.assertNotEqual(read(texts[1]), read(texts[0]))
+
+    def test_variables_that_name_models_count(self) -> None:
+        for word in words("environment", "does"):
+            with self.subTest(word):
+                self.write({".claude/settings.json": json.dumps({"env": {word: "named-1"}})})
+                options = OpenAgenticOptions(cwd=self.project, setting_sources=("project",), trust_project=True)
+                self.assertIn("named-1", open_project(options).settings.model_names.values())
+
+    def test_each_key_of_a_hook_that_counts_changes_what_runs(self) -> None:
+        values = {
+            "timeout": 5,
+            "args": ["-v"],
+            "if": "Bash(git:*)",
+            "command": "false",
+            "shell": "powershell",
+            "type": "prompt",
+        }
+        plain = {"type": "command", "command": "true"}
+
+        def hooks(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+            self.write({"settings.json": json.dumps({"hooks": {"PreToolUse": [{"hooks": [entry]}]}})})
+            return read_settings_file(str(self.project / "settings.json")).hooks
+
+        for word in words("hook", "does", "narrower"):
+            with self.subTest(word):
+                self.assertNotEqual(hooks({**plain, word: values.get(word, True)}), hooks(plain))
 
 
 class Rules(unittest.TestCase):

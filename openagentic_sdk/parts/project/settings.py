@@ -353,6 +353,7 @@ class Entries:
 
     def env(self, env: Mapping[str, Any]) -> dict[str, str]:
         usable: dict[str, str] = {}
+        self.notes += self.words("environment", [name for name in env if row_of("environment", name) is not None])
         for name, value in env.items():
             is_name = name and "=" not in name and "\0" not in name
             if is_name and isinstance(value, str | int | float) and "\0" not in str(value):
