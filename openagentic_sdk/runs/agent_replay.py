@@ -1,8 +1,8 @@
-"""Play a recorded session through an agent as it is set up today, and say what is other than it was.
+"""Replay a recorded session through an agent as it is configured today, and report the differences.
 
-The model's answers come from the log; prompts, tool definitions, hooks and permissions are the agent's own. Tools give what
-they gave then, but for those that run live: pure functions of the caller (`@tool` with effect "read"), what only changes the
-session (skills, to-dos), and what is named. People are answered for as they answered. Nothing is sent.
+The model's answers come from the log; prompts, tool definitions, hooks and permissions are the agent's own. Tools return
+their recorded results, except those that run live: pure functions of the caller (`@tool` with effect "read"), tools that
+only change the session (skills, to-dos), and those that are named. Questions get their recorded answers. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..testing.replay import RecordedRun, RecordedTool, Recording
 from ..tools.function import FunctionTool
 from .replay import RecordedSteps, Replay, is_prompt
 
-# They change the session and nothing else, so they do the same each time.
+# They change only the session, so they do the same each time.
 _SESSION_TOOLS = frozenset(
     {"SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate", "TodoWrite", "SlashCommand", "ToolSearch"}
 )
@@ -44,7 +44,7 @@ _MAX_SHOWN_CHARS = 4_000
 
 @frozen
 class AgentReplayReport:
-    """What a replay found: `differences` in words, `steps` that were recorded and how many of them were asked for again."""
+    """The result of a replay: `differences` as sentences, the recorded `steps`, and how many were requested again."""
 
     steps: int
     compared: int
@@ -53,12 +53,12 @@ class AgentReplayReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the agent asked for everything that was recorded, and nothing was different."""
+        """Whether the agent made every recorded request and nothing differed."""
         return not self.differences and self.steps == self.compared
 
     @property
     def text(self) -> str:
-        """The differences one below the other; the empty text when there are none."""
+        """The differences, one per line; empty if there are none."""
         missing = f"{self.steps - self.compared} of {self.steps} recorded requests were not made again"
         return "\n".join([*self.differences, *([missing] if self.compared < self.steps else [])])
 
@@ -66,11 +66,11 @@ class AgentReplayReport:
 async def replay_agent(
     events: Iterable[Event], options: OpenAgenticOptions, *, live_tools: Collection[str] = ()
 ) -> AgentReplayReport:
-    """Replay a log through the agent that `options` describe, but for their provider and store.
+    """Replay a log through the agent that `options` describe, except for their provider and store.
 
-    Raises `OptionsError` for options that cannot be used.
+    Raises `OptionsError` for invalid options.
     """
-    # The agent's own parts keep their states anew.
+    # The agent's own parts compute their states anew.
     recording = Recording(event for event in events if not isinstance(event, PartState))
     replay = _AgentReplay(recording, options, live_tools)
     problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
@@ -80,7 +80,7 @@ async def replay_agent(
     except ReplayMismatchError as mismatch:
         problem = [str(mismatch)]
     played = replay.replayed_events()
-    # Calls that are now allowed or refused otherwise, or about which a person is now asked.
+    # Calls whose permission is decided differently now, or about which a person is now asked.
     before, now = (
         {event.tool_use_id: event for event in events if isinstance(event, PermissionDecision)}
         for events in (recording.events, played)
@@ -103,7 +103,7 @@ async def replay_agent(
 
 
 class _AgentReplay(Replay):
-    """The replay of a session by an agent of its own."""
+    """The replay of a session by an agent with its own configuration."""
 
     def __init__(self, recording: Recording, options: OpenAgenticOptions, live: Collection[str]) -> None:
         super().__init__(recording, strict=False, live={})
@@ -117,7 +117,7 @@ class _AgentReplay(Replay):
                 self._answers[question.tool_use_id, question.kind] = event.answer
 
     def first_difference(self) -> list[str]:
-        """The first request that is another one; those behind it differ because it does."""
+        """The first request that differs; later differences follow from it."""
         for difference in self.provider.differences:
             diff = self.provider.diff(difference.seq, self._places)
             if diff:
@@ -131,7 +131,7 @@ class _AgentReplay(Replay):
             )
         )
         gate = replace(permission_gate(agent.gate).forgetful(), user_answerer=self._answer, approver=None)
-        # The agent's tools, which give what was recorded unless they run live, and those that servers gave then.
+        # The agent's tools, with recorded results unless they run live, and the recorded tools of servers.
         results = self._recording.results
         own = [agent.tools.get(name) for name in agent.tools.names()]
         served = [
@@ -165,7 +165,7 @@ class _AgentReplay(Replay):
         return self._answers.get((question.tool_use_id, question.kind), "")
 
     async def before_step(self, run: Run) -> None:
-        """What a person or the runtime brought between the steps; what hooks and rules bring, they bring again."""
+        """Replay the events that a person or the runtime added between steps; hooks and rules add theirs anew."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
@@ -176,7 +176,7 @@ class _AgentReplay(Replay):
 
 
 class _GivesWhatItGave(RecordedTool):
-    """A tool of the agent, as the model sees it, with the recorded results."""
+    """A tool of the agent, unchanged for the model, that returns the recorded results."""
 
     def __init__(self, tool: BareTool, results: Mapping[str, ToolResult]) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
@@ -190,7 +190,7 @@ def _verdict(decision: PermissionDecision) -> str:
 
 
 def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
-    """Calls that ran live and gave something else."""
+    """The calls that ran live and returned a different result."""
     before = {event.tool_use_id: event for event in recorded if isinstance(event, ToolResult)}
     found = []
     for new in played:

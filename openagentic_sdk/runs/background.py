@@ -1,7 +1,7 @@
-"""Runs in the background: submitted, looked at when wanted, parked when a person must answer.
+"""Runs in the background: submitted, inspected at any time, parked when a person must answer.
 
-A question that cannot be answered at once ends the run as `waiting`. Its session is closed and free, so the process may end;
-the answer is an event of the log like any other, and the run goes on from there, in this process or another one.
+A question that cannot be answered immediately ends the run as `waiting`. Its session is then closed and unlocked, so the
+process may end; the answer is an ordinary event of the log, and the run is resumed in this process or another.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
 @frozen
 class BackgroundResult:
-    """How a run stands when it stops. `success` is True when it came to its own end, with a whole answer.
+    """The state of a run when it stops. `success` is true if it came to its own end with a complete answer.
 
-    `data` is the structured output when one was asked for, else the final text; `error` says what went wrong. A `waiting`
-    run has the `questions` that want an answer, and the first of them as `question`.
+    `data` is the structured output if one was requested, otherwise the final text; `error` is the error message. A
+    `waiting` run has its open `questions`, the first of them also as `question`.
     """
 
     success: bool
@@ -66,13 +66,11 @@ def submit(
     slots: asyncio.Semaphore | None = None,
     guard: Callable[[], None] | None = None,
 ) -> BackgroundRun:
-    """Start a run and come back at once. `slots` bounds how many run at the same time; the others wait as `queued`.
+    """Start a run and return immediately. `slots` limits how many run at the same time; the others are `queued`.
 
-    `guard` is called before and behind each append of the run: what it raises ends the run, which starts and writes nothing
-    more.
-
-    With `options.resume` the run goes on with an old session; a `prompt` of None then adds none, which is how a parked run
-    goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
+    With `options.resume` the run continues that session; then a `prompt` of None adds no prompt, which is how a parked run
+    is resumed after an answer. `guard` is called before and after each append of the run: an exception from it ends the
+    run, which then starts and writes nothing more. Raises `EventLoopError` without a running asyncio loop.
     """
     running_loop("submit()")
     session_id = options.resume or named_session(options) or options.session_id or new_session_id()
@@ -90,11 +88,11 @@ async def answer_question(
     answered_by: str = "user",
     key_file: str | None = None,
 ) -> None:
-    """Store the answer to a parked run's question, also to that of a subagent, as this installation's: only those count.
+    """Store the answer to a question of a parked run or of its subagent, as this installation's: only those count.
 
-    `answered_by` names who gave it, `key_file` is as in the options. Raises `AnswerRefusedError` for words that are no
-    answer to it (see `sessions.answers`; nothing is stored), `OptionsError` when the session does not wait for it, and
-    `SessionLockedError` while a run holds the session; of two who answer at once, one is refused.
+    `answered_by` is the name of the person, `key_file` is as in the options. Raises `AnswerRefusedError` for an answer that
+    does not fit the question (see `sessions.answers`; nothing is stored), `OptionsError` if the session does not wait for
+    it, and `SessionLockedError` while a run holds the session; of two simultaneous answers, one is refused.
     """
     await answer_questions(store, session_id, {question_id: answer}, answered_by=answered_by, key_file=key_file)
 
@@ -109,11 +107,11 @@ async def answer_questions(
     approver: Mapping[str, Any] | None = None,
     request_id: str | None = None,
 ) -> bool:
-    """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it.
+    """Like `answer_question` for several, all or none. `approver` is as in `user.answer`, for authenticated callers.
 
-    Secrets in answers of a person's own words are masked: those that the environment names, and tokens by their form.
-
-    With a `request_id`, answers that the same person gave under it before are not stored again; False when all of them were.
+    Secrets in free-text answers are masked: those found in the environment, and tokens recognized by their form.
+    `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if
+    all of them were.
     """
     made = UserAnswer("", "", answered_by, approver, request_id)
     store_answers = partial(off_loop, True, _append_answers, store, session_id)
@@ -131,7 +129,7 @@ async def answer_questions(
 
 
 def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set[str]:
-    """The questions, those of subagents too, that the person of this answer has answered with the same request."""
+    """The questions, including those of subagents, that this person has already answered in the same request."""
     return {
         event.question_id
         for name in (session_id, *descendants(store, session_id))
@@ -143,8 +141,10 @@ def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set
 
 
 def open_questions(store: SessionStore, session_id: str, seal: Seal) -> list[UserQuestion]:
-    """The questions without an answer, whole: those of the session, and of its subagents that only their own logs hold
-    because a process was killed."""
+    """The complete unanswered questions of the session and its subagents.
+
+    After a crash, some may only be in the subagents' own logs.
+    """
     _, own, inner = _find_questions(store, session_id, seal)
     return [*own.values(), *(question for name, (_, question) in inner.items() if name not in own)]
 
@@ -152,9 +152,9 @@ def open_questions(store: SessionStore, session_id: str, seal: Seal) -> list[Use
 def _find_questions(
     store: SessionStore, session_id: str, seal: Seal
 ) -> tuple[SessionView, dict[str, UserQuestion], dict[str, tuple[str, UserQuestion]]]:
-    """A session's view, its own open questions, and those in the logs of its subagents with the session of each."""
+    """The session's view, its own open questions, and those in its subagents' logs with their session ids."""
     view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
-    # A question whose call has ended, or was taken back, can be answered no more: not in a fork, nor behind a rewind.
+    # A question whose call has ended or was rewound can no longer be answered: neither in a fork nor after a rewind.
     open_ids = {None, *(record.use.tool_use_id for record in (*view.open_calls(), *view.open_inner_calls()))}
     own = {
         question.question_id: question
@@ -175,7 +175,7 @@ def _append_answers(
     made: UserAnswer,
     seal: Seal,
 ) -> None:
-    """Store answers that are `made` like this one, but for question and text."""
+    """Store answers that equal `made` except for question and text."""
     with store.open_writer(session_id) as writer:
         view, own, inner = _find_questions(store, session_id, seal)
         waiting = {**{name: question for name, (_, question) in inner.items()}, **own}
@@ -196,7 +196,7 @@ def _append_answers(
         for name, answer in said.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]
             if isinstance(child_id, str):
-                # The subagent's own log decides; it has the answer already when the process died between the two.
+                # The subagent's own log is authoritative; after a crash between the two appends it has the answer already.
                 with suppress(OptionsError) if name in own else nullcontext():
                     _append_answers(store, child_id, {name: answer}, made, seal)
         assert view.authority is not None, "a view with a seal has one"
@@ -210,9 +210,9 @@ def _append_answers(
 async def cancel_session(
     store: SessionStore, session_id: str, *, cancelled_by: str = "user", key_file: str | None = None
 ) -> bool:
-    """End for good a run that no process holds: it is parked, or its process died. Says whether there was one.
+    """End for good a run that no process holds: one that is parked or whose process died. Return whether there was one.
 
-    Its questions are closed, its calls too. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
+    Its open questions and calls are closed. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
     """
     by = f"interrupted by {cancelled_by}"
     end = partial(end_session, store, session_id, Seal(key_file), also_parked=True, answered_by=by)
@@ -221,9 +221,9 @@ async def cancel_session(
 
 
 class BackgroundRun:
-    """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`.
+    """A submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`.
 
-    `heard` are the request ids of the prompts and messages that are stored.
+    `heard` contains the request ids of the prompts and messages stored so far.
     """
 
     def __init__(
@@ -245,18 +245,18 @@ class BackgroundRun:
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._told_to: Literal["cancel", "suspend"] | None = None
         self.heard: set[str] = set()
-        self._context = copy_context()  # of who began it, also when somebody else answers its question
+        self._context = copy_context()  # of the user who began it, even if someone else answers its question
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
-        """How the run stands when it has ended or waits for an answer. Raises what kept it from starting."""
+        """The result once the run has ended or waits for an answer. Raises the error that kept it from starting."""
         result = await asyncio.shield(self._driver)
         assert result is not None
         return result
 
     @property
     def request_id(self) -> str | None:
-        """The name of its prompt."""
+        """The request id of its prompt."""
         return self._request_id
 
     @property
@@ -271,11 +271,11 @@ class BackgroundRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or is parked, and holds its session no more."""
+        """Whether it has ended or is parked, and no longer holds its session."""
         return self._driver.done()
 
     async def over(self) -> None:
-        """Wait until `is_over`, whatever comes of it."""
+        """Wait until `is_over`, whatever the outcome."""
         await asyncio.wait({self._driver})
 
     @property
@@ -285,17 +285,17 @@ class BackgroundRun:
 
     @property
     def first_seq(self) -> int:
-        """The `seq` of its first event, 0 before it `has_begun`."""
+        """The `seq` of its first event, 0 until it `has_begun`."""
         return self._begun.result() if self._begun.done() else 0
 
     async def begun(self) -> None:
-        """Wait until it holds its session, as its first event says; raises what kept it from starting."""
+        """Wait until it holds its session, indicated by its first event. Raises the error that kept it from starting."""
         await self._until(self._begun)
 
     async def taken(self) -> int:
-        """Wait until the prompt is stored; gives its `seq`, 0 when a hook refused it, or the run was cancelled before.
+        """Wait until the prompt is stored; return its `seq`, 0 if a hook refused it or the run was cancelled first.
 
-        Raises what kept the run from starting.
+        Raises the error that kept the run from starting.
         """
         await self._until(self._taken)
         return self._taken.result() if self._taken.done() else 0
@@ -307,9 +307,9 @@ class BackgroundRun:
             self._driver.result()
 
     def send(self, prompt: OnePrompt) -> None:
-        """Say something while the run goes on: it gets it at its next step, or when it has ended just now, as a prompt.
+        """Send a message to the run, for its next step or, if it has just ended, as a prompt.
 
-        Raises `OptionsError` for parts that cannot be sent, and when it does not run.
+        Raises `OptionsError` for parts that cannot be sent, and if it does not run.
         """
         said = read_prompt(prompt)
         if self._turns.running is None:
@@ -317,7 +317,7 @@ class BackgroundRun:
         self._turns.say(said)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
-        """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
+        """Iterate over stored events until the run ends or waits; without deltas and events of subagents."""
         while True:
             self._news.clear()
             finished, stored = self._driver.done(), self._stored
@@ -337,7 +337,7 @@ class BackgroundRun:
         return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []
 
     async def answer(self, question_id: str, answer: str) -> None:
-        """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
+        """Answer the question that the run waits for, and resume it. Raises `OptionsError` if it does not wait."""
         store = self._turns.store
         if self.state != "waiting" or store is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
@@ -346,22 +346,22 @@ class BackgroundRun:
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
-        """End the run for good: its log, and the question that it may be asking, are closed. One that ended stays."""
+        """End the run for good and close its log and any open question. A run that has ended is not changed."""
         if not self._driver.done():
             self._told_to = "cancel"
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
             if (store := self._turns.store) is not None:
-                # Close what a run left open that had just parked when it was cancelled.
+                # Close what a run left open that was parked at the moment it was cancelled.
                 with suppress(SessionNotFoundError):
                     if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
                         await cancel_session(store, self.session_id, key_file=self._turns.options.key_file)
 
     async def suspend(self, grace_s: float = 0.0) -> None:
-        """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.
+        """End the run so that it can be resumed, here or in another process; an open question stays open, as `waiting`.
 
-        For `grace_s` seconds what runs may still come to the end of its step. A run that waits for a slot does not begin.
+        The current step has `grace_s` seconds to finish. A queued run does not start.
         """
         if self._driver.done():
             return
@@ -383,11 +383,11 @@ class BackgroundRun:
                 self.state = "running"
                 result = await self._run(prompt)
                 while result.stop_reason not in ("interrupted", "suspended") and self._told_to is None:
-                    # What came when the last step was over is the next prompt.
+                    # Messages that arrived after the last step are the next prompt.
                     if (said := self._turns.next_prompt()) is None:
                         break
                     result = await self._run(said)
-        except BaseException:
+        except BaseException:  # cancellation included: the state must not stay `running`
             self.state = "failed"
             raise
         finally:
@@ -432,5 +432,5 @@ class BackgroundRun:
             await turns.end(task, interrupt=self._told_to == "cancel")
 
 
-# One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.
+# Runs start one at a time per event loop: submitting many together must not block everything else.
 _STARTING: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Go on with a copy of a session, from any event, with other options; the session itself stays as it is."""
+"""Continue a copy of a session, from any event, with other options; the session itself is not changed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..prompts import Prompt, read_prompts
 def query_forked(
     *, source_id: str, prompt: Prompt, options: OpenAgenticOptions, at_seq: int | None = None
 ) -> AsyncGenerator[AnyEvent, None]:
-    """Fork `source_id` behind `at_seq` (None: its end) and run there; yields what `query()` yields.
+    """Fork `source_id` after `at_seq` (None: its end) and run there; yield the events that `query()` yields.
 
-    `options.session_store` holds the source and gets the copy, whose id is `options.session_id` or a random one. A `prompt`
-    of None goes on without a new prompt. Raises `SessionNotFoundError`, and
-    `OptionsError` for a position behind the log's end.
+    `options.session_store` contains the source and receives the copy, whose id is `options.session_id` or random. A
+    `prompt` of None continues without a new prompt. Raises `SessionNotFoundError`, and `OptionsError` for a position after
+    the end of the log.
     """
 
     async def start() -> RunTask:
@@ -35,7 +35,7 @@ def query_forked(
 async def start_forked(
     agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, prompt: Prompt, at_seq: int | None
 ) -> RunTask:
-    """The run of a fresh fork. Whoever starts it closes it."""
+    """Start a run on a new fork. The caller must close it."""
     store = agent.store
     fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, seal=agent.seal)
     fork = partial(fork, metadata=options.session_metadata)

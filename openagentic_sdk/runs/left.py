@@ -1,4 +1,4 @@
-"""Requests that nobody works on any more: their process was told to end, or died. Who has their agent and key goes on."""
+"""Find requests abandoned by a process that was shut down or died; a process with their agent and key resumes them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
 WISHES_KEY = "wishes"
-# So many processes may die over a request before nobody takes it up again: it may be what kills them.
+# After this many deaths a request is not resumed any more: it may be what kills the processes.
 MAX_DEATHS = 10
 
 
 @frozen
 class LeftRequest:
-    """A request without a process, at the end of its session's log, `seq`. `deaths` counts the processes that it lost.
+    """An abandoned request; its session's log ends at `seq`. `deaths` counts the processes that died during it.
 
-    `said_seq` is its prompt. `refusal` says why this process cannot go on with it; then `options`, which go on with it, are
-    None.
+    `said_seq` is its prompt. `options` resume it; they are None if this process cannot, for the reason in `refusal`.
     """
 
     session_id: str
@@ -38,9 +37,9 @@ class LeftRequest:
 
 
 def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> LeftRequest | None:
-    """The newest request of a session, if nobody works on it; None when somebody does, or it is parked or over.
+    """The newest request of a session if it is abandoned; None if it is running, parked or finished.
 
-    Raises `SessionNotFoundError` and what reading a log raises.
+    Raises `SessionNotFoundError` and any error of reading a log.
     """
     row = store.read_summary(session_id)
     if not is_left(store, row):
@@ -72,7 +71,7 @@ def _refused(session_id: str, seq: int, why: str) -> LeftRequest:
 
 
 def first_writer_at(store: SessionStore, left: LeftRequest) -> Callable[[], None]:
-    """A guard for the run that goes on with a request: it refuses the run when another one has by now."""
+    """A guard for the run that resumes a request: it refuses the run if another process has resumed it first."""
     checked = False
 
     def check() -> None:
@@ -85,7 +84,7 @@ def first_writer_at(store: SessionStore, left: LeftRequest) -> Callable[[], None
 
 
 def give_up(store: SessionStore, left: LeftRequest) -> None:
-    """End a request that keeps losing its processes, as an `error`. Raises `SessionLockedError`."""
+    """End a request whose processes keep dying, as an `error`. Raises `SessionLockedError`."""
     assert left.options is not None, "whoever gives up could go on"
     text = f"{left.deaths} processes died while they worked on this request"
     end_session(store, left.session_id, Seal(left.options.key_file), also_parked=True, failure=text)

@@ -1,7 +1,7 @@
-"""Play a recorded session again through the real loop: the model's answers and the tools' results come from its log.
+"""Replay a recorded session through the real loop: the model's answers and the tools' results come from its log.
 
-Nothing is sent and, unless live tools are asked for, nothing is executed. The session plays into memory, run by run, and
-every request that the loop makes is compared with the one that was recorded.
+Nothing is sent and, unless live tools are requested, nothing is executed. The session is replayed in memory, run by run,
+and every request of the loop is compared with the recorded one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "too
 
 @frozen
 class ReplayReport:
-    """What a replay found. `ok` when every recorded request was made again and is the same.
+    """The result of a replay. `ok` is true if every recorded request was made again and is equal.
 
-    `events` are those of the replayed session; `error` says what kept the replay from coming to its end.
+    `events` are those of the replayed session; `error` is the reason if the replay did not come to its end.
     """
 
     steps: int
@@ -62,7 +62,7 @@ async def replay_events(
     """Replay a log.
 
     `strict` stops at the first request that differs; otherwise all are compared. `live_tools` whose effect is `read` run
-    for real; their results are then part of what is compared. Raises `OptionsError` for the log of a workflow.
+    for real, and their results are compared too. Raises `OptionsError` for the log of a workflow.
     """
     events = list(events)
     if WorkflowProgress.of(events).is_workflow:
@@ -87,7 +87,7 @@ async def replay_events(
 
 
 class RecordedSteps(Part):
-    """Brings to each step what was recorded before it, besides the answer."""
+    """Adds to each step the events recorded before it, other than the answer."""
 
     def __init__(self, run: Run, replay: Replay, recorded: RecordedRun) -> None:
         super().__init__(run)
@@ -106,7 +106,7 @@ class ReplayPart(RecordedSteps):
 
 
 class Replay:
-    """One replay: which step comes next, and what the loop is given before it."""
+    """The state of a replay: the next step, and the events that the loop receives before it."""
 
     def __init__(self, recording: Recording, strict: bool, live: Mapping[str, BareTool]) -> None:
         self.provider = ReplayProvider(recording, strict=strict)
@@ -123,11 +123,11 @@ class Replay:
         return [] if self._session_id is None else self._store.read_events(self._session_id)
 
     async def play(self, run: RecordedRun) -> None:
-        """One recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
+        """Play one recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
         if run.steps:
             self._steps = list(run.steps)
             self.provider.name = run.steps[0].context.provider
-            # A run that went on with what was left open, after an answer or a crash, had no prompt of its own.
+            # A run that resumed after an answer or a crash had no prompt of its own.
             prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
             async with await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts) as task:
                 while await task.next_event() is not None:
@@ -135,19 +135,19 @@ class Replay:
                 result = await task.result()
             if result.error_type == ReplayMismatchError.__name__:
                 raise ReplayMismatchError(result.error_message or "")
-        # What was recorded behind the last answer, by a run that went no further or between two runs.
+        # Events after the last answer: of a run that went no further, or between two runs.
         if run.trailing:
             self._session_id = self._session_id or self._store.create_session()
             self._store.append_events(self._session_id, [self._as_now(event) for event in run.trailing])
 
     def enter(self, run: Run, recorded: RecordedRun) -> None:
-        """Take the run that plays a recorded one, and show its model as much of the session as then."""
+        """Attach to the run that plays a recorded one, and show its model the same part of the session."""
         self._run, self._session_id = run, run.session_id
         if recorded.init.messages_from_seq is not None:
             run.view.conversation.cut(self._position_now(recorded.init.messages_from_seq))
 
     def make_agent(self, run: RecordedRun) -> AgentRuntime:
-        """The agent that plays a run: here one whose every part is recorded."""
+        """Create the agent that plays a run; here, every part of it is recorded."""
         context = run.steps[0].context
         return AgentRuntime(
             provider=self.provider,
@@ -177,7 +177,7 @@ class Replay:
         )
 
     def system_prompt(self) -> SystemPrompt:
-        """That of the step that is replayed."""
+        """The system prompt of the replayed step."""
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:
@@ -185,7 +185,7 @@ class Replay:
         return ToolRegistry(self._live.get(tool.name, tool) for tool in recorded)
 
     async def _prompts(self, run: RecordedRun) -> AsyncIterator[Said]:
-        """The prompts that began turns; what was recorded before a prompt comes before it now."""
+        """The prompts that began turns; events recorded before a prompt are replayed before it."""
         while self._steps:
             before = self._steps[0].before
             position = next((index for index, event in enumerate(before) if is_prompt(event)), None)
@@ -200,13 +200,13 @@ class Replay:
             yield Said(prompt.text, attachments=prompt.attachments)
 
     async def bring(self, events: Sequence[Event]) -> None:
-        """Record what was recorded at this place."""
+        """Record the events that were recorded at this place."""
         assert self._run is not None
         for event in events:
             await self._run.record(self._as_now(event))
 
     async def before_step(self, run: Run) -> None:
-        """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
+        """Replay the events between steps (steering, hooks' messages, compactions), and select the next answer."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
@@ -219,7 +219,7 @@ class Replay:
         self.provider.expect(step)
 
     def _as_now(self, event: Event) -> Event:
-        """A recorded event with the positions that it names as they are in the replayed log."""
+        """A recorded event with its positions translated to the replayed log."""
         event = replace(event, seq=None, ts=None)
         if isinstance(event, SessionCompacted):
             return replace(event, up_to_seq=self._position_now(event.up_to_seq))
@@ -228,13 +228,13 @@ class Replay:
         return event
 
     def _position_now(self, seq: int) -> int:
-        """The replayed log's position of what stood at `seq` in the recorded one: both have the same conversation."""
+        """The replayed log's position for the recorded `seq`: both have the same conversation."""
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
         positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0
 
     def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:
-        """A stop hook or a repair sent the model back to work then: so it is now, with the same message."""
+        """Send the model back to work if a stop hook or a repair did so in the recording, with the same message."""
         before = self._steps[0].before if self._steps else ()
         message = next((event for event in before if not isinstance(event, PartState)), None)
         if not isinstance(message, UserMessage) or is_prompt(message):

@@ -1,7 +1,7 @@
-"""The turns of one session: which one runs, what waits for the next one, and where the session goes on.
+"""The turns of one session: the running turn, the messages waiting for the next one, and the session to continue.
 
-A turn is one run of the session, and between turns nothing is locked. A message that a turn did not read before its end
-comes first in the next one.
+A turn is one run of the session, and between turns nothing is locked. Messages that a turn did not read before its end come
+first in the next one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..sessions.base import SessionStore
 
 
 class Turns:
-    """Runs the turns of a session one at a time: `begin`, then `next_event` until None, then `end`, however it ends.
+    """Runs the turns of a session one at a time: `begin`, then `next_event` until None, then always `end`.
 
-    `options` are those of the next turn; once a turn has begun they continue its session. `waiting` are the prompts of turns
-    to come, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is None until a turn
-    has its result, `questions` are those that the last turn left open. With `parks`, a question that nobody can be asked
-    ends a turn as `waiting`; `guard` is as in `RunRequest`.
+    `options` are those of the next turn; after the first turn they continue its session. `waiting` contains the prompts of
+    future turns, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is None until
+    a turn has a result, `questions` are those that the last turn left open. With `parks`, a question that nobody can answer
+    immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Turns:
 
     @property
     def session_id(self) -> str | None:
-        """The session that the next turn goes on with, None for a new one."""
+        """The session that the next turn continues, None for a new one."""
         return self.options.resume
 
     def open(self) -> None:
-        """Check the options, find the session that they continue, and hold the tool servers from turn to turn.
+        """Check the options, find the session to continue, and keep the tool servers running between turns.
 
-        Raises what `query` raises before its first event. `close` releases the servers.
+        Raises like `query` before its first event. `close` releases the servers.
         """
         agent = build_agent(self.options)
         resume = run_request(self.options, agent).resume
@@ -66,14 +66,14 @@ class Turns:
             self._servers = servers
 
     def go_to(self, session_id: str | None, *, part: Literal["whole", "first", "next"] = "first") -> None:
-        """Continue this session with the next turn, None for a new one. A request id names the first prompt only."""
+        """Continue this session with the next turn, None for a new one. A request id applies to the first prompt only."""
         place: dict[str, Any] = {"resume": session_id, "session": None, "session_id": None, "continue_last": False}
         self.options = changed(self.options, **place, part=part, request_id=None)
 
     async def begin(self, prompt: Prompt, context: Context | None = None) -> RunTask:
-        """Start a turn in this context, None for the current one. A prompt of None goes on with what is in the log.
+        """Start a turn in this context, None for the current one. A prompt of None continues from the log.
 
-        Raises what `query` raises before its first event, and then nothing has happened.
+        Raises like `query` before its first event, in which case nothing has happened.
         """
         agent = build_agent(self.options, servers=self._servers)
         self.store = store_of(agent)
@@ -86,7 +86,7 @@ class Turns:
         return task
 
     async def next_event(self, task: RunTask) -> AnyEvent | None:
-        """The next event of a turn, None after its last. Raises what `RunTask.result` raises."""
+        """The next event of a turn, None after its last. Raises like `RunTask.result`."""
         event = await task.next_event()
         if event is None:
             await task.result()
@@ -97,7 +97,7 @@ class Turns:
         return event
 
     async def end(self, task: RunTask, *, interrupt: bool = False) -> None:
-        """End a turn, if it still runs, as `RunTask.close` does, and keep what it did not read."""
+        """End a turn, if it is still running, as `RunTask.close` does, and keep the messages that it did not read."""
         try:
             await task.close(interrupt=interrupt)
         finally:
@@ -107,7 +107,7 @@ class Turns:
             self.waiting.extendleft(reversed(task.take_back()))
 
     def say(self, prompt: OnePrompt) -> None:
-        """Add a message to the turn that runs, else a prompt of a turn to come. Raises what `read_prompt` raises."""
+        """Add a message to the running turn, otherwise a prompt for a future turn. Raises like `read_prompt`."""
         said = read_prompt(prompt)
         if self.running is not None:
             self.running.say(said)
@@ -115,41 +115,41 @@ class Turns:
             self.waiting.append(said)
 
     def take_back(self) -> list[Said]:
-        """Remove what no turn has read yet, and return it: messages to the turn that runs, and prompts of turns to come."""
+        """Remove and return everything not read yet: messages to the running turn, and prompts of future turns."""
         unread = [*(self.running.take_back() if self.running is not None else ()), *self.waiting]
         self.waiting.clear()
         return unread
 
     def next_prompt(self) -> Said | None:
-        """Remove and return the prompt of the next turn, None when there is none."""
+        """Remove and return the prompt of the next turn, None if there is none."""
         said = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
         if said is not None:
             self.waiting.remove(said)
         return said
 
     def change(self, options: OpenAgenticOptions) -> None:
-        """Use other options from the next turn on, and their model and permission mode in the turn that runs.
+        """Use other options from the next turn on, and their model and permission mode in the running turn.
 
-        Raises `OptionsError` for options that cannot be used, and then nothing has changed.
+        Raises `OptionsError` for invalid options, in which case nothing has changed.
         """
         check_options(options)
         if self.running is not None:
             agent = build_agent(options, servers=self._servers)
             before = build_agent(self.options, servers=self._servers)
-            is_there = agent.provider.name == before.provider.name  # a running turn asks one provider to its end
-            # The run's own gate keeps what people allowed in this session; settings may forbid the mode that was asked for.
+            is_there = agent.provider.name == before.provider.name  # a running turn keeps its provider to its end
+            # The run's own gate has the permissions granted in this session; settings may forbid the requested mode.
             model = agent.model if is_there else before.model
             self.running.change(model, permission_gate(self.running.gate).with_mode(agent.gate.mode))
         self.options = options
 
     async def end_conversation(self, reason: str = "other") -> list[Event]:
-        """Run the session_end hooks, if a turn of this conversation has begun; return their events."""
+        """Run the session_end hooks if a turn of this conversation has begun; return their events."""
         if self.session_id is None or self.options.part != "next":
             return []
         return await end_conversation(self.options, self.session_id, reason)
 
     async def close(self) -> None:
-        """End the turn that runs, and release the servers."""
+        """End the running turn and release the servers."""
         if self.running is not None:
             await self.end(self.running)
         servers, self._servers = self._servers, None
@@ -158,5 +158,5 @@ class Turns:
 
 
 def first_allowed(waiting: Iterable[Said], *, is_asking: bool) -> Said | None:
-    """The first of these prompts that may begin a turn: while a question is open, one of a sender who may answer it."""
+    """The first prompt that may begin a turn: while a question is open, only one by a sender who may answer it."""
     return next((said for said in waiting if said.may_answer or not is_asking), None)

@@ -1,7 +1,7 @@
-"""What if: go on with a copy of a session under other conditions, and let what is known answer what is asked again.
+"""What-if: continue a copy of a session under other conditions, and answer repeated calls with their recorded results.
 
-A call that the session made before, with the same tool and arguments, gets the result that it had then. The first call that
-is new stops the run, is asked about, or runs for real, as the caller wants.
+A call with the same tool and arguments as a recorded call gets its result. The first new call stops the run, is asked
+about, or runs for real, as the caller chooses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .forked import start_forked
 if TYPE_CHECKING:
     from ..parts.mcp.resources import Brought
 
-# How the sentence ends that says why a what-if stopped.
+# The end of the sentence that explains why a what-if stopped.
 NEVER_MADE = "is a call that the recorded session never made"
 OnNew = Literal["stop", "ask", "live"]
 
@@ -53,10 +53,10 @@ def what_if(
     prompt: Prompt = None,
     on_new: OnNew = "stop",
 ) -> AsyncGenerator[Event, None]:
-    """Fork `source_id` behind `at_seq` and run there with other options; yields what `query()` yields.
+    """Fork `source_id` after `at_seq` and run there with other options; yield the events that `query()` yields.
 
-    `on_new` says what a call does that the source never made: `stop` ends the run before the next model call, `ask` puts it
-    to `options.permission_gate`'s person, `live` runs it under the gate. Raises what `query_forked` raises.
+    `on_new` selects what happens to a call that the source never made: `stop` ends the run before the next model call,
+    `ask` asks the person behind `options.permission_gate`, `live` runs it under the gate. Raises like `query_forked`.
     """
 
     async def start() -> RunTask:
@@ -68,9 +68,9 @@ def what_if(
 async def start_what_if(
     agent: AgentRuntime, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
 ) -> RunTask:
-    """The run of a what-if by an agent that is built already. Whoever starts it closes it.
+    """Start a what-if with an agent that is already built. The caller must close it.
 
-    With `options.resume`, that fork of the source goes on; what it was answered before is not given again.
+    With `options.resume`, continue that fork of the source; results that it has already used are not used again.
     """
     if on_new not in ("stop", "ask", "live"):
         raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
@@ -81,18 +81,18 @@ async def start_what_if(
             f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
         )
     known = KnownCalls(events, after_seq=at_seq)
-    # The tools that a recorded session's model was told about, as it was told last.
+    # The tools last announced to the model of a recorded session.
     specs = {
         str(spec["function"]["name"]): spec
         for event in events
         if isinstance(event, ModelContext)
         for spec in event.tools
     }
-    if options.tools is None and specs:  # the same built-in tools as then, whatever this version has by now
+    if options.tools is None and specs:  # the same built-in tools as in the recording, whatever this version has
         asked_for = {event.name for event in events if isinstance(event, ToolUse)} | {*specs, *_offered(events)}
         agent = replace(agent, tools=ToolRegistry(tool for tool in agent.tools if tool.name in asked_for))
     here = set(agent.tools.names())
-    # What a rule denies altogether is not shown, as in every run: one that was recorded, too.
+    # Tools that a rule denies entirely are hidden, as in every run, even if they were recorded.
     may_show = agent.gate.offered_tools(name for name in specs if name not in here)
     absent = {name: _AbsentTool(specs[name]) for name in may_show}
     of_servers = [tool for name, tool in absent.items() if name.startswith("mcp__") or name in _READERS]
@@ -107,12 +107,12 @@ async def start_what_if(
 
 
 def _offered(events: Iterable[Event]) -> Iterable[str]:
-    """The tools that the runs of a log had, those included that a search would have found."""
+    """Iterate over the tools that the runs of a log had, including those that a search would have found."""
     return (name for event in events if isinstance(event, SystemInit) for name in event.tools)
 
 
 class KnownCalls:
-    """The results of a session's calls by tool and arguments. Those after `after_seq` come first, each is given once."""
+    """The results of a session's calls by tool and arguments. Those after `after_seq` come first; each is used once."""
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
         self._results: dict[tuple[str, str], deque[ToolResult]] = {}
@@ -129,7 +129,7 @@ class KnownCalls:
         return bool(self._results.get(_key(name, input)))
 
     def take(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
-        """The next recorded result of this call, None when there is none left."""
+        """Remove and return the next recorded result of this call, None if none is left."""
         results = self._results.get(_key(name, input))
         return results.popleft() if results else None
 
@@ -181,16 +181,16 @@ class _AnsweredTool(Tool):
 
 
 class _AnsweredServers:
-    """The servers of a what-if: what the recorded session knew of their tools, and the servers themselves when they may run.
+    """The servers of a what-if: their recorded tools, and the servers themselves if they may run.
 
-    Without them, none is started.
+    If they may not, none is started.
     """
 
     def __init__(self, servers: ToolServers | None, recorded: Sequence[BareTool], answering: _Answering) -> None:
         self._servers = servers
         self._recorded = recorded
         self._answering = answering
-        self._made: dict[BareTool, BareTool] = {}  # the same tool stays the same object
+        self._made: dict[BareTool, BareTool] = {}  # equal tools must stay identical objects
 
     def hold(self) -> None:
         if self._servers is not None:
@@ -221,7 +221,7 @@ class _AnsweredServers:
 
 
 class _AbsentTool(Tool):
-    """A tool as the recorded session had it, which is not there now: a server's, or one of the caller's own."""
+    """A recorded tool that is unavailable now: one of a server, or of the caller."""
 
     effect = "unsafe"
 
@@ -236,12 +236,12 @@ class _AbsentTool(Tool):
         )
 
 
-# The tools of servers that have no server's name in theirs.
+# Tools of servers whose names do not contain the server's name.
 _READERS = ("ListMcpResources", "ReadMcpResource")
 
 
 class _AnsweredRegistry(ToolRegistry):
-    """Tools whose known calls are answered from the recording, those too that come during the run: steps of workflows."""
+    """Tools whose known calls are answered from the recording, including those registered later (workflow steps)."""
 
     def __init__(self, tools: Iterable[BareTool], answering: _Answering) -> None:
         super().__init__(_AnsweredTool(tool, answering) for tool in tools)
@@ -252,7 +252,7 @@ class _AnsweredRegistry(ToolRegistry):
 
 
 class _EndAtNewCall(Part, KnownSteps):
-    """Ends the run before the step that follows a call which the recorded session never made."""
+    """Ends the run before the step that follows a call that the recorded session never made."""
 
     def __init__(self, run: Run, known: KnownCalls) -> None:
         super().__init__(run)
@@ -276,7 +276,7 @@ def _answered(
     agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool], own: Sequence[BareTool]
 ) -> AgentRuntime:
     answering = _Answering(known, on_new)
-    servers = None if on_new == "stop" else servers_of(agent.parts)  # what is new is not run, so no server is needed
+    servers = None if on_new == "stop" else servers_of(agent.parts)  # new calls do not run, so no server is needed
     is_served = servers is not None or recorded
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:

@@ -1,7 +1,7 @@
-"""Why a session stands where it does: what was asked, how it ended, the event at which it went wrong, and how to go on.
+"""Explain a session's state: the request, how it ended, the event at which it went wrong, and how to continue.
 
-A fold over the log alone, and over those of its subagents where they can be read. The newest run is judged by how it ended,
-and one that came to its own end by what failed in it and was not made good. Each kind of cause is a method of `_JudgedRun`.
+A fold over the log and, if they can be read, over the logs of subagents. The newest run is judged by how it ended, and one
+that came to its own end by failures in it that were not remedied later. Each kind of cause is a method of `_JudgedRun`.
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ _MAX_CHARS, _MAX_PERIOD, _LEAST_REPEATS, _MAX_DEPTH = 300, 8, 3, 8
 _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, _MOST_EARLIER_RUNS, _MOST_SUBAGENTS = 5, 8, 50
 _FRAME = regex(r'  File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?(?:\n    ([^\n]*))?')
 _LIBRARY = regex(r"/lib/python3|/site-packages/|^<frozen ")
-# How our own errors of a refused request begin (`ProviderHTTPError`): nothing that an endpoint sends can come before it.
+# The prefix of our own errors for refused requests (`ProviderHTTPError`): text from an endpoint can never precede it.
 _ENDPOINT = regex(r"(https?://[^\s/@?#]+(?:/[^\s?#]*)?)/chat/completions answered ")
 _WORD = regex(r"[\w][\w./@:-]*[\w]|\w")
 
-# The events of a subagent's session, by its parent's id and its own.
+# Returns the events of a subagent's session, given its parent's id and its own.
 Read = Callable[[str, str], Sequence[Event]]
 
 
 @frozen
 class Cause:
-    """What `find_cause` found. `kind` is empty when nothing went wrong; `seq` is the event at which it went wrong, a
-    `event` of session `session_id`, which is that of a subagent for a failure inside of one.
+    """The result of `find_cause`. `kind` is empty if nothing went wrong.
 
-    `ended` says how the newest run ended, `why` is the cause in a sentence, `more` are further lines, `go_on` is the command
-    that goes on from there.
+    `seq` is the event at which it went wrong, of type `event` in session `session_id`, which is a subagent's for a failure
+    inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further lines,
+    and `go_on` is the command that continues from there.
     """
 
     session_id: str
@@ -110,7 +110,7 @@ class Cause:
 
 @frozen
 class _CauseInRun:
-    """A cause within one run; `settings`, by their options' names, and `prompt` make the command that goes on."""
+    """A cause within one run; `settings`, by option name, and `prompt` form the command that continues."""
 
     kind: str
     event: Event
@@ -123,7 +123,7 @@ class _CauseInRun:
 
 
 def why_session(store: SessionStore, session_id: str) -> Cause:
-    """Why the session of this store stands where it does. Raises what the store raises."""
+    """The cause of a stored session's state. Raises like the store."""
     read, is_held = partial(child_events, store), store.is_held(session_id)
     return find_cause(session_id, store.read_events(session_id), read=read, is_held=is_held)
 
@@ -131,8 +131,10 @@ def why_session(store: SessionStore, session_id: str) -> Cause:
 def find_cause(
     session_id: str, events: Iterable[Event], *, read: Read | None = None, is_held: bool | None = False, depth: int = 0
 ) -> Cause:
-    """The cause in a log. `read` gives the events of a subagent's session; `is_held` is true while a run goes on, and None
-    where nobody can tell."""
+    """The cause in a log. `read` returns the events of a subagent's session.
+
+    `is_held` is true while a run holds the session, None if that is unknown.
+    """
     redact = known_here()
     events = [shown(event, redact) for event in events]
     starts = [at for at, event in enumerate(events) if isinstance(event, SystemInit)]
@@ -168,7 +170,7 @@ def find_cause(
 
 
 class _JudgedRun:
-    """One run of a log: its events, and the questions that the causes ask of them."""
+    """One run of a log: its events, and the queries that the causes need."""
 
     def __init__(
         self,
@@ -190,12 +192,12 @@ class _JudgedRun:
 
     @cached_property
     def result(self) -> Result | None:
-        """How it ended; None for a run that has not."""
+        """Its result; None for a run that has not ended."""
         return next((e for e in reversed(self.events) if isinstance(e, Result)), None)
 
     @property
     def ended(self) -> str:
-        """How it ended, in words."""
+        """How it ended, as a sentence."""
         result = self.result
         if result is None:
             return f"it did not end: the log stops at event {self.events[-1].seq}"
@@ -206,7 +208,7 @@ class _JudgedRun:
 
     @property
     def model_flags(self) -> tuple[str, ...]:
-        """The model that was asked, where a command can name it, and the address of an endpoint."""
+        """The flags that select its model and endpoint, if a command can name them."""
         init = self.init
         if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
             return ()
@@ -219,7 +221,7 @@ class _JudgedRun:
 
     @property
     def doing(self) -> str:
-        """What it did last, while it had no result."""
+        """Its last activity, while it has no result."""
         ended = {e.tool_use_id for e in self.of(ToolResult) if e.outcome not in ("cancelled", "unknown")}
         open_calls = [e.tool_use_id for e in self.of(ToolStarted) if e.tool_use_id not in ended]
         if open_calls:
@@ -230,7 +232,7 @@ class _JudgedRun:
         return "no call was open"
 
     def diagnose(self) -> _CauseInRun | None:
-        """What went wrong in it, None for nothing."""
+        """What went wrong in it, None if nothing did."""
         result = self.result
         if result is None:
             return self._dead()
@@ -238,12 +240,12 @@ class _JudgedRun:
         return next((found for cause in causes if (found := cause(self, result)) is not None), None)
 
     def call(self, tool_use_id: str) -> str:
-        """A call in a few words."""
+        """A short description of a call."""
         use = self.uses.get(tool_use_id)
         return tool_use_id if use is None else on_one_line(f"{use.name}({describe_input(use.name, use.input)})", 160)
 
     def of(self, *kinds: type[Event]) -> Iterator[Any]:
-        """The events of these kinds, the newest first."""
+        """Iterate over the events of these types, newest first."""
         return (event for event in reversed(self.events) if isinstance(event, kinds))
 
     # --- by how it ended -------------------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ class _JudgedRun:
         return _CauseInRun("dead", last, why, prompt="The process died: check what was done, and go on.")
 
     def loop(self, result: Result, least: int = _LEAST_REPEATS, *, with_results: bool = False) -> _CauseInRun | None:
-        """The same calls over and over, up to the end of the run; `with_results`, they gave the same, too."""
+        """The same calls repeated up to the end of the run; with `with_results`, also with the same results."""
         uses = [event for event in self.events if isinstance(event, ToolUse) and not event.is_inside]
         ends = {e.tool_use_id: e for e in self.events if isinstance(e, ToolResult)}
         keys: list[tuple[str, ...]] = [(use.name, json_sha256(dict(use.input))) for use in uses]
@@ -284,15 +286,15 @@ class _JudgedRun:
         return changed(found, more=(names, error.why, *error.more), settings=settings, prompt=prompt)
 
     def given_up(self, result: Result) -> _CauseInRun | None:
-        """A loop that the model left with an answer, and not with anything new."""
+        """A loop that the model ended with an answer instead of a new attempt."""
         found = self.loop(result, _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
         if found is None:
             return None
         asked = sum(isinstance(e, ModelRequest) and (e.seq or 0) > (found.event.seq or 0) for e in self.events)
-        return found if asked >= _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP else None  # not the calls of one answer
+        return found if asked >= _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP else None  # one answer with many calls is not a loop
 
     def refused_answers(self, result: Result) -> _CauseInRun | None:
-        """Stop hooks that sent every answer back."""
+        """Stop hooks that rejected every answer."""
         blocks = [e for e in self.events if isinstance(e, HookEvent) and e.hook_point == "stop" and _blocks(e)]
         if len(blocks) < 2:
             return None
@@ -301,7 +303,7 @@ class _JudgedRun:
         return changed(found, why=why, settings=_raised(result))
 
     def limit(self, result: Result) -> _CauseInRun:
-        """A limit, and what took most of it, down to the subagents."""
+        """A limit, and what consumed most of it, down to the subagents."""
         is_in_dollars = result.stop_reason == "budget" and "max_cost_usd" in (result.error_message or "")
         unit = {"max_steps": "calls", "timeout": "s"}.get(result.stop_reason, "USD" if is_in_dollars else "tokens")
         told, child = _spent(self, unit)
@@ -318,7 +320,7 @@ class _JudgedRun:
         return _CauseInRun(result.stop_reason, result, why, more, settings=_raised(result))
 
     def stopped(self, result: Result) -> _CauseInRun:
-        """Somebody, or a part of the caller's own, ended it."""
+        """A person, or a part written by the caller, ended it."""
         if result.error_message and result.stop_reason == "interrupted":
             return _CauseInRun("part", result, result.error_message)
         who = "its process was told to end" if result.stop_reason == "suspended" else "a person or the caller ended it"
@@ -335,7 +337,7 @@ class _JudgedRun:
         about = f", for {self.call(asking.tool_use_id)}" if asking is not None else ""
         why = f"it waits for a person's answer to {_short(question.prompt)!r}{choices}{about}"
         answer = question.choices[0] if question.choices else "..."
-        # A prompt would take the place of the answer, and end the call: `chat` asks the question again.
+        # A prompt would replace the answer and end the call: `chat` asks the question again.
         command = ("openagentic-sdk", "chat", "--resume", self.session_id, *self.model_flags)
         if self._is_workflow:
             command = self._workflow("answer", answer)
@@ -353,7 +355,7 @@ class _JudgedRun:
         return None if notice is None else _CauseInRun("guardrail", notice, notice.message)
 
     def failed(self, result: Result) -> _CauseInRun:
-        """An error ended it: of which kind, its type says."""
+        """An error ended it; the kind follows from its type."""
         kind = _ERROR_KINDS.get(result.error_type or "", "error")
         why = f"{result.error_type or 'an error'}: {_short(result.error_message)}"
         if kind == "vendor":
@@ -379,7 +381,7 @@ class _JudgedRun:
     # --- what failed in a run that came to its own end -------------------------------------------------------------------
 
     def cut(self, result: Result) -> _CauseInRun | None:
-        """An answer that is not whole, or a refusal of the vendor's model."""
+        """An incomplete answer, or a refusal by the vendor's model."""
         response = next((e for e in self.of(ModelResponse) if e.complete), None)
         message = next(self.of(AssistantMessage), None)
         if message is not None and message.refusal:
@@ -394,7 +396,7 @@ class _JudgedRun:
         return _CauseInRun(kind, response, f"the last answer is not whole: the endpoint ended it for {result.cut_by!r}")
 
     def server(self, result: Result, of_call: str = "") -> _CauseInRun | None:
-        """An MCP server that was lost or never came; with `of_call`, the one that this tool belongs to."""
+        """An MCP server that was lost or never started; with `of_call`, the one that this tool belongs to."""
         states = {e.name: e for e in self.events if isinstance(e, McpServerChanged)}
         gone = (e for e in states.values() if e.state in ("failed", "lost"))
         event = next((e for e in gone if not of_call or of_call.startswith(f"mcp__{e.name}__")), None)
@@ -405,7 +407,7 @@ class _JudgedRun:
         return _CauseInRun("mcp", event, why)
 
     def _errors(self) -> list[ToolResult]:
-        """The calls that failed, of tools that did not succeed later."""
+        """The failed calls of tools that did not succeed later."""
         found: dict[str, list[ToolResult]] = {}
         for event in (e for e in self.events if isinstance(e, ToolResult)):
             if _failed_call(event):
@@ -432,7 +434,7 @@ class _JudgedRun:
         return found
 
     def steady_errors(self, result: Result) -> _CauseInRun | None:
-        """One tool that failed again and again, up to the end of the run."""
+        """One tool that failed repeatedly up to the end of the run."""
         ends = [e for e in self.events if isinstance(e, ToolResult)][-_LEAST_REPEATS:]
         is_steady = (
             len(ends) == _LEAST_REPEATS and all(map(_failed_call, ends)) and len({*map(self.name_of, ends)}) == 1
@@ -474,7 +476,7 @@ class _JudgedRun:
         return _CauseInRun("hook", hook, why)
 
     def _denied(self, decision: PermissionDecision, again: str) -> _CauseInRun:
-        """A call that was not allowed, and the rules that would have let it."""
+        """A call that was not allowed, and the rules that would have allowed it."""
         rules = _letting(self.session_id, self.log, decision)
         why = f"{self.call(decision.tool_use_id)} was denied{again}: {_short(decision.reason)}"
         if rules:
@@ -485,7 +487,7 @@ class _JudgedRun:
         return _CauseInRun("denied", decision, why, more, prompt="Go on in another way.")
 
     def _child(self, started: SubagentStarted) -> _CauseInRun | None:
-        """What went wrong in a subagent."""
+        """The cause inside a subagent."""
         events: Sequence[Event] = ()
         if self._read is not None and self._depth < _MAX_DEPTH:
             events = self._read(self.session_id, started.child_session_id)
@@ -496,13 +498,13 @@ class _JudgedRun:
         return _CauseInRun("subagent", started, why, found.more, inside=found)
 
     def subagent(self, result: Result) -> _CauseInRun | None:
-        """A subagent that gave something back although it had failed inside."""
-        started = {e.name: e for e in self.events if isinstance(e, SubagentStarted)}  # the last one of each name
+        """A subagent that returned an answer although it had failed inside."""
+        started = {e.name: e for e in self.events if isinstance(e, SubagentStarted)}  # the last event of each name
         found = (self._child(event) for event in list(reversed(started.values()))[:_MOST_SUBAGENTS])
         return next((one for one in found if one is not None), None)
 
     def dropped(self, result: Result) -> _CauseInRun | None:
-        """A compaction, or outputs that were cleared, without what a later prompt asked for."""
+        """A compaction or clearing that removed what a later prompt asked for."""
         prompt = next((e for e in self.of(UserMessage) if e.origin == "user"), None)
         if prompt is None:
             return None
@@ -524,7 +526,7 @@ class _JudgedRun:
         return _CauseInRun("compaction", cut, why, (f"event {event.seq}: {_short(line)}",), prompt=_short(text))
 
     def fallback(self, result: Result) -> _CauseInRun | None:
-        """The answer of another model than the one that was asked."""
+        """An answer by a fallback model instead of the requested one."""
         retry = next((e for e in self.of(ModelRetry) if e.model is not None), None)
         if retry is None:
             return None
@@ -532,7 +534,7 @@ class _JudgedRun:
         return _CauseInRun("fallback", retry, why)
 
     def command_failed(self, result: Result) -> _CauseInRun | None:
-        """The last command of the run, when it failed."""
+        """The last command of the run, if it failed."""
         end = next(self.of(ToolResult), None)
         output = as_mapping(None if end is None else end.output)
         code = output.get("exit_code")
@@ -555,13 +557,13 @@ class _JudgedRun:
         return next(prompts, "").startswith('{"workflow":')
 
     def _workflow(self, action: str, *words: Event | str) -> tuple[str, ...]:
-        """A command about a workflow; a step is named by its number."""
+        """A workflow command; a step is identified by its number."""
         named = [w if isinstance(w, str) else getattr(w, "tool_use_id", "").rpartition("step-")[2] for w in words]
         return ("openagentic-sdk", "workflow", action, self.session_id, *named) if self._is_workflow else ()
 
 
 def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
-    """How the caller's program goes on, where it has tools or a model that no command can name."""
+    """How to continue in the caller's program, if it has tools or a model that no command can name."""
     known = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
     own = [name for name in run.init.tools if name not in known and not name.startswith("mcp__")]
     if not run.model_flags:
@@ -583,7 +585,7 @@ def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
 
 
 def _spent(run: _JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
-    """What took most calls, seconds, tokens or dollars, in words; the subagent that took the most, if one did."""
+    """The largest consumers of calls, seconds, tokens or dollars as text, and the subagent that consumed most, if any."""
     weights: dict[str, float] = defaultdict(float)
     cost = 0.0
     children = {e.tool_use_id: e for e in run.events if isinstance(e, SubagentStarted)}
@@ -597,7 +599,7 @@ def _spent(run: _JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
             cost = 0.0 if unit == "s" else _weight(event, unit)
         elif isinstance(event, SubagentFinished) and unit != "s":
             weights[f"the subagent {event.name!r}"] += _weight(event, unit)
-        elif isinstance(event, ToolUse) and cost:  # an answer is paid by the first of its calls
+        elif isinstance(event, ToolUse) and cost:  # the cost of an answer is attributed to the first of its calls
             weights[event.name] += cost
             weights["the model"] -= cost
             cost = 0.0
@@ -614,7 +616,7 @@ def _spent(run: _JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
 
 
 def _raised(result: Result) -> tuple[tuple[str, Any], ...]:
-    """The settings that give the next run more room than the limit that ended this one."""
+    """Settings with twice the room of the limit that ended the run."""
     if result.stop_reason == "max_steps":
         return (("max_steps", max(2 * result.steps, 50)),)
     if result.stop_reason == "timeout":
@@ -628,7 +630,7 @@ def _raised(result: Result) -> tuple[tuple[str, Any], ...]:
 
 
 def _is_empty(run: _JudgedRun, result: Result, response: ModelResponse) -> bool:
-    """Whether the last answer holds no text, no call and no value, and nobody else ended the run with one."""
+    """Whether the last answer has no text, call or value, and nothing after it ended the run."""
     if result.final_text.strip() or result.structured_output is not None:
         return False
     behind = [e for e in run.events if (e.seq or 0) > (response.seq or 0)]
@@ -636,7 +638,7 @@ def _is_empty(run: _JudgedRun, result: Result, response: ModelResponse) -> bool:
 
 
 def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision) -> tuple[str, ...]:
-    """The narrowest rules that would have let a call run; empty where no rule does."""
+    """The narrowest rules that would have allowed a call; empty if there are none."""
     calls = (one for one in recorded_calls(session_id, log) if one.tool_use_id == decision.tool_use_id)
     call = next(calls, None)
     if call is None or call.input is None or call.is_settled or decision.answered_by is not None:
@@ -654,7 +656,7 @@ def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell, on one line whatever it holds."""
+    """A word for a shell, always on one line."""
     if on_one_line(word) == word:
         return shlex.quote(word)
     return "$'" + on_one_line(word.replace("\\", "\\\\").replace("'", "\\'")) + "'"
@@ -663,13 +665,13 @@ def _quoted(word: str) -> str:
 def _flags(settings: Iterable[tuple[str, Any]]) -> Iterator[str]:
     for name, value in settings:
         if name not in _FLAGS:
-            continue  # no command sets it, and none limits it
+            continue  # no command has a flag for it
         for each in value if isinstance(value, list) else (value,):
             yield from (_FLAGS[name], str(each))
 
 
 def _weight(event: ModelResponse | SubagentFinished, unit: str) -> float:
-    """What an answer, or a subagent, took of a limit."""
+    """The consumption of a limit by an answer or a subagent."""
     if unit == "s":
         return round(event.total_s or 0) if isinstance(event, ModelResponse) else 0
     return event.cost_usd or 0.0 if unit == "USD" else total_tokens(event.usage)
@@ -698,7 +700,7 @@ def _blocks(event: HookEvent) -> bool:
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:
-    """Where an exception came from: the deepest frame that is nobody's library, else the deepest; nothing if unknown."""
+    """The origin of an exception: the deepest frame outside of libraries, otherwise the deepest; empty if unknown."""
     trace = str((event.meta or {}).get("traceback") or "").rpartition("Traceback (most recent call last)")[2]
     frames = [found.groups() for found in _FRAME.finditer(trace)]
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])]
@@ -720,7 +722,7 @@ def _significant(text: str) -> set[str]:
 
 
 def _parted(log: Sequence[Event], cuts: Sequence[SessionCompacted | ContextCleared]) -> tuple[list[Event], list[str]]:
-    """What the cuts took out of the model's view, and the texts that were there behind the last of them."""
+    """The events that the cuts removed from the model's view, and the texts that remained after the last one."""
     summary = next((cut for cut in reversed(cuts) if isinstance(cut, SessionCompacted)), None)
     cleared = {use_id: cut.seq or 0 for cut in cuts if isinstance(cut, ContextCleared) for use_id in cut.results}
     gone, kept = list[Event](), [] if summary is None else [summary.summary]
@@ -735,14 +737,17 @@ def _parted(log: Sequence[Event], cuts: Sequence[SessionCompacted | ContextClear
 
 
 def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]) -> bool:
-    """Whether a cut took an event away, and its summary lacks these words of it."""
+    """Whether a cut removed an event, and its summary lacks these words of it."""
     if isinstance(cut, SessionCompacted):
         return (event.seq or 0) <= cut.up_to_seq and not words & _significant(cut.summary)
     return isinstance(event, ToolResult) and event.tool_use_id in cut.results
 
 
 def _facts(gone: Sequence[Event], asked: set[str], known: set[str]) -> Iterator[tuple[int, Event, str, set[str]]]:
-    """The sentences of dropped events that share words with what is asked and say more than is known: how many, where."""
+    """Iterate over sentences of dropped events that share words with the question and add new ones.
+
+    Each comes with the number of shared words, its event and the new words.
+    """
     lines = [(event, line) for event in gone for line in re.split(r"(?<=[.!?])\s|\n", _said(event)) if line.strip()]
     for event, line in lines:
         words = _significant(line)
@@ -761,7 +766,7 @@ def _names(*kinds: type[BaseException]) -> Iterator[str]:
         yield from _names(*kind.__subclasses__())
 
 
-# What an error type that ended a run is a matter of.
+# The kind of cause for each error type that ends a run.
 _ERROR_KINDS: Mapping[str, str] = {
     **dict.fromkeys(_names(ProviderError), "vendor"),
     **dict.fromkeys(_names(StorageError), "store"),
@@ -776,7 +781,7 @@ _FLAGS: Mapping[str, str] = {
     "max_cost_usd": "--max-cost",
     "allowed_tools": "--allow",
 }
-# Tools of this package that an option turns on.
+# Tools of this package that an option enables.
 _TOOLS_OF_OPTIONS = frozenset({"Code", "TaskOutput", "ToolSearch", "final_answer", "memory"})
 _ENDS: Mapping[str, str] = {
     "end": "it gave up",

@@ -402,7 +402,7 @@ def import_session(target: SessionStore, source: SessionStore, session_id: str) 
 
 @contextmanager
 def all_or_none(store: SessionStore) -> Iterator[list[str]]:
-    """A list for the ids of sessions as they are created; if the block fails, they are deleted again, the last one first."""
+    """A list for the ids of sessions as they are created; if the block fails, delete them again in reverse order."""
     made: list[str] = []
     try:
         yield made
