@@ -1,1 +1,1 @@
-"""A session as a picture: one page that needs nothing but a browser, and a server that follows a running session."""
+"""Visualize a session: a self-contained web page, and a server for following a running session."""

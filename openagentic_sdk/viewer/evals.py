@@ -1,4 +1,4 @@
-"""Put an eval into one page that stands alone: no script, no request, and nothing of a session can become markup."""
+"""Render an eval as a self-contained page without scripts or requests, in which no session content can become markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .page import fill_page
 
 
 def build_eval_page(report: EvalReport) -> str:
-    """The page: what came of each case and variant, and for each run its scores and what it said."""
+    """The page of an eval: the outcome of each case and variant, and for each run its scores and their reasons."""
     passed = f"{report.passed} of {len(report.runs)} runs passed"
     cost = "" if report.cost_usd is None else f", {report.cost_usd:.4f} USD"
     left = f", {report.finished.left} did not run" if report.finished is not None and report.finished.left else ""
@@ -41,7 +41,7 @@ def build_comparison_page(
 ) -> str:
     """The page of a comparison: its sentences, and for each pair both prompts and transcripts side by side.
 
-    Of repeats it shows the first that failed, else the first. `read` gives the events of a session.
+    Of repeats, the first failed one is shown, otherwise the first. `read` returns the events of a session.
     """
     pairs = sorted(pairs, key=lambda pair: (pair[2].rate - pair[1].rate, pair[0]))
     parts = {

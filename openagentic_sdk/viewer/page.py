@@ -1,7 +1,7 @@
-"""Put a session, or its signed record, into one page: markup, style, script and events, with no request to anywhere.
+"""Render a session, or its signed record, as one page with markup, style, script and events that makes no requests.
 
-Nothing of the session can become markup: events stand in the page as JSON whose `<`, `>` and `&` are escaped, the script
-writes them as text only, and the page's policy lets nothing run or load but its own style and script, named by digest.
+No session content can become markup: events are in the page as JSON with `<`, `>` and `&` escaped, the script inserts them
+as text only, and the page's Content Security Policy allows nothing but its own style and script, identified by digest.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ from ..sessions.folds.summary import SessionSummary
 from ..sessions.request import DIGEST
 
 STATES = ("waiting", "running", "queued", "suspended", "stopped", "failed", "idle")
-# Pictures of one page, before they are written as text.
+# The limit on all images of one page, before base64 encoding.
 MAX_PICTURES_BYTES = 8 << 20
-# Of a question in a list of them.
+# The limit on a question's text in a list.
 MAX_ASKED_CHARS = 300
-# An id that a shell takes as one word.
+# An id that a shell reads as one word.
 _PLAIN_ID = regex("[A-Za-z0-9][A-Za-z0-9._-]*")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 @frozen
 class Live:
-    """What a served page needs besides the events: the WebSocket of those that follow (`?after=SEQ`), how the session
-    stands, its open questions, the address of the list, and what whoever looks may do."""
+    """What a served page needs besides the events.
+
+    This is the WebSocket of later events (`?after=SEQ`), the session's state, its open questions, the address of the list,
+    and the viewer's permissions.
+    """
 
     address: str
     state: str
@@ -60,10 +63,10 @@ def build_page(
     read_blob: Callable[[str], bytes] | None = None,
     cause: Cause | None = None,
 ) -> str:
-    """The page, which follows its session and takes prompts and answers when it is `live`; `cause` says how it stands.
+    """The page of a session; if `live`, it follows the session and accepts prompts and answers. `cause` explains its state.
 
-    `read_blob` gives the pictures that events name by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in all,
-    they are described.
+    `read_blob` returns the images that events reference by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in
+    total, they are described instead.
     """
     connect = "connect-src 'none'" if live is None else "connect-src 'self'"
     rows = [event_to_dict(shown(event)) for event in events]
@@ -90,9 +93,9 @@ def build_page(
 def fill_scripted_page(
     name: str, title: str, script: str, data: object, rules: Iterable[str], more: Mapping[str, str] | None = None
 ) -> str:
-    """A page with this script and data: it may run nothing else, and load what `rules` of its policy say.
+    """A page with this script and data; it can run no other script, and load only what `rules` of its policy allow.
 
-    `more` are parts of its template, which are markup.
+    `more` contains additional values for its template, as markup.
     """
     style = asset("page.css")
     parts = {
@@ -107,7 +110,7 @@ def fill_scripted_page(
 
 
 def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:
-    """The address (`data:`) of each picture that the events name, by its digest; its first bytes say which kind it is."""
+    """The `data:` URL of each image that the events reference, by digest; its first bytes determine its type."""
     made: dict[str, str] = {}
     left = MAX_PICTURES_BYTES
     parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]
@@ -118,7 +121,7 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
             continue
         try:
             data = read_blob(name)
-        except SessionError:  # gone, or never there: it is described
+        except SessionError:  # deleted or never stored: it is described instead
             continue
         kind = media_type_of(data[:HEAD_BYTES])
         if kind is not None and kind.startswith("image/") and len(data) <= left:
@@ -129,10 +132,11 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
 
 @frozen
 class ListView:
-    """Which sessions a list shows: what was searched for, and where the next page begins (its query, None at the end).
+    """The contents of a list of sessions: the search and the start of the next page (its query, None at the end).
 
-    `agents` are those that may be started, by name and description; `problem` is why none may. `inbox` are open questions:
-    the session of each, its label and the event; with `inbox_is_cut` there are more.
+    `agents` are the names and descriptions of agents that can be started; `problem` is the reason if none can. `inbox`
+    contains open questions, each with its session, the session's label and the event; `inbox_is_cut` is true if there are
+    more.
     """
 
     root: str = ""
@@ -146,7 +150,7 @@ class ListView:
 
 
 def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
-    """The page of a list of sessions, those that wait for an answer first; each row links to the page of its session."""
+    """The page of a list of sessions, those that wait for an answer first; each row links to its session's page."""
     today = time.localtime()[:3]
     lines, spent = [], 0.0
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
@@ -191,7 +195,7 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
 
 
 def _inbox(view: ListView) -> str:
-    """The questions that wait for an answer, each a link to where it is given."""
+    """The questions that wait for an answer, each a link to the page for answering it."""
     if not view.inbox:
         return ""
     lines = []
@@ -215,7 +219,7 @@ def _cut(text: str) -> str:
 
 
 def _links(view: ListView) -> str:
-    """The way to the next page, and back to the first."""
+    """The links to the next page and back to the first."""
     asked = {name: value for name, value in (("query", view.query), ("state", view.state)) if value}
     links = [] if view.older is None else [("Older sessions", {**asked, "after": view.older})]
     made = "".join(f'<a href="?{html.escape(urlencode(each))}">{text}</a>' for text, each in links)
@@ -231,7 +235,7 @@ def _shown(text: str) -> str:
 
 
 def fill_page(name: str, parts: Mapping[str, str], rules: str) -> str:
-    """A page of the house's style: its template with these parts, which are markup, and more rules of its policy."""
+    """A page in the common style: its template with these parts, as markup, and additional rules of its policy."""
     style = asset("page.css")
     return _fill(name, {"POLICY": _policy(style, rules), "STYLE": style, **parts})
 
@@ -246,7 +250,7 @@ def _fill(name: str, parts: Mapping[str, str]) -> str:
 
 
 def dump_for_script(value: object) -> str:
-    """JSON that cannot end the script element around it."""
+    """Serialize to JSON that cannot terminate the script element around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for char, escaped in _ESCAPED.items():
         text = text.replace(char, escaped)
@@ -258,7 +262,7 @@ def _digest(text: str) -> str:
 
 
 def asset(name: str) -> str:
-    """A file of this room, as text."""
+    """An asset file of this package, as text."""
     return read_packaged(__spec__, name)
 
 
@@ -266,7 +270,7 @@ def asset(name: str) -> str:
 
 
 def build_record_page(session_id: str, events: Iterable[Event]) -> str:
-    """The page of a signed record, which checks itself in the browser: it holds every event as it is, salts included."""
+    """The page of a signed record, which verifies itself in the browser: it contains every event with its salts."""
     script = asset("record.js")
     data = bundle_of(session_id, list(events))
     title = f"Record of session {session_id}"

@@ -1,1 +1,1 @@
-"""Runs of a typed agent: its dependencies, guardrails, validators and handoffs, and the messages that it is given."""
+"""Runs of a typed agent: its dependencies, guardrails, validators and handoffs, and its message history."""

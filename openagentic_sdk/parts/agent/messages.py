@@ -1,4 +1,4 @@
-"""Messages of one run as the beginning of another, and the JSON of an answer that is still being written. Pure."""
+"""Use the messages of one run to begin another, and parse the JSON of an answer that is still being written. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ _NO_RESULT = "This call has no result in the messages that the conversation bega
 
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
-    """The messages that these events of a run hold, but for its first `skipped` events that make messages."""
+    """The messages in these events of a run, without its first `skipped` events that form messages."""
     said = [event for event in events if isinstance(event, _SAID) and event.parent_tool_use_id is None]
     return rebuild_messages(said[skipped:])
 
 
 def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:
-    """The events of messages as `new_messages` gives them, or as chat completions have them; system messages are left out,
-    and calls without a result get one that says so. Raises `OptionsError` that names the message."""
+    """Convert messages, as returned by `new_messages` or in chat-completions form, to events.
+
+    System messages are omitted, and calls without a result get one that explains this. Raises `OptionsError` that names the
+    message.
+    """
     events: list[Event] = []
     waiting: list[str] = []
     for number, message in enumerate(messages, 1):
@@ -88,9 +91,9 @@ _WHOLE = regex(r'([}\]"]|\b(true|false|null))\s*\Z')
 
 
 def partial_json(text: str) -> Any:
-    """The value of a JSON text that has come in part: a string may be cut, of other values only whole ones count.
+    """The value of an incomplete JSON text: a string may be truncated, other scalars count only once they are complete.
 
-    Raises `ValueError` while there is nothing yet.
+    Raises `ValueError` while there is no value yet.
     """
     start = next((place for place, char in enumerate(text) if char in "{["), len(text))
     text, closers, in_string, is_escaped = text[start:], "", False, False

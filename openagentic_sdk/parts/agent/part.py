@@ -1,7 +1,7 @@
-"""What an `Agent` adds to its runs: dependencies, checks of input and output, earlier messages, and handoffs.
+"""What an `Agent` adds to its runs: dependencies, validation of input and output, message history, and handoffs.
 
-Guardrails run beside the model. One that trips ends the run at once; no call starts, and no answer counts, before those of
-the input are done.
+Guardrails run concurrently with the model. A tripped guardrail ends the run immediately; no call starts and no answer
+counts before the input guardrails are done.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ...tools.session.task import Subagents
 from ..custom import PackagePart
 from ..final_answer import Repairs, StructuredOutput
 
-# Of (context, value). An async function, or plain code, which runs in a thread.
+# A function of (context, value), async or synchronous; synchronous code runs in a thread.
 Check = Callable[[ToolContext[Any], Any], Any]
 
 
 @frozen
 class Tripped:
-    """Which guardrail stopped a run, and why."""
+    """The guardrail that stopped a run, and the reason."""
 
     kind: Literal["input", "output"]
     guardrail: str
@@ -44,7 +44,7 @@ class Tripped:
 
     @property
     def stop_reason(self) -> StopReason:
-        """How the run ends."""
+        """The stop reason of the run."""
         return "blocked:input_guardrail" if self.kind == "input" else "blocked:output_guardrail"
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Tripped:
 
 @mutable
 class AgentOutcome:
-    """What came of a run besides its events: the output as a value of its type, who goes on, and what stopped it."""
+    """The outcome of a run besides its events: the typed output, a handoff, and a tripped guardrail."""
 
     output: Any = None
     has_output: bool = False
@@ -63,10 +63,10 @@ class AgentOutcome:
 
 @frozen(kw_only=True)
 class AgentRules:
-    """What an agent wants of its runs. `runs_as` names the subagent that it runs as, None for the run of a caller.
+    """An agent's rules for its runs. `runs_as` is the name of the subagent that it runs as, None for a caller's run.
 
-    `read` makes the value of an answer: of the text, or of the JSON value where the answer has a schema; it raises
-    `ValueError` for what is none. `outcome` takes what comes of the run.
+    `read` converts an answer, its text or, with a schema, its JSON value; it raises `ValueError` if the answer is invalid.
+    `outcome` receives the outcome of the run.
     """
 
     name: str | None = None
@@ -83,7 +83,7 @@ class AgentRules:
 
 
 class AgentPart(PackagePart):
-    """Holds one run to the rules of its agent; a subagent that has rules of its own, or none, only gets the dependencies."""
+    """Applies its agent's rules to one run; a subagent with its own rules, or with none, only receives the dependencies."""
 
     def __init__(self, run: Run, rules: AgentRules) -> None:
         super().__init__(run)
@@ -108,12 +108,12 @@ class AgentPart(PackagePart):
                 "or name another session"
             )
         if any(not isinstance(event, UserMessage) for event in self._rules.history):
-            # Nobody here saw what a model or a tool is said to have said: only the prompts are a person's words.
+            # Messages of models and tools are unverified claims; only the prompts are a person's words.
             told.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
         return [*told, *self._rules.history]
 
     async def begin(self) -> None:
-        """A handoff that the process did not get to before it died still stands."""
+        """Restore a handoff that the process accepted but did not carry out before it died."""
         for event in reversed(self.run.view.events):
             if isinstance(event, AssistantMessage | UserMessage | Result):
                 return
@@ -150,7 +150,7 @@ class AgentPart(PackagePart):
             return False
         await self._guard("output", rules.output_guardrails, output)
         if self._tripped is not None:
-            self.run.view.last_text = ""  # a refused answer is not the run's
+            self.run.view.last_text = ""  # a refused answer must not become the run's final text
             raise RunStopped(self._tripped.stop_reason, str(self._tripped))
         self._outcome.output, self._outcome.has_output = output, True
         return True
@@ -168,7 +168,7 @@ class AgentPart(PackagePart):
         return RunStopped(tripped.stop_reason, str(tripped))
 
     def context(self) -> ToolContext[Any]:
-        """What validators and guardrails are given: where the run is, and its services."""
+        """The context for validators and guardrails: the run's place and its services."""
         agent = self.run.agent
         return ToolContext(
             cwd=agent.cwd,
@@ -181,27 +181,27 @@ class AgentPart(PackagePart):
         )
 
     def hand_over(self, name: str) -> None:
-        """End this run before its next step, for another agent to go on. Raises `ToolError` when one was named already."""
+        """End this run before its next step so that another agent continues. Raises `ToolError` for a second handoff."""
         if self._handoff is not None:
             raise ToolError(f"the conversation was handed over to {self._handoff!r} already")
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[Check], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
-        """Run the guardrails of a prompt beside the model; one that trips ends the run where it is."""
+        """Run the guardrails of a prompt concurrently with the model; one that trips interrupts the run."""
         await self._guard("input", guardrails, prompt)
         if self._tripped is not None and self.run.depth == 0 and of_run is not None:
             self.run.lifetime.stopping.asked = "interrupt"
             of_run.cancel()
 
     async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[Check], value: Any) -> None:
-        """Ask these guardrails side by side; the first that trips counts. One that fails has tripped."""
+        """Run these guardrails concurrently; the first that trips counts. One that fails has tripped."""
 
         async def ask(guardrail: Check) -> None:
             try:
                 said = await _ask(guardrail, self.context(), value, "guardrail")
                 if said is not None and not isinstance(said, str):
                     said = f"it returned {shown(said)}, and should return None or a reason"
-            except Exception as error:  # noqa: BLE001 - a guardrail that fails has let nothing pass
+            except Exception as error:  # noqa: BLE001 - a guardrail that fails must block: it has approved nothing
                 said = f"it failed: {': '.join(error_words(error))}"
             if said and self._tripped is None:
                 self._tripped = Tripped(kind, name_of(guardrail), said)
@@ -209,7 +209,7 @@ class AgentPart(PackagePart):
         await asyncio.gather(*map(ask, guardrails))
 
     async def _pass_input(self) -> None:
-        """Wait for the guardrails of the input. Raises `RunStopped` when one has tripped."""
+        """Wait for the input guardrails. Raises `RunStopped` if one has tripped."""
         while self._guards:
             await asyncio.shield(self._guards[0])
             self._guards.pop(0)
@@ -217,20 +217,20 @@ class AgentPart(PackagePart):
             raise RunStopped(self._tripped.stop_reason, str(self._tripped))
 
     async def _send_back(self, error: Exception, repairs: Repairs) -> None:
-        """Tell the model why its answer was refused. Raises `StructuredOutputError` when it was told often enough."""
+        """Send the model the reason why its answer was refused. Raises `StructuredOutputError` after too many attempts."""
         reason = error_words(error)[1]
         self.run.view.last_text = ""
         await repairs.send_back(f"Your answer cannot be used: {reason}. Answer again.", "was refused", reason)
 
 
 async def _ask(check: Check, context: ToolContext[Any], value: Any, kind: str) -> Any:
-    """What somebody's function says of a value."""
+    """Call a validator or guardrail with a value."""
     name = f"{kind} {name_of(check)}"
     return await call_guest(partial(ask_callable, partial(check, context, value), f"openagentic-{name}"), name)
 
 
 def name_of(function: Any) -> str:
-    """What a function is called in the log: its own name, that of the function that it wraps, or that of its class."""
+    """A function's name in the log: its own, that of the function it wraps, or that of its class."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
@@ -240,7 +240,7 @@ HANDOFF = "transfer_to_"
 
 
 class HandoffTool(Tool):
-    """Hands the conversation over to another agent, which goes on with it in the same session."""
+    """Hands the conversation over to another agent, which continues it in the same session."""
 
     labels = OWN_SESSION
     effect = "read"
@@ -259,10 +259,10 @@ class HandoffTool(Tool):
 
 
 class AgentTool(Tool):
-    """Asks another agent, which works in a session of its own and gives back its answer."""
+    """Asks another agent, which works in its own session and returns its answer."""
 
     labels = OWN_SESSION
-    effect = "idempotent"  # a call that is run again goes on with its subagent
+    effect = "idempotent"  # a repeated call continues with the same subagent
     allowed_callers = ("direct",)
     input_schema = object_schema(
         {"prompt": string("The work, with all that the agent must know.", minLength=1)},
@@ -286,7 +286,7 @@ class AgentTool(Tool):
 
 
 def bound_hook(hook: Check, deps: Any) -> Callable[[dict[str, Any]], Any]:
-    """A hook of (context, payload) as one of the payload alone."""
+    """Bind a hook of (context, payload) to a context; the result takes the payload only."""
 
     def call(payload: dict[str, Any]) -> Any:
         told = payload.get("context") or {}

@@ -1,8 +1,8 @@
-"""A part of one's own: code that stays with a run from its begin to its end, with a state that the log keeps.
+"""User-defined parts: code that accompanies a run from start to end, with a state stored in the log.
 
-A hook is called at one point and forgets; a part has a state, which is in the log before the run goes on, and may tell the
-model something behind what it has read already. It is given copies and returns texts: nothing in its hands can change an
-event, run a tool or read what was masked.
+A hook is called at one point and keeps no state; a part has a state, which is in the log before the run continues, and may
+append messages for the model. It receives copies and returns strings: it can neither change an event, run a tool nor read
+masked text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...ground.patterns import regex
 from ...kernel.part import Part, kind_of
 from ...sessions.folds.view import Fold
 
-# The state of a part, as JSON, and what it tells the model. Both stand whole in the log each time they change.
+# Limits on a part's state, as JSON, and on its text for the model: both are stored whole in the log at each change.
 MAX_STATE_BYTES = 64 * 1024
 MAX_BLOCK_BYTES = 64 * 1024
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
@@ -28,7 +28,7 @@ _SECONDS, _VERSION = number(0, most=TIMEOUT_MAX), number(1, whole=True)
 
 @frozen
 class PartPlace:
-    """Where a part is at work. `agent_name` is that of a subagent, None in the run that the caller started."""
+    """The run that a part belongs to. `agent_name` is that of a subagent, None in the caller's run."""
 
     session_id: str
     cwd: str
@@ -38,7 +38,7 @@ class PartPlace:
 
 @frozen
 class SeenPrompt:
-    """A prompt as the log holds it. `origin` is `user`, or `steering` for a message to the running turn."""
+    """A prompt as stored in the log. `origin` is `user`, or `steering` for a message to the running turn."""
 
     text: str
     origin: str = "user"
@@ -46,7 +46,7 @@ class SeenPrompt:
 
 @frozen
 class SeenResult:
-    """A call's result as the log holds it, and the call. `output` is what the model reads; a long one is cut."""
+    """A call and its result as stored in the log. `output` is what the model reads, truncated if long."""
 
     tool_use_id: str
     tool: str
@@ -58,15 +58,17 @@ class SeenResult:
 
 @frozen
 class SeenAnswer:
-    """What the model wrote, as the log holds it: a final answer, or words beside calls, each of which comes as a
-    `SeenResult` too. `is_cut` when the answer ended before its time."""
+    """The model's text as stored in the log: a final answer, or text accompanying calls.
+
+    Each of those calls is also passed on as a `SeenResult`. `is_cut` is true if the answer was truncated.
+    """
 
     text: str
     is_cut: bool = False
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in order, with this text and `stop_reason`; at `end` it is too late for that."""
+    """Raised by a seam to end the run in order, with this text and `stop_reason`; too late in `end`."""
 
     def __init__(self, text: str, stop_reason: Literal["end", "budget", "interrupted"] = "interrupted") -> None:
         super().__init__(text)
@@ -74,14 +76,13 @@ class EndRun(Exception):
 
 
 class CustomPart:
-    """The base of one's own parts. A run makes one of each class in `OpenAgenticOptions.parts`; so does each subagent.
+    """The base class of user-defined parts. Each run and each subagent creates one of each class in the options' `parts`.
 
-    Every method is a seam, which a part overrides or leaves alone, async or as plain code; plain code runs in a thread.
-    `EndRun` ends the run in order. A seam that raises anything else, or takes longer than `timeout_s`, ends the run with a
-    `PartError`; at `end` it is a notice. The seams of one part are called one at a time.
+    Every method is a seam, which a part may override, async or synchronous; synchronous code runs in a thread. `EndRun`
+    ends the run in order. A seam that raises any other exception, or exceeds `timeout_s`, ends the run with a `PartError`;
+    in `end` this is a notice instead. The seams of one part are called one at a time.
 
-    `name` is the part's name in the log, `version` that of its state: raise it when `state` returns something of another
-    shape.
+    `name` is the part's name in the log, `version` that of its state: increment it if the structure of `state` changes.
     """
 
     name: ClassVar[str] = ""
@@ -89,91 +90,91 @@ class CustomPart:
     timeout_s: ClassVar[float] = 60.0
 
     def state(self) -> Any:
-        """The state as a JSON value, None for none yet. Plain code only.
+        """The state as a JSON value, None for none yet. Synchronous only.
 
-        It is asked for behind the other seams. Where it has changed, it is in the log, masked, before the run goes on.
+        It is requested after the other seams. A changed state is in the log, masked, before the run continues.
         """
         return None
 
     def restore(self, state: Any, version: int) -> Awaitable[None] | None:
-        """Go on from a state that the log holds, before `begin`. `version` says which version of the part kept it.
+        """Continue from a state in the log, before `begin`. `version` is the version of the part that stored it.
 
-        What is not understood may be left: then the part begins anew.
+        An incompatible state may be ignored: then the part begins anew.
         """
         return None
 
     def begin(self, place: PartPlace) -> Awaitable[None] | None:
-        """A run begins, on a new session or on one that is resumed."""
+        """Called when a run begins, on a new session or a resumed one."""
         return None
 
     def see_prompt(self, prompt: SeenPrompt) -> Awaitable[None] | None:
-        """Look at a prompt that was stored."""
+        """Called with a prompt that was stored."""
         return None
 
     def see_answer(self, answer: SeenAnswer) -> Awaitable[None] | None:
-        """Look at what the model wrote, once it was stored."""
+        """Called with the model's text once it was stored."""
         return None
 
     def see_result(self, result: SeenResult) -> Awaitable[None] | None:
-        """Look at a result that was stored.
+        """Called with a result that was stored.
 
-        Prompts, answers and results come in the order of the log, before the next step or the end of the run. What the
-        process did not get to before it died comes when the session is resumed: with a state, each is taken into account
-        once.
+        Prompts, answers and results arrive in log order, before the next step or the end of the run. Those that the process
+        did not deliver before it died are delivered when the session is resumed: with a state, each is taken into account
+        exactly once.
         """
         return None
 
     def before_step(self) -> Awaitable[None] | None:
-        """The model is about to be asked."""
+        """Called before the model is asked."""
         return None
 
     def block(self) -> Awaitable[str | None] | str | None:
-        """What the model must have read by now, None for nothing. Asked before each step.
+        """The text that the model must have read by now, None for nothing. Requested before each step.
 
-        It is appended as a message when it is new or has changed, so all that was sent before stays as it was.
+        A new or changed text is appended as a message, so that the earlier request prefix is unchanged.
         """
         return None
 
     def may_end(self, answer: str) -> Awaitable[str | None] | str | None:
-        """Whether the run may end with this answer: None lets it, a text sends the model back to work with it."""
+        """Whether the run may end with this answer: None accepts it, a string sends the model back to work."""
         return None
 
     def end(self, stop_reason: StopReason) -> Awaitable[None] | None:
-        """The run ends. The session still takes the state that this leaves."""
+        """Called when the run ends. The resulting state is still stored in the session."""
         return None
 
 
 class PackagePart(Part):
-    """A part of this package that options bring, for a feature that is no option: it meets the kernel itself.
+    """A part of this package that is enabled by options, for an optional feature: it accesses the kernel directly.
 
-    `folds` are what its runs fold from the log besides what all runs do.
+    `folds` are the additional folds that its runs need.
     """
 
     folds: ClassVar[tuple[type[Fold], ...]] = ()
 
 
 def folds_of(openers: Iterable[Any]) -> tuple[type[Fold], ...]:
-    """The folds of the parts of this package among these, which `check_parts` has let pass."""
+    """The folds of this package's parts among these, after `check_parts`."""
     kinds = [cast("type[PackagePart]", kind_of(opener)) for opener in openers if is_of_package(opener)]
     return tuple(dict.fromkeys(fold for kind in kinds for fold in kind.folds))
 
 
-# Makes a part: its class, or a `functools.partial` of it with its settings.
+# Creates a part: its class, or a `functools.partial` of it with its settings.
 CustomPartOpener = Callable[[], CustomPart]
 
 
 def is_of_package(opener: Any) -> bool:
-    """Whether an opener, which `check_parts` has let pass, opens a part of this package."""
+    """Whether an opener, after `check_parts`, creates a part of this package."""
     return issubclass(cast(type, kind_of(opener)), PackagePart)
 
 
 def class_of(opener: Any) -> type[CustomPart]:
-    """The class that an opener makes a part of, which `check_parts` has let pass."""
+    """The class of the part that an opener creates, after `check_parts`."""
     return cast("type[CustomPart]", kind_of(opener))
 
 
 def check_parts(openers: Any) -> None:
-    """Raise `OptionsError` for what lists no parts of one's own, and for names that are odd or come twice."""
+    """Raise `OptionsError` unless these are user-defined parts with valid, unique names."""
     if not isinstance(openers, Collection) or isinstance(openers, str | bytes | Mapping):
         raise OptionsError(f"parts must be a list of classes made from CustomPart, not {shown(openers)}")
     known: set[str] = set()

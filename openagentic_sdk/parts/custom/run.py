@@ -1,4 +1,4 @@
-"""One part of the caller's own in one run: its seams are called apart from the loop, and its state is in the log."""
+"""One user-defined part in one run: its seams are called outside the loop, and its state is stored in the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Seen = UserMessage | AssistantMessage | ToolResult
 
 
 class CustomPartRun(Part):
-    """Holds the part that `opener` makes, which is of class `kind`; `part` is None until it is made."""
+    """Holds the part that `opener` creates, of class `kind`; `part` is None until then."""
 
     def __init__(self, run: Run, kind: type[CustomPart], opener: CustomPartOpener) -> None:
         super().__init__(run)
@@ -45,7 +45,7 @@ class CustomPartRun(Part):
         self._opener = opener
         self._unseen: deque[Seen] = deque()
         self._sees_answers = kind.see_answer is not CustomPart.see_answer
-        self._is_behind = False  # whether it has seen something since its state was stored
+        self._is_behind = False  # whether it has seen anything since its state was stored
         self._stored_state = kind.version, dumps_json(None)
         self._timeout_s = kind.timeout_s
         self._block: Mapping[str, str] = {}
@@ -83,7 +83,7 @@ class CustomPartRun(Part):
         reason = await self._ask("may_end", self.run.parts.masked(reply.text))
         if reason is not None:
             self._check_text("may_end", reason)
-            self.run.view.last_text = ""  # a refused answer is not the run's
+            self.run.view.last_text = ""  # a refused answer must not become the run's final text
             await self.run.record(UserMessage(reason, origin="part"))
         await self._keep_state()
         return reason is None
@@ -102,14 +102,14 @@ class CustomPartRun(Part):
     async def _end(self, ending: RunStopped) -> None:
         is_sound = not self._has_failed
         while is_sound and self._unseen:
-            with suppress(RunStopped):  # it ends already
+            with suppress(RunStopped):  # the run is ending already
                 await self._show_unseen()
         await self._ask("end", ending.reason)
         if is_sound:
             await self._keep_state(again=self._is_behind)
 
     async def _restore(self) -> int:
-        """Give the part what the log holds of it; returns up to which `seq` it has seen what was stored."""
+        """Pass the part its state from the log; return the `seq` up to which it has seen the stored events."""
         kept = self.run.view.fold(PartStatesFold).newest(self.name)
         if kept is None:
             return 0
@@ -122,14 +122,14 @@ class CustomPartRun(Part):
         return kept.seq or 0
 
     async def _show_unseen(self) -> None:
-        """Show the part what was stored since it looked last, as copies without what is masked."""
+        """Show the part the events stored since the last call, as copies with masked text."""
         while self._unseen:
             event = self._unseen[0]
             seam, seen = self._shown(event)
             stopped = returned = None
             try:
                 returned = await self._ask(seam, seen)
-            except RunStopped as ended:  # it has seen this all the same
+            except RunStopped as ended:  # the part has seen the event even so
                 stopped = ended
             if returned is not None:
                 text = f"it returned {shown(returned)}: a part only looks, a hook of post_tool_use changes results"
@@ -140,7 +140,7 @@ class CustomPartRun(Part):
                 raise stopped
 
     def _shown(self, event: Seen) -> tuple[str, SeenPrompt | SeenAnswer | SeenResult]:
-        """The seam at which the part sees an event, and what it sees."""
+        """The seam for an event, and its argument."""
         if isinstance(event, ToolResult):
             return "see_result", self._seen_result(event)
         text = self.run.parts.masked(event.text)
@@ -165,7 +165,7 @@ class CustomPartRun(Part):
             self._block = {} if text is None else {f"part:{self.name}": text}
 
     async def _keep_state(self, *, again: bool = False) -> None:
-        """Store the part's state where it has changed, or `again`: what was seen by then is not shown any more."""
+        """Store the part's state if it has changed, or if `again`; events seen by then are not shown again."""
         if self.part is None or type(self.part).state is CustomPart.state:
             return
         text = await self._call("state", partial(_state_text, self.part))
@@ -183,28 +183,28 @@ class CustomPartRun(Part):
             raise self._failure(seam, f"it returned {shown(text)}: {wanted}")
 
     async def _ask(self, seam: str, *given: Any) -> Any:
-        """What a seam of the part returns; None at once where the part does not have it."""
+        """Call a seam of the part and return its result; None immediately if the part does not override it."""
         part = self.part
         if part is None or getattr(type(part), seam) is getattr(CustomPart, seam):
             return None
         return await self._call(seam, partial(getattr(part, seam), *given))
 
     async def _call(self, seam: str, work: Callable[[], Any]) -> Any:
-        """What the part's code returns. Raises `PartError` with the cause when it raises, or takes too long."""
+        """Call the part's code and return its result. Raises `PartError` with the cause if it raises or times out."""
         what = f"part {self.name!r}"
         try:
             async with asyncio.timeout(self._timeout_s) as timer:
                 return await call_guest(partial(ask_callable, work, f"openagentic-part {self.name}"), what)
         except EndRun as ended:
             raise RunStopped(ended.stop_reason, str(ended)) from None
-        except Exception as error:
+        except Exception as error:  # a part is the caller's code: whatever it raises becomes a `PartError`
             if timer.expired():
                 self._hangs = True
                 raise self._failure(seam, f"it did not return within {self._timeout_s:g} s") from None
             raise self._failure(seam, ": ".join(error_words(error))) from error
 
     def _seen(self, events: Iterable[Event]) -> Iterable[Seen]:
-        """The events that the part may look at: what people said, what the model wrote, and results."""
+        """Iterate over the events that the part may see: people's prompts, the model's answers, and results."""
         for event in events:
             is_prompt = isinstance(event, UserMessage) and event.origin in ("user", "steering")
             is_answer = isinstance(event, AssistantMessage) and self._sees_answers
@@ -217,5 +217,5 @@ class CustomPartRun(Part):
 
 
 def _state_text(part: CustomPart) -> str:
-    """The part's state as JSON. Raises `InvalidEventError` for what is none."""
+    """The part's state as JSON text. Raises `InvalidEventError` if it is not JSON."""
     return dumps_json(part.state())
