@@ -27,21 +27,30 @@ SHARE_OF_RUN = 0.1
 
 # Who has how many runs, counted once for a claim.
 BUSY = "busy AS (SELECT tenant, queue, agent, count(*) AS n FROM openagentic_runs WHERE state = 'running' GROUP BY 1, 2, 3)"
-# The first run of each tenant, queue and agent, found by jumping along an index, however many wait.
-_HEADS = """
+# The first run of each tenant, queue and agent, found by jumping along an index, however many wait: to the next agent of the
+# queue, else to the next queue of the tenant, else to the next tenant. Compared as one row of three, SQLite looks at every
+# run of the tenant instead.
+_NEXT = """(
+            SELECT next.id FROM openagentic_runs AS next
+            WHERE next.state = 'queued' AND {where}
+            ORDER BY next.tenant, next.queue, next.agent, next.rank DESC, next.id LIMIT 1
+        )"""
+_OF_HEAD = {name: f"(SELECT {name} FROM openagentic_runs WHERE id = heads.id)" for name in ("tenant", "queue", "agent")}
+_JUMPS = ", ".join(
+    _NEXT.format(where=where.format(**_OF_HEAD))
+    for where in (
+        "next.tenant = {tenant} AND next.queue = {queue} AND next.agent > {agent}",
+        "next.tenant = {tenant} AND next.queue > {queue}",
+        "next.tenant > {tenant}",
+    )
+)
+_HEADS = f"""
     heads (id) AS (
         SELECT id FROM (
             SELECT id FROM openagentic_runs WHERE state = 'queued' ORDER BY tenant, queue, agent, rank DESC, id LIMIT 1
         ) AS first
         UNION ALL
-        SELECT (
-            SELECT next.id FROM openagentic_runs AS next
-            WHERE next.state = 'queued' AND (next.tenant, next.queue, next.agent) > (
-                (SELECT tenant FROM openagentic_runs WHERE id = heads.id),
-                (SELECT queue FROM openagentic_runs WHERE id = heads.id),
-                (SELECT agent FROM openagentic_runs WHERE id = heads.id)
-            ) ORDER BY next.tenant, next.queue, next.agent, next.rank DESC, next.id LIMIT 1
-        ) FROM heads WHERE heads.id IS NOT NULL
+        SELECT coalesce({_JUMPS}) FROM heads WHERE heads.id IS NOT NULL
     )
 """
 # Whether a limit keeps another run from beginning.

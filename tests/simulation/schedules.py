@@ -1,4 +1,4 @@
-"""Which simulation a seed runs: most are of files, one in five of a fleet, some of a database, one in 25 of whole runs."""
+"""Which simulation a seed runs: most are of files, some of a fleet or a database, and one in 25 of whole runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .history import History
 from .runs import Runs
 
 _KINDS: tuple[Callable[[int, str], Files | Workers | Databases | Runs], ...] = (
-    *(Runs, *[Workers] * 5, *[Files] * 15, *[Databases] * 4),
+    *(Runs, *[Workers] * 4, *[Files] * 17, *[Databases] * 3),
 )
 
 

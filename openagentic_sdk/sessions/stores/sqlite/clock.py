@@ -73,5 +73,5 @@ class SteadyClock:
 
 def offer_clock(db: sqlite3.Connection, clock: SteadyClock) -> None:
     """Let statements on this connection ask the clock."""
-    db.create_function("openagentic_now", 0, clock.now)
-    db.create_function("openagentic_wall", 0, clock.wall)
+    db.create_function("openagentic_now", 0, clock.now, deterministic=True)
+    db.create_function("openagentic_wall", 0, clock.wall, deterministic=True)
