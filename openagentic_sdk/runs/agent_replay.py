@@ -165,7 +165,7 @@ class _AgentReplay(Replay):
         return self._answers.get((question.tool_use_id, question.kind), "")
 
     async def before_step(self, run: Run) -> None:
-        """Replay the events that a person or the runtime added between steps; hooks and rules add theirs anew."""
+        """Replay the events that a person or the runtime added between steps; hooks and rules add theirs live."""
         if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)

@@ -42,7 +42,7 @@ State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
 @frozen
 class BackgroundResult:
-    """The state of a run when it stops. `success` is true if it came to its own end with a complete answer.
+    """The state of a run when it stops. `success` is true if it completed normally with a whole answer.
 
     `data` is the structured output if one was requested, otherwise the final text; `error` is the error message. A
     `waiting` run has its open `questions`, the first of them also as `question`.
@@ -210,7 +210,7 @@ def _append_answers(
 async def cancel_session(
     store: SessionStore, session_id: str, *, cancelled_by: str = "user", key_file: str | None = None
 ) -> bool:
-    """End for good a run that no process holds: one that is parked or whose process died. Return whether there was one.
+    """Permanently end a run that no process holds, parked or left by a dead process. Return whether there was one.
 
     Its open questions and calls are closed. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
     """
@@ -346,7 +346,7 @@ class BackgroundRun:
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())
 
     async def cancel(self) -> None:
-        """End the run for good and close its log and any open question. A run that has ended is not changed."""
+        """End the run permanently, closing its log and any open question. A run that has ended is not changed."""
         if not self._driver.done():
             self._told_to = "cancel"
             self._driver.cancel()

@@ -190,7 +190,7 @@ class _AnsweredServers:
         self._servers = servers
         self._recorded = recorded
         self._answering = answering
-        self._made: dict[BareTool, BareTool] = {}  # equal tools must stay identical objects
+        self._made: dict[BareTool, BareTool] = {}  # a tool must keep the same wrapper object
 
     def hold(self) -> None:
         if self._servers is not None:

@@ -1,5 +1,5 @@
-// The steps of a workflow as a graph: one column for what ran side by side, in the order in which columns waited for each other.
-// It follows parts/workflows/progress.py. The law of this script too: text reaches the page through textContent only.
+// The steps of a workflow as a graph: one column for each group of concurrent steps, in dependency order.
+// Mirrors parts/workflows/progress.py. Security invariant: text reaches the page through textContent only.
 
 const flow = { isOne: false, steps: new Map(), calls: new Map(), questions: new Map(), level: 0 };
 const STEP_STATES = { ok: "done", error: "failed", denied: "denied", unknown: "unknown" };
@@ -40,7 +40,7 @@ function settleQuestion(id) {
 }
 
 function endStep(step, { outcome, ts, error_message: why, seq }) {
-  if (step.began === null && outcome === "ok") { // a value that the body looked at, such as flow.now(): no work
+  if (step.began === null && outcome === "ok") { // a value that the body read, such as flow.now(): not work
     flow.steps.delete(step.number);
     return;
   }

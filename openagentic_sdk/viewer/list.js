@@ -1,5 +1,5 @@
 "use strict";
-// The list of sessions starts a new one, and leads to its page.
+// Start a new session from the list, then open its page.
 
 const { root } = JSON.parse(document.getElementById("data").textContent);
 const [form, prompt, agent, send] = ["say", "prompt", "agent", "send"].map((id) => document.getElementById(id));
@@ -20,7 +20,7 @@ async function start() {
     trouble.textContent = made.error?.message ?? `The server answered ${answer.status}.`;
     key = "";
   } catch {
-    trouble.textContent = "The server does not answer: try again."; // with the same key, so that nothing starts twice
+    trouble.textContent = "The server does not answer: try again."; // with the same key, so that the retry is idempotent
   }
   send.disabled = false;
 }

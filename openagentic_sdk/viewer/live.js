@@ -1,10 +1,10 @@
-// What only a served page does: it follows its session over one WebSocket, and says over the same one what a person says.
+// Served pages only: follow the session over one WebSocket, and send the person's messages over the same one.
 
-const MAX_SENT = 4000000; // what the server takes in one message
+const MAX_SENT = 4000000; // the server's limit for one message
 const RUNS_AGAIN = new Set(["stopped", "suspended", "failed"]);
 const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "" };
 
-// --- the WebSocket: one, since a browser opens no more than six streams to one server, over all its tabs ---------------
+// --- the WebSocket: only one, because a browser limits the connections to a server across all its tabs -----------------
 
 function follow() {
   const url = new URL(given.live.address, location.href);
@@ -33,7 +33,7 @@ function follow() {
     show();
     live.misses += 1;
     if (close.code === 1009) refuseLarge();
-    if (close.code === 4009) return location.reload(); // the log was replaced: it is read anew
+    if (close.code === 4009) return location.reload(); // the log was replaced: read it again
     if (close.code >= 4000 || live.misses > 60) say("trouble", "The connection has ended: this is what was shown last. Reload the page, or sign in again.");
     else {
       if (live.misses > 1) say("trouble", "The server is away: trying again.");
@@ -42,7 +42,7 @@ function follow() {
   });
 }
 
-// What was sent and not answered is sent again on the next connection; its key makes that harmless.
+// Unacknowledged messages are sent again on the next connection; their key makes this idempotent.
 function post(action, body) {
   const id = ++live.number;
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -54,7 +54,7 @@ function post(action, body) {
   });
 }
 
-// What is too large for a proxy, or for this server, would end every connection again.
+// A message too large for a proxy or for this server would end every new connection too.
 function refuseLarge() {
   const largest = [...live.unanswered].reduce((most, each) => (most && most[1].message.length >= each[1].message.length ? most : each), null);
   if (largest) answered({ id: largest[0], status: 413, body: { error: { message: "This is too large to be sent: attach less." } } });
@@ -72,7 +72,7 @@ async function tell(action, body) {
   return status;
 }
 
-// --- what comes -------------------------------------------------------------------------------------------------------
+// --- incoming events --------------------------------------------------------------------------------------------------
 
 function say(id, text) {
   const node = byId(id);
@@ -84,7 +84,7 @@ function scrolled() {
   return getComputedStyle(byId("conversation")).overflowY === "visible" ? document.scrollingElement : byId("conversation");
 }
 
-// Whoever reads the end keeps reading the end.
+// Keep a page that is scrolled to the end at the end.
 function atTheEnd(change) {
   const box = scrolled();
   const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
@@ -92,7 +92,7 @@ function atTheEnd(change) {
   if (follows) box.scrollTop = box.scrollHeight;
 }
 
-// Words as they come; a new attempt takes back those of the one before, the stored message takes their place.
+// Streamed text: a new attempt discards that of the previous one, and the stored message replaces it.
 function streamed(event) {
   if (event.type !== "assistant.delta" && event.type !== "reasoning.delta") return;
   const key = event.parent_tool_use_id ?? "";
@@ -125,7 +125,7 @@ function notice(event) {
   } else if (/^(user\.message|system\.init|model\.|tool\.)/.test(event.type)) stand("running");
 }
 
-// How the session stands: which buttons there are, and what is announced.
+// The state of the session: available buttons, and the announcement for screen readers.
 function stand(now) {
   if (live.state === now) return;
   live.state = now;
@@ -173,7 +173,7 @@ function ask(question) {
   say("status", `The agent asks: ${question.prompt}`);
 }
 
-// What scrolls sideways is reached by the keyboard too.
+// Elements that scroll horizontally must be reachable by keyboard too.
 function wide(node) {
   for (const inner of [node, ...node.querySelectorAll("pre")]) if (inner.tagName === "PRE") inner.tabIndex = 0;
   return node;
@@ -230,7 +230,7 @@ function settle(id) {
   card?.remove();
 }
 
-// --- what a person says -------------------------------------------------------------------------------------------------
+// --- messages from the person -------------------------------------------------------------------------------------------
 
 function base64(data) {
   let text = "";
@@ -256,7 +256,7 @@ async function send() {
   const prompt = live.files.length ? [...(text ? [{ type: "text", text }] : []), ...live.files] : text;
   byId("send").disabled = true;
   let status = live.state === "running" || live.state === "queued" ? await tell("messages", { prompt }) : 0;
-  if (status === 0 || status === 409) status = await tell("runs", { prompt }); // the run has just ended
+  if (status === 0 || status === 409) status = await tell("runs", { prompt }); // 409: the run has just ended, so send a new prompt
   byId("send").disabled = false;
   if (status >= 300) return;
   byId("prompt").value = "";

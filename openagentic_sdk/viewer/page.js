@@ -1,4 +1,4 @@
-// The law of this script: text of the session reaches the page through textContent only.
+// Security invariant of this script: session text reaches the page through textContent only.
 
 const ROW = 24;
 const KINDS = {
@@ -45,7 +45,7 @@ function isError(event) {
   return event.is_error === true || event.allowed === false || Boolean(event.error_type);
 }
 
-// --- what the events say about time ---------------------------------------------------------------------------------
+// --- times of events ------------------------------------------------------------------------------------------------
 
 function fold(events) {
   const open = new Map();
@@ -70,13 +70,13 @@ function span(lane, from, event, label) {
   state.spans.push({ lane, from: (from ?? event).ts, to: event.ts, event, label });
 }
 
-// --- the picture ----------------------------------------------------------------------------------------------------
+// --- the timeline ---------------------------------------------------------------------------------------------------
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-// Time as it is drawn: the hours between two runs are cut to a sliver.
+// Drawn time: the hours between two runs are compressed to a sliver.
 function drawn(ts) {
   let cut = 0;
   for (const pause of state.pauses) if (pause.until <= ts) cut += pause.cut;
@@ -98,7 +98,7 @@ function bounds() {
   return { first, length: Math.max(drawn(state.events.at(-1)?.ts ?? first) - first, 0.001) };
 }
 
-// The lanes that hold something, in their order.
+// The nonempty lanes, in order.
 function lanes() {
   const used = new Set(state.spans.map((item) => item.lane));
   return LANES.filter((lane) => used.has(lane));
@@ -247,7 +247,7 @@ function timeText(ts) {
   return Number.isNaN(time.getTime()) ? String(ts) : time.toISOString();
 }
 
-// What one would type to go on from an event, in a terminal.
+// The terminal command that continues from an event.
 function commands(seq) {
   const id = given.session;
   const lines = [
@@ -289,7 +289,7 @@ function pressed(key) {
   }
 }
 
-// --- the beginning, and what comes later ----------------------------------------------------------------------------
+// --- initial events and later ones ----------------------------------------------------------------------------------
 
 function take(events) {
   for (const event of events) state.events.push(event);
@@ -311,7 +311,7 @@ function take(events) {
     `${bounds().length.toFixed(1)} s`,
   ];
   byId("facts").textContent = facts.join(", ");
-  // What comes later may be the way out: the cause is that of the log as the page was made.
+  // The cause was computed when the page was built; later events may have resolved it.
   byId("why").hidden = !given.why || state.events.length > given.events.length;
   for (const event of events) byId(`kind-${kindOf(event)}`).hidden = false;
   refilter();
@@ -326,7 +326,7 @@ function begin() {
     button.type = "button";
     button.textContent = kind;
     button.id = `kind-${kind}`;
-    button.hidden = true; // until there is such an event
+    button.hidden = true; // until the first such event
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       const on = button.getAttribute("aria-pressed") === "true";

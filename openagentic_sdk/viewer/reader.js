@@ -1,12 +1,12 @@
 "use strict";
-// The conversation as people read it: prompts, answers, calls folded with what they took and gave, subagents inside of the
-// call that started them. The law of this script too: text of the session reaches the page through textContent only.
+// The readable conversation: prompts, answers, collapsible calls with inputs and results, subagents inside the call that
+// started them. Security invariant: session text reaches the page through textContent only.
 
 const reader = { blocks: new Map(), calls: new Map(), open: new Map(), last: null };
 const MARKS = { ok: "✓", error: "✗", denied: "⊘", cancelled: "■", unknown: "?" };
 const MAX_PART = 20000;
 
-// What shows nothing, or turns the direction of what is shown, is written as an escape; joiners of letters stay.
+// Invisible characters and those that change the text direction are shown as escapes, except letter joiners.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff0-\uffff\u{e0000}-\u{e0fff}]/gu;
 
 function seen(text) {
@@ -21,7 +21,7 @@ function make(tag, className, ...children) {
   return node;
 }
 
-// --- Markdown, as far as models write it -----------------------------------------------------------------------------
+// --- the subset of Markdown that models write ------------------------------------------------------------------------
 
 const INLINE = /(`+)(.+?)\1|\*\*(?=\S)(.+?)\*\*|\*(?=[^\s*])([^*]+?)\*|\[([^\[\]]+)\]\((https?:\/\/[^()\s]+)\)/g;
 
@@ -119,7 +119,7 @@ function remember(event, node) {
   reader.blocks.set(event.seq, node);
 }
 
-// Where an event belongs: a subagent's inside of the call that started it.
+// The container of an event: for a subagent's event, the call that started the subagent.
 function place(event) {
   const call = event.parent_tool_use_id ? reader.calls.get(event.parent_tool_use_id) : null;
   if (!call) return byId("conversation");
@@ -154,7 +154,7 @@ function diff(before, after) {
   return node;
 }
 
-// Pictures stand in the page by their digest; what is not there is described.
+// The page contains images by digest; missing ones are described.
 function attachments(parts) {
   return (Array.isArray(parts) ? parts : []).map((file) => {
     const address = given.pictures?.[file?.sha256];
@@ -190,13 +190,13 @@ function outputOf(result) {
   return make("div", "", output === null || output === undefined ? "" : part(output), ...attachments(result.attachments));
 }
 
-// Where a value of a call came from, as rules on labels tell it.
+// The provenance of a call's value, from the label rules.
 function provenance(found) {
   const where = found.seq ? `${found.source}, event ${found.seq}` : found.source;
   return `${found.argument} ${found.value}: ${found.label}, ${where}${found.line ? `: “${found.line}”` : ""}`;
 }
 
-// A call's inside is made when it is opened: most are not.
+// A call's content is created when it is opened, because most are never opened.
 function fill(call) {
   if (call.filled && call.filled === call.result) return;
   call.filled = call.result ?? call.use;
@@ -280,16 +280,16 @@ function readOn(events) {
   for (const event of events) {
     try {
       TELL[event.type]?.(event);
-    } catch (wrong) {  // an event that is not what its type says must not take the others away
+    } catch (wrong) {  // a malformed event must not hide the others
       note(event, `this ${event.type} cannot be shown: ${wrong.message}`, "note error");
     }
-    // What shows nothing of its own is found at what stood before it.
+    // Events without content of their own are found at the preceding element.
     if (reader.blocks.has(event.seq)) reader.last = reader.blocks.get(event.seq);
     else if (reader.last) reader.blocks.set(event.seq, reader.last);
   }
 }
 
-// Hide what holds no event that is searched for; with no filter everything stands.
+// Hide elements without a matching event; without a filter, show all.
 function filterReader(shown, isWhole) {
   const kept = new Set(shown.map((event) => reader.blocks.get(event.seq)));
   for (const node of byId("conversation").querySelectorAll(".block")) {
@@ -316,7 +316,7 @@ function step(by) {
   for (const [seq, node] of reader.blocks) if (node === next) return choose(seq, false);
 }
 
-// Enter opens and folds what is chosen.
+// Enter toggles the selected element.
 function unfold() {
   const inner = byId("conversation").querySelector(".block.chosen > details");
   if (inner) inner.open = !inner.open;

@@ -1,6 +1,6 @@
 "use strict";
-// The page of a signed record checks itself: each leaf is digested anew with its salt, the leaves make an event's digest, these
-// make the chain, and the chain's end stands in the statement that was signed. Text reaches the page through textContent only.
+// The page of a signed record verifies itself: each leaf is digested with its salt, the leaves form an event's digest, these
+// form the chain, and the signed statement contains the chain's end. Text reaches the page through textContent only.
 
 const record = JSON.parse(document.getElementById("record").textContent);
 const encoder = new TextEncoder();

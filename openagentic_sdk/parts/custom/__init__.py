@@ -99,7 +99,7 @@ class CustomPart:
     def restore(self, state: Any, version: int) -> Awaitable[None] | None:
         """Continue from a state in the log, before `begin`. `version` is the version of the part that stored it.
 
-        An incompatible state may be ignored: then the part begins anew.
+        An incompatible state may be ignored: then the part starts from scratch.
         """
         return None
 

@@ -49,7 +49,7 @@ class RecordedSession:
         self._waiting: dict[str, ToolUse] = {}
 
     def read_until(self, child_session_id: str) -> SessionView:
-        """The view at the event that started this subagent, or at the end of the log if none did."""
+        """The view at the event that started this subagent's session, or at the end of the log if none did."""
         for event in self._events:
             if getattr(event, "child_session_id", None) == child_session_id:
                 break

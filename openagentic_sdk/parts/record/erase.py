@@ -1,4 +1,4 @@
-"""Erase data that must not be retained from every place in a store, and preserve the proof of everything else.
+"""Erase data that must not be retained, wherever a store has it, and preserve the proof of everything else.
 
     find     locate it: in the session, its forks, subagents and parents, in blobs, metadata and waiting messages
     begin    append `record.erasing` to each affected log, the session's own last: the places to erase, not their values

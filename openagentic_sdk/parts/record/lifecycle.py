@@ -56,7 +56,7 @@ _WINDOW_EVENTS = 64
 
 @frozen
 class SessionState:
-    """A session for programs: the messages that a model would receive, and the options they were created with.
+    """A session's state for programs: the messages that a model would receive, and the options in force.
 
     Times are epoch seconds; `usage` and `cost_usd` are None if unknown; `compaction` is the one in force.
     """

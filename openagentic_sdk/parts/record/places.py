@@ -205,7 +205,7 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
 def erase_places(session_id: str, events: list[Event], places: Sequence[Place], seal: Seal) -> Mapping[int, Event]:
     """The events of a log that change when these places are erased, by `seq`, in their new form.
 
-    They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are computed anew.
+    They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are recomputed.
     """
     by_seq: dict[int, list[str]] = {}
     for seq, pointer in places:

@@ -57,7 +57,7 @@ class VouchedRange:
 class Approval:
     """An answer in the log: who gave it, how that was established, and whether this installation recorded it.
 
-    None means that the installation's key is not available for checking.
+    `is_recorded` is None if the installation's key is not available for checking.
     """
 
     seq: int
@@ -98,8 +98,8 @@ def verify_record(
 ) -> RecordReport:
     """Check every checkpoint of a log against its events.
 
-    `receipts` are earlier results of `receipt_of`, stored elsewhere: they reveal a log that was truncated or begun anew
-    since.
+    `receipts` are earlier results of `receipt_of`, stored elsewhere: they reveal a log that was since truncated or
+    replaced.
     """
     log = list(events)
     checked = _Checked(session_id, log, trust)

@@ -75,7 +75,7 @@ class PlannerFold(UntrustedFold):
 
 
 def _own_label(result: ToolResult) -> ValueLabel:
-    """The label of a result itself."""
+    """The label of the result itself, without the labels of its call's arguments."""
     meta = result.meta or {}
     label, source = as_mapping(meta.get("label")), meta.get("untrusted")
     sources = [(source, result.tool_use_id)] if isinstance(source, str) else []
