@@ -86,16 +86,19 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
     """Tell the workflow whose step a run was that it is over, once; end the runs of the steps of one that was ended."""
     if outcome.state in ("cancelled", "failed"):
         await cancel_steps(fleet, row)
-    if row.told is None or not await off_loop(True, fleet.store.session_exists, row.told[0]):
+    if row.told is None:
         return
     session, event = row.told
+    is_there = await off_loop(True, fleet.store.session_exists, session)
+    if row.is_step and not is_there:
+        return  # it was deleted
     payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
     # Never the text: it is in the log of the run, and may be long.
     told = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )
     await off_loop(True, told)
-    for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))):
+    for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))) if is_there else ():
         for waiting in await fleet.runs(states=OPEN, session=above):
             if waiting.is_parked:
                 await off_loop(True, fleet.queue.wake, waiting.id, waiting.parked_seq)

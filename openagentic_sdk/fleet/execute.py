@@ -96,6 +96,8 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
             return Outcome("cancelled", "interrupted")
         lost = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
         return Outcome("failed", "error", lost)
+    if run.told is not None and run.is_step and not await off_loop(True, store.session_exists, run.told[0]):
+        return Outcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")
     options = rated_options(fleet, run, run_options(fleet, run, standing))
     affordable: OpenAgenticOptions | Outcome = await off_loop(
         True, within_budget, fleet, run, options, standing.cost_usd
@@ -116,7 +118,7 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
     ours: dict[str, Any] = {"session_store": fleet.store, "on_storage_error": "stop"}
     ours["traceparent"] = run.traceparent
     metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
-    if run.told is not None:
+    if run.told is not None and run.is_step:
         metadata |= {"parent_session_id": run.told[0], "parent_tool_use_id": RUN_OF_STEP, "agent_name": run.agent}
     options = fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
     steps = cast(Any, partial(StepRuns, fleet=fleet, row=run))

@@ -92,6 +92,11 @@ class FleetRun:
         found = loads_json(self.body).get("told")
         return None if found is None else (str(found[0]), str(found[1]))
 
+    @property
+    def is_step(self) -> bool:
+        """Whether a workflow put it into the queue as one of its steps; it goes where the workflow's session goes."""
+        return self.told is not None and self.request_id.startswith("step:")
+
     def to_dict(self) -> dict[str, Any]:
         """What people and programs are shown: everything but the prompt and the marks of its owner."""
         hidden = ("body", "fence", "parked_seq", "format", "lost_owner")

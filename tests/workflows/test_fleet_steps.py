@@ -115,6 +115,26 @@ class FleetSteps(FleetCase):
         self.assertEqual((run.state, run.stop_reason), ("cancelled", "interrupted"))
         self.assertEqual({row.state for row in asyncio.run(fleet.runs()) if row.agent == "reader"}, {"cancelled"})
 
+    def test_a_run_whose_workflow_was_deleted_asks_no_model_and_leaves_nothing(self) -> None:
+        fleet, run_id = self.parked()
+        delete_session(self.store, asyncio.run(fleet.status(run_id)).session)
+        asyncio.run(Worker(fleet).work(until_idle=True))
+        self.assertEqual({row.agent: row.state for row in asyncio.run(fleet.runs())}["reader"], "cancelled")
+        self.assertEqual(self.store.list_sessions(), [])
+
+    def test_the_end_of_any_run_can_be_told_to_a_workflow_that_has_not_begun(self) -> None:
+        fleet = self.fleet_of(ScriptedProvider(["read"]))
+        asyncio.run(fleet.enqueue("reader", "Read it.", request_id="r", told=("later", "read")))
+        asyncio.run(Worker(fleet).work(until_idle=True))
+
+        @workflow
+        async def later(flow: Flow) -> Any:
+            return await flow.wait_for("read")
+
+        options = OpenAgenticOptions(session_store=self.store)
+        told = asyncio.run(later.run(options=options, session="later")).output
+        self.assertEqual(told, {"stop_reason": "end", "error": None})
+
     def parked(self) -> tuple[Fleet, int]:
         """A workflow that waits for a run that no worker takes."""
         fleet = self.fleet_of(ScriptedProvider(["late"]))
