@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 from ..errors import (
+    ConcurrencyError,
     LeaseLostError,
     LogCorruptError,
     OpenAgentSdkError,
@@ -83,7 +84,7 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
         if outcome.state in OVER:  # before its row says so: what dies in between is done again
             await tell_end(fleet, run, outcome)
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
-    except StorageError:
+    except (StorageError, SessionLockedError, LeaseLostError, ConcurrencyError):
         return False  # the next worker finds in the log what became of it
 
 

@@ -6,17 +6,36 @@ import random
 import signal
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from openagentic_sdk.events import ModelResponse, ToolResult
 from openagentic_sdk.fleet import Fleet
+from openagentic_sdk.parts.workflows.inbox import deliver, read_inbox
+from openagentic_sdk.sessions.seal import Seal
 from tests.fleet.places import FleetTest, PostgresFleetTest, end, postgres_url
 from tests.size import LARGE, full_size
 
 from .documents import agents, notes
 
 DOCUMENTS, KILLS = (500, 30) if LARGE else (12, 4)
+
+
+class ManySenders(FleetTest):
+    def test_events_that_are_delivered_at_the_same_time_are_stored_once_each(self) -> None:
+        def send(sender: int) -> list[bool]:
+            return [deliver(self.store, "s", "news", [sender, n], event_id=f"{sender}.{n // 2}") for n in range(6)]
+
+        with ThreadPoolExecutor(6) as pool:
+            self.assertEqual(list(pool.map(send, range(6))), [[True, False] * 3] * 6)
+        found = sorted(event.payload for event in read_inbox(self.store, "s", Seal()))
+        self.assertEqual(found, [[sender, n] for sender in range(6) for n in (0, 2, 4)])
+
+
+@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL names a Postgres server that this needs")
+class ManySendersOnPostgres(ManySenders, PostgresFleetTest):
+    pass
 
 
 @full_size

@@ -5,6 +5,7 @@ They are kept in a session of their own beside the workflow's, since that one be
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,9 @@ from itertools import islice
 from typing import Any
 
 from ...errors import (
+    ConcurrencyError,
     InvalidEventError,
+    LeaseLostError,
     SessionError,
     SessionExistsError,
     SessionLockedError,
@@ -86,11 +89,13 @@ def deliver(
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
     said = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
-    event = UserMessage(dumps_json(said), request_id=event_id)
+    # One without an id gets one: it is stored once also when the answer to a first attempt is lost.
+    event = UserMessage(dumps_json(said), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
     def new() -> Sequence[Event]:
-        if event_id is not None and any(
-            isinstance(known, UserMessage) and known.request_id == event_id for known in store.iter_events(inbox)
+        if any(
+            isinstance(known, UserMessage) and known.request_id == event.request_id
+            for known in store.iter_events(inbox)
         ):
             return []
         return [event]
@@ -103,7 +108,7 @@ def deliver(
                 continue
             with suppress(SessionLockedError):  # a run that holds it looks into the inbox before it parks
                 store.append_event(above, notice)
-    return bool(stored)
+    return bool(stored) or event_id is None
 
 
 def _has_ended(store: SessionStore, session_id: str) -> bool:
@@ -116,7 +121,7 @@ def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
     for wait_s in islice(_BUSY.waits(), 200):
         try:
             return store()
-        except SessionLockedError:
+        except (SessionLockedError, ConcurrencyError, LeaseLostError):  # another was faster, and nothing was written
             time.sleep(wait_s)
     return store()
 
