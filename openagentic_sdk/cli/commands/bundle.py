@@ -16,8 +16,10 @@ from ...errors import OptionsError
 from ..exits import OK
 from ..output.terminal import Screen
 
-_MAIN = "openagentic_sdk.cli.main:main"
+_MAIN = "import sys\n\nfrom openagentic_sdk.cli.main import main\n\nsys.exit(main())\n"
 _SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
+# The time of every file in a bundle: a zip holds none before 1980.
+_EPOCH_S = 315_619_200
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,10 +47,11 @@ def write_bundle(target: Path) -> int:
         shutil.copytree(package, Path(folder, "files", package.name), ignore=_left_out)
         for path in Path(folder, "files").rglob("*.py"):
             path.write_text(without_docstrings(path.read_text(encoding="utf-8")), encoding="utf-8")
+        Path(folder, "files", "__main__.py").write_text(_MAIN, encoding="utf-8")
+        for path in Path(folder, "files").rglob("*"):
+            os.utime(path, (_EPOCH_S, _EPOCH_S))  # so that the same source makes the same bytes
         unfinished = Path(folder, "bundle.pyz")
-        zipapp.create_archive(
-            Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", main=_MAIN, compressed=True
-        )
+        zipapp.create_archive(Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", compressed=True)
         data = unfinished.read_bytes()
     target.write_bytes(data)
     os.chmod(target, 0o755)
