@@ -115,6 +115,9 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 at = self._position_in(db, session_id)
                 check(at)
                 writer = self._new_writer(db, at)
+            with suppress(OSError):
+                # What a dead holder left, or one that was replaced: not before that is certain, for it is how others see it.
+                self._lease_path(at.key, at.epoch).unlink()
             return writer
         except BaseException:
             # Also Ctrl-C behind the transaction: nobody would give back the lock of a writer that nobody has.
@@ -355,9 +358,6 @@ class SqliteSessionStore(TableStore, ListedSqlite):
 
     def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> _SqliteWriter:
         is_usable(db)  # a newer version may have moved the tables since this process opened them
-        with suppress(OSError):
-            # What a dead holder left; a living one keeps its lock on the open file all the same.
-            self._lease_path(at.key, at.epoch).unlink()
         epoch = at.epoch + 1
         lease = LeaseFile(self._lease_path(at.key, epoch))
         try:
