@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient", "Client", "Principal", "app"]
 
-# A face over stdio needs none of HTTP, so each is imported when it is asked for.
+# Serving over stdio needs no HTTP, so each module is imported on first use.
 _HOMES = {"AsyncClient": "contract.client", "Client": "contract.client", "Principal": "guard", "app": "asgi"}
 
 

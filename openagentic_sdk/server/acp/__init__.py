@@ -1,1 +1,1 @@
-"""Editors connect: the Agent Client Protocol, version 1, over stdin and stdout."""
+"""Connect editors: the Agent Client Protocol, version 1, over stdin and stdout."""

@@ -1,7 +1,7 @@
-"""The methods of ACP 1: what an editor may ask for, checked, and the sessions that it has open.
+"""The methods of ACP 1: validate an editor's requests and keep its open sessions.
 
-Every capability that `initialize` offers has its method here. A client names sessions, folders and servers of its own;
-rules, tools and the looser permission modes come from the command that started this process.
+Every capability that `initialize` offers has its method here. A client names sessions, folders and its own MCP servers;
+rules, tools and the more permissive permission modes come from the command that started this process.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 _CODES = ((ApiKeyError, AUTH_REQUIRED), (SessionNotFoundError, NOT_FOUND), (OptionsError, INVALID_PARAMS))
 _MAX_ERROR_CHARS = 1_000
 PAGE_SESSIONS = 100
-# How long ending may take when the editor goes: it kills a process that stays longer.
+# Limit for ending when the editor disconnects: it kills a process that takes longer.
 LEAVE_S = 2.0
 
 Method = Callable[[Mapping[str, Any]], Awaitable[Any]]
-# Options for a session in a folder, made when an editor asks for one: what is missing is then an answer, not an exit.
+# Creates the options for a session in a folder when an editor opens one: a missing setting is then an error response, not
+# an exit of the process.
 MakeOptions = Callable[[str], OpenAgenticOptions]
 
 
 class EditorAgent:
-    """One connection with an editor. `send` takes each line that goes out; `peer.receive` each line that comes.
+    """One connection with an editor. Outgoing lines go to `send`; incoming lines go to `peer.receive`.
 
-    `store` holds all sessions; `models` are offered beside the one that the options name.
+    `store` contains all sessions; `models` are offered in addition to the one that the options name.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class EditorAgent:
         self._models = models
         self._editor: Editor | None = None
         self._sessions: dict[str, EditorSession] = {}
-        self._names: dict[str, list[str]] = {}  # of commands and skills, for each session
+        self._names: dict[str, list[str]] = {}  # commands and skills by session id
         self._opening: set[str] = set()
         self._methods: dict[str, Method] = {
             "authenticate": self._authenticate,
@@ -88,7 +89,9 @@ class EditorAgent:
         }
 
     async def leave(self) -> None:
-        """The editor is gone: end what runs so that it can go on another day, and let go of its sessions."""
+        """Suspend the running turns, so that they can be resumed later, and close all sessions: the editor has
+        disconnected.
+        """
         sessions, self._sessions = list(self._sessions.values()), {}
         if sessions:
             tasks = [asyncio.create_task(session.close("park")) for session in sessions]
@@ -162,7 +165,7 @@ class EditorAgent:
         return self._opened(session, {"sessionId": session_id, **session.state()})
 
     async def _reopen(self, params: Mapping[str, Any], *, tells: bool) -> AnswerThen:
-        """Open a stored session; `tells` sends all of it before the answer."""
+        """Open a stored session; with `tells`, send its whole history before the answer."""
         session_id = _text(params, "sessionId")
         if session_id in self._opening:
             raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is being opened already")
@@ -183,7 +186,7 @@ class EditorAgent:
             self._opening.discard(session_id)
 
     def _check_stored(self, session_id: str, cwd: str) -> None:
-        """Raises for a session that does not exist, is in use by another process, or belongs to another folder."""
+        """Raise for a session that does not exist, is in use by another process, or belongs to another folder."""
         known = self._store.read_metadata(session_id)["metadata"].get("cwd")
         is_elsewhere = isinstance(known, str) and os.path.realpath(known) != os.path.realpath(cwd)
         if is_elsewhere and os.path.isdir(str(known)):
@@ -197,7 +200,7 @@ class EditorAgent:
         store, session_id = self._store, session.id
 
         def read_child(started: SubagentStarted) -> Sequence[Event]:
-            """What a subagent did; a log from elsewhere may name any child, so the child must name the call too."""
+            """Return a subagent's events. An imported log may name any session, so the child must name the call as well."""
             try:
                 known = store.read_metadata(started.child_session_id)["metadata"]
                 if known.get("parent_tool_use_id") != started.tool_use_id:
@@ -215,7 +218,7 @@ class EditorAgent:
         return session
 
     def _opened(self, session: EditorSession, result: Json) -> AnswerThen:
-        """The answer to a request that opened a session, and behind it the commands that can be typed there."""
+        """The answer to a request that opened a session, followed by an update with the session's slash commands."""
         self._sessions[session.id] = session
 
         async def tell_commands() -> None:
@@ -275,7 +278,7 @@ class EditorAgent:
         return {}
 
     async def _let_go(self, session: EditorSession) -> None:
-        """End what runs there, and forget the session; it stays in the store."""
+        """Cancel the session's turn and forget the session; it remains in the store."""
         self._sessions.pop(session.id, None)
         self._names.pop(session.id, None)
         await session.close("cancel")
@@ -316,7 +319,7 @@ class EditorAgent:
         return self._sessions[session_id]
 
 
-# --- what comes from the wire ----------------------------------------------------------------------------------------
+# --- parameters from the editor --------------------------------------------------------------------------------------
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:
@@ -325,7 +328,7 @@ def _text(params: Mapping[str, Any], name: str) -> str:
 
 
 def _folder(path: Any, name: str) -> str:
-    """An absolute path of a folder that is there. Raises `OptionsError`."""
+    """The normalized path of an existing folder. Raises `OptionsError` for any other or a relative path."""
     folder = _absolute(path, name)
     if not os.path.isdir(folder):
         raise OptionsError(f"{name} {path!r:.1000} is no folder: create it or name another")
@@ -339,10 +342,10 @@ def _absolute(path: Any, name: str) -> str:
 
 
 def _servers(given: Any) -> dict[str, Any]:
-    """The editor's MCP servers as `options.mcp_servers` has them.
+    """Convert the editor's MCP servers to the form of `options.mcp_servers`.
 
-    The person configured them in the editor, which runs with that person's rights and started this process with them: that
-    is the consent to start them. What their tools do is asked about like every other call.
+    The user configured them in the editor, which runs with that user's rights and started this process with them: that is
+    the consent to start them. Calls of their tools need permission like any other call.
     """
     if not isinstance(given, list):
         raise OptionsError("mcpServers must be a list of servers")
@@ -355,7 +358,7 @@ def _servers(given: Any) -> dict[str, Any]:
                 entry = {"type": kind, "url": url, "headers": _pairs(server.get("headers"))}
             case _:
                 raise OptionsError(f"MCP server {number} needs a name, and a command or a type (http, sse) and a url")
-        # Its name in the letters that names of tools may have, with a number where that is taken.
+        # The name, reduced to the characters allowed in tool names, with a number if it is taken.
         base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:36].strip("_-") or "server"
         names = chain([base], (f"{base}-{number}" for number in count(2)))
         servers[next(name for name in names if name not in servers)] = entry
@@ -363,13 +366,13 @@ def _servers(given: Any) -> dict[str, Any]:
 
 
 def _pairs(given: Any) -> Any:
-    """`[{"name", "value"}]` as a mapping; any other value is left for the check of the options to refuse."""
+    """`[{"name", "value"}]` as a mapping; any other value is returned as it is, for the options check to refuse."""
     is_list = isinstance(given, list) and all(isinstance(pair, Mapping) for pair in given)
     return {pair.get("name"): pair.get("value") for pair in given} if is_list else given or {}
 
 
 def _commands(project: OpenedProject) -> tuple[list[Json], list[str]]:
-    """What can be typed as `/name`, and all names that are understood."""
+    """The slash commands to offer, and all names that are accepted."""
     index = project.skills()
     skills = [skill for skill in index.skills if skill.user_invocable]
     hidden = [skill for skill in index.hidden if skill.user_invocable]

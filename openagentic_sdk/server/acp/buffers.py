@@ -1,7 +1,7 @@
-"""Keep what a person has typed and not saved: a file is changed only when the editor gives it as it is on the disk.
+"""Protect unsaved changes: a file is edited only if the editor's text of it equals the file on disk.
 
-The editor's own file methods are used for nothing else. What goes through them passes no sandbox and no check of what the
-model has seen, so tools read and write the files themselves.
+The editor's own file methods are used for nothing else. Access through them would bypass the sandbox and the check of which
+text the model has read, so tools read and write the files themselves.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ...ground.threads import run_in_thread
 from ...hooks.models import HookDecision, HookMatcher
 from .calls import place_of
 
-# How long an editor may take to give a file, and how much of the disk is compared with what it gives.
+# How long an editor may take to return a file, and the maximum size of a file to be compared.
 WAIT_S = 5.0
 MAX_BYTES = 32 << 20
 
-# Asks the editor for the text of the file at an absolute path. Raises `RpcError` when it gives none.
+# Requests the text of the file at an absolute path from the editor. Raises `RpcError` if the editor refuses.
 ReadBuffer = Callable[[str], Awaitable[Any]]
 
 
 def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatcher:
-    """A hook before each edit; it refuses the edit of a file whose text the editor does not give within `wait_s`."""
+    """A hook before each edit; it blocks the edit if the editor does not return the file's text within `wait_s` seconds."""
 
     async def look(payload: dict[str, Any]) -> HookDecision | None:
         input, cwd = payload["tool_input"], str(payload["context"].get("cwd") or "/")
@@ -36,7 +36,7 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
         path = place_of(named, cwd)
         if path is None and isinstance(named, str) and named:
             return _refused(named, "is a path by which the person's editor cannot be asked for the file")
-        if path is None:  # no path at all: the tool's own refusal says more
+        if path is None:  # no path at all: the tool's own error is clearer
             return None
         try:
             saved = await run_in_thread(partial(_read_saved, path, MAX_BYTES))
@@ -48,18 +48,18 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
         except TimeoutError:
             return _refused(path, f"may hold unsaved changes: the person's editor did not give it within {wait_s:g} s")
         except RpcError as error:
-            if saved is None:  # neither on the disk nor in the editor: a new file
+            if saved is None:  # missing both on disk and in the editor: a new file
                 return None
             said = on_one_line(str(error), 200)
             return _refused(path, f"may hold unsaved changes: the person's editor did not give it ({said})")
         text = answer.get("content") if isinstance(answer, dict) else None
         if not isinstance(text, str):
             return _refused(path, "may hold unsaved changes: the person's editor gave no text for it")
-        # The ends of lines and a byte order mark are as the editor saves them.
+        # Line ends and byte order marks are the editor's choice when it saves.
         plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved or "")]
         return None if plain[0] == plain[1] else _refused(path, "is open in the person's editor with unsaved changes")
 
-    # Its own limit ends first; a hook that fails stops the edit too.
+    # The hook's own timeouts expire before this one; a failing hook blocks the edit too.
     return HookMatcher("editor", "Edit|MultiEdit|NotebookEdit|Write", look, timeout_s=2 * wait_s + 60, fail_closed=True)
 
 
@@ -69,11 +69,11 @@ def _refused(path: str, why: str) -> HookDecision:
 
 
 def saved_text(path: str, max_bytes: int) -> str | None:
-    """The text of a file as it is on the disk; None when there is no file, or one that is too long or not text."""
+    """The text of the file on disk; None if the file is missing, longer than `max_bytes`, unreadable or not text."""
     try:
         return _read_saved(path, max_bytes)
     except (OSError, ValueError, ToolError):
-        return None  # the tool will say what is wrong with it
+        return None  # the tool itself will report the error
 
 
 def _read_saved(path: str, max_bytes: int) -> str | None:

@@ -1,8 +1,8 @@
-"""How a tool call looks in an editor: its title and kind, where it is, its diff, what came of it. Values in, JSON out.
+"""Describe tool calls for an editor: title and kind, locations, diff and result. Values in, JSON out.
 
-Editors render content as Markdown and put paths into links, so raw output stands behind a fence that it cannot end, a text
-holds no letters that steer the display, and what is too long, or nested too deep for the readers of other languages (128 is
-the limit of the one in Rust), is cut or left out.
+Editors render content as Markdown and turn paths into links. So raw output is put into a fence that it cannot close, and
+characters that control the display are escaped. Values that are too long, or nested too deeply for JSON parsers of other
+languages (Rust's limit is 128), are truncated or left out.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ MAX_TEXT_CHARS = 8_000
 MAX_DIFF_CHARS = 1 << 20
 MAX_RAW_CHARS = 64 * 1024
 MAX_RAW_DEPTH = 64
-# Letters that join others are hidden too, and stay: whether they are at work is seen only beside their neighbours.
+# Joiners and variation selectors are hidden characters too, but kept: whether they act depends on their neighbours.
 _JOINING = regex("[\u200c\u200d\ufe00-\ufe0f]")
 _FENCE = regex("`{3,}")
 _ENDS = {ord("\r"): "", 0x85: "\n", 0x2028: "\n", 0x2029: "\n"}
 
 
 def plain(text: str) -> str:
-    """The text without letters that steer what is shown: they stand as escapes; ends of lines are line feeds.
+    """The text with display control characters escaped and with all line ends as line feeds.
 
-    Letter by letter, so that it comes to the same whether a text is shown at once or in pieces.
+    Each character is treated by itself, so the result is the same whether a text is shown at once or in pieces.
     """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -58,7 +58,7 @@ def plain(text: str) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A JSON value with every text in it plain."""
+    """A JSON value with `plain` applied to all strings in it."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, Mapping):
@@ -67,17 +67,17 @@ def plain_value(value: Any) -> Any:
 
 
 def text_block(text: str) -> Json:
-    """A text as a content block."""
+    """A content block with this text."""
     return {"type": "text", "text": plain(text)}
 
 
 def content(text: str) -> Json:
-    """A text, as Markdown, as a piece of a call's content."""
+    """An item of a call's `content` with this Markdown text."""
     return {"type": "content", "content": text_block(text)}
 
 
 def fenced(text: str) -> str:
-    """The text behind a fence that is longer than any in it; of a long one the beginning and the end."""
+    """The text in a fence that it cannot close; a long text is reduced to its beginning and end."""
     if len(text) > MAX_TEXT_CHARS:
         left_out = len(text) - MAX_TEXT_CHARS
         head, tail = text[: MAX_TEXT_CHARS * 3 // 4], text[-MAX_TEXT_CHARS // 4 :]
@@ -86,13 +86,13 @@ def fenced(text: str) -> str:
 
 
 def in_fence(text: str) -> str:
-    """The text, whole, behind a fence that it cannot end."""
+    """The whole text in a fence that it cannot close."""
     fence = "`" * max(3, 1 + max(map(len, _FENCE.findall(text)), default=0))
     return f"{fence}\n{text}\n{fence}"
 
 
 def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
-    """The fields of a call as it is asked for: `title`, `kind`, and where they apply `content`, `locations`, `rawInput`."""
+    """The fields of a requested call: `title`, `kind` and, where they apply, `content`, `locations` and `rawInput`."""
     name, path = on_one_line(name, 80), input.get("file_path", input.get("notebook_path"))
     fields: Json = {"title": f"{name} {describe_input(name, input, cwd)}".strip(), "kind": KINDS.get(name, "other")}
     place = place_of(path, cwd)
@@ -109,7 +109,7 @@ def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
 
 
 def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None) -> list[Json]:
-    """What a call would change in the file at `path`, as old and new text. `old` is what a file to be replaced holds."""
+    """The changes of a call to the file at `path`, as old and new texts. `old` is the text of a file that is replaced."""
     changes: list[tuple[str | None, Any]] = []
     if name in ("Edit", "MultiEdit"):
         edits = input.get("edits")
@@ -130,12 +130,12 @@ def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None
 
 
 def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -> Json:
-    """The fields of a call that ended; `shown` is the content that it has so far. A diff stays."""
+    """The fields of a finished call; `shown` is the content displayed so far, of which diffs are kept."""
     ended: Json = {"status": "completed" if result.outcome == "ok" and not result.is_error else "failed"}
     kept = [block for block in shown if block["type"] == "diff"]
     output = result.output
     if name == "TodoWrite" and ended["status"] == "completed":
-        return ended  # the plan shows it
+        return ended  # the plan already shows it
     if printed := printed_by_plan(result):
         ended["content"] = [*kept, content(fenced(printed))]
     elif result.is_error and result.error_message:
@@ -168,13 +168,13 @@ def _output_blocks(name: str, output: Any) -> list[Json]:
 
 
 def is_small(value: Any) -> bool:
-    """Whether a JSON value is fit to be sent as it is: not long, and not nested deeper than clients can read."""
+    """Whether a JSON value can be sent unchanged: neither too long nor nested deeper than clients can parse."""
     text = dumps_json(value)
     return len(text) <= MAX_RAW_CHARS and nesting(value) <= MAX_RAW_DEPTH
 
 
 def place_of(path: Any, cwd: str) -> str | None:
-    """The absolute path that a call names; None for one that no editor could open or that hides letters."""
+    """The absolute path that a call names; None if no editor could open it or it contains hidden characters."""
     if not isinstance(path, str) or not path or len(path) > 4096 or any(map(is_hidden, path)):
         return None
     place = os.path.normpath(os.path.join(cwd, path))

@@ -1,4 +1,4 @@
-"""A prompt of an editor as the parts of a prompt here. Nothing is read or fetched: a link is told to the model as a path."""
+"""Convert an editor's prompt to prompt parts. Nothing is read or fetched: the model gets a link as a path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
 
 
 def read_blocks(blocks: Any) -> Said:
-    """The prompt. Raises `OptionsError` that names the block, also when nothing is said at all."""
+    """Return the prompt. Raises `OptionsError` that names the invalid block, also for an empty prompt."""
     if not isinstance(blocks, Sequence) or isinstance(blocks, str):
         raise OptionsError("a prompt is a list of content blocks")
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
@@ -44,7 +44,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
             return {"type": "text", "text": _link(uri, name if isinstance(name, str) else "")}
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
             source = on_one_line(path_of(uri) or uri, 1000).replace('"', "%22")
-            # Behind a fence, names of files in a stranger's text (`@.env`) attach nothing.
+            # Inside a fence, file names in foreign text (`@.env`) do not attach files.
             inner = in_fence(_TAG.sub("&lt;", text))
             return {"type": "text", "text": f'<attached-resource source="{source}">\n{inner}\n</attached-resource>'}
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
@@ -59,14 +59,14 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
 
 
 def _link(uri: str, name: str) -> str:
-    """What the model is told of a link: the file's path, which it can read."""
+    """The text that stands for a link in the prompt: the path of the file, which the model can read."""
     path = path_of(uri)
     place, shown = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
     return f"(attached: `{place}`)" if not shown or shown in place else f"(attached: `{shown}`, `{place}`)"
 
 
 def path_of(uri: str) -> str | None:
-    """The path of a file on this machine that a URI names, with its line when it has one; None for anything else."""
+    """The path of a local file that a URI names, with its line number if any; None for any other URI."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Questions of a run as an editor asks them: permissions as buttons below the diff, others as a form or as buttons."""
+"""Present a run's questions in an editor: permissions as buttons below the diff, others as a form or as buttons."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .view import MAX_OLD_BYTES, ShownCall
 
 STOP = "stop"
 NO_ANSWER = "(The person did not answer.)"
-# An answer of the person's own words, in a form that also has choices.
+# The field for free text in a form that also has choices.
 _OTHER = "other"
 
 
 def permission_params(question: UserQuestion, call: ShownCall | None, cwd: str) -> Json:
-    """What `session/request_permission` says besides the session: the call as it would run, and the options."""
+    """The parameters of `session/request_permission` except the session: the call to be run, and the options."""
     details = question.details
     name, input = details.get("tool_name"), details.get("input")
     fields = describe_call(name if isinstance(name, str) else question.prompt, as_mapping(input), cwd)
@@ -47,18 +47,18 @@ def permission_params(question: UserQuestion, call: ShownCall | None, cwd: str) 
 
 
 def chosen(result: Any, options: Sequence[Json]) -> str | None:
-    """The id of the option that a person chose; None when the question was dismissed, or for anything else."""
+    """The id of the option that the user chose; None if the question was dismissed or the result is invalid."""
     match result:
         case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
             return option if any(option == known["optionId"] for known in options) else None
     return None
 
 
-# --- questions of the model ------------------------------------------------------------------------------------------
+# --- questions from the model ----------------------------------------------------------------------------------------
 
 
 def form_params(question: UserQuestion, call: ShownCall | None) -> Json:
-    """What `elicitation/create` says besides the session: one question, with its choices and room for other words."""
+    """The parameters of `elicitation/create` except the session: one question, its choices and a field for free text."""
     answer: Json = {"type": "string", "title": "Answer"}
     properties: Json = {_OTHER: answer}
     if question.choices:
@@ -73,7 +73,7 @@ def form_params(question: UserQuestion, call: ShownCall | None) -> Json:
 
 
 def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -> str:
-    """What a person filled in; when that is no answer to the question, the word in `words` for what they did instead."""
+    """The answer in a submitted form; if it contains no valid one, the word in `words` for the user's action."""
     action = result.get("action") if isinstance(result, Mapping) else None
     action = action if action in ("accept", "decline") else "cancel"
     given = result.get("content") if isinstance(result, Mapping) else None
@@ -87,7 +87,7 @@ def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -
 
 
 def choice_params(question: UserQuestion, call: ShownCall | None) -> Json:
-    """A question with choices as a permission request, for editors without forms: one button per choice."""
+    """A multiple-choice question as a permission request, for editors without forms: one button per choice."""
     wire_id = call.id if call is not None else f"question.{question.question_id}"
     options = [
         {"optionId": str(number), "name": on_one_line(choice, 200), "kind": "allow_once"}

@@ -1,4 +1,4 @@
-"""One session that an editor has open: its turns one after the other, what is said meanwhile, what people are asked."""
+"""A session that is open in an editor: its turns in sequence, prompts sent during a turn, and questions to the user."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CANNOT_ASK = (
 
 @frozen
 class Editor:
-    """The editor on the other side: its name, the peer that speaks with it, and the capabilities that it announced."""
+    """The connected editor: its name, its peer, and the capabilities that it announced."""
 
     peer: Peer
     name: str = "editor"
@@ -58,7 +58,7 @@ class Editor:
 
 
 class EditorSession:
-    """A session of an editor. `open` checks the options; a session that is new is stored with its first prompt."""
+    """A session of an editor. `open` checks the options; a new session is stored with its first prompt."""
 
     def __init__(
         self, editor: Editor, session_id: str, options: OpenAgenticOptions, models: Sequence[str] = ()
@@ -74,7 +74,7 @@ class EditorSession:
             compaction=editor.takes_compaction,
             read_blob=self._read_blob,
         )
-        # What one session's calls were allowed must not be known to another's.
+        # Permissions granted in one session must not apply in another.
         gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
         self._gate = replace(gate, user_answerer=self._ask)
         options = replace(options, permission_gate=self._gate, part="first")
@@ -94,7 +94,7 @@ class EditorSession:
         self._asking = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find out the mode and the model that options and project come to. Raises what `build_agent` raises."""
+        """Determine the mode and model that result from options and project. Raises like `build_agent`."""
         agent = await run_in_thread(partial(build_agent, self.turns.options))
         self.mode, self.model = agent.gate.mode, agent.model
         self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
@@ -102,21 +102,21 @@ class EditorSession:
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn is under way."""
+        """Whether a turn is in progress."""
         return self._turn is not None and not self._turn.done()
 
     async def update(self, update: Json) -> None:
-        """Tell the editor something about this session."""
+        """Send an update about this session to the editor."""
         await self._editor.peer.notify("session/update", {"sessionId": self.id, "update": update})
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
     async def prompt(self, said: Said) -> StopReason:
-        """A turn, to its end; said while one runs, it is heard at that one's next step and ends with it.
+        """Run a turn to its end. A prompt sent during a turn is delivered at that turn's next step and ends with it.
 
-        Raises `RpcError` for a turn that ended with an error, and what keeps a run from starting.
+        Raises `RpcError` if the turn ended with an error, and any error that prevents a run from starting.
         """
-        while self.is_running and self._stop is not None:  # what was cancelled hears nothing any more
+        while self.is_running and self._stop is not None:  # a cancelled turn accepts no more prompts
             await asyncio.wait({self._running()})
         if self._is_closed:
             raise OptionsError(f"session {self.id!r:.100} was closed: load it again")
@@ -132,16 +132,16 @@ class EditorSession:
             return await turn
 
     async def stop(self, how: Literal["cancel", "park"]) -> None:
-        """Let the turn that runs end: `cancel` closes the question that it asks, `park` leaves it for another day.
+        """Ask the running turn to end: `cancel` closes its open question, `park` keeps the question for a later process.
 
-        Comes back at once; the turn's prompt is answered when all is closed.
+        Returns at once; the turn's prompt is answered once the turn has ended.
         """
         if self.is_running:
             self._stop = self._stop or how
             self._tell_to_stop()
 
     async def close(self, how: Literal["cancel", "park"]) -> None:
-        """End the turn that runs, wait until it has, and let go of the session."""
+        """End the running turn, wait for its end, and release the session."""
         self._is_closed = True
         await self.stop(how)
         if self._turn is not None:
@@ -158,8 +158,9 @@ class EditorSession:
         try:
             return await self._play()
         except Exception:
-            self.turns.take_back()
+            # A cancel may make a tool, the provider or the store fail in any way:
             # "Agents MUST catch these errors and return the cancelled stop reason" (Prompt Turn, Cancellation).
+            self.turns.take_back()
             if self._stop is None:
                 raise
             return "cancelled"
@@ -177,7 +178,7 @@ class EditorSession:
             try:
                 while (event := await turns.next_event(task)) is not None:
                     self._tell_to_stop()
-                    # A file that is about to be replaced is read from the store.
+                    # The text of a file about to be replaced is read from the store, which blocks.
                     beside = isinstance(event, FileKept)
                     for update in (
                         await run_in_thread(partial(self.view.take, event)) if beside else self.view.take(event)
@@ -201,7 +202,7 @@ class EditorSession:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, question: UserQuestion) -> UserAnswer:
-        """Put a question to the person at the editor, one at a time; an unclear answer allows nothing."""
+        """Ask the user at the editor, one question at a time; an unclear answer allows nothing."""
         async with self._asking:
             put = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
             try:
@@ -221,7 +222,7 @@ class EditorSession:
 
     async def _ask_the_person(self, question: UserQuestion) -> str:
         call = self.view.call_of(question.tool_use_id)
-        # A server reads its answers as values, and knows these words; a model reads a sentence.
+        # An MCP server expects one of the protocol's words as an answer; a model reads a sentence.
         is_servers = "mcp" in question.details
         if self._editor.has_forms:
             words = {"accept": ""} if is_servers else dict.fromkeys(("accept", "decline", "cancel"), NO_ANSWER)
@@ -237,7 +238,7 @@ class EditorSession:
     def _read_blob(self, sha256: str) -> bytes | None:
         try:
             return self._store.read_blob(self.id, sha256)
-        except SessionError:  # it is gone, or that of a subagent
+        except SessionError:  # missing, or stored in a subagent's session
             return None
 
     async def _request(self, method: str, params: Json) -> Any:
@@ -246,12 +247,12 @@ class EditorSession:
     # --- modes and options -------------------------------------------------------------------------------------------
 
     def state(self) -> Json:
-        """Modes and options as they stand; `modes` is the older way to say the mode."""
+        """The current modes and options; `modes` is the older form of the mode option."""
         modes = [{"id": mode, **_described(mode)} for mode in self._modes]
         return {"modes": {"currentModeId": self.mode, "availableModes": modes}, "configOptions": self.config_options()}
 
     def config_options(self) -> list[Json]:
-        """All options with their values."""
+        """All options with their current values."""
         modes = [{"value": mode, **_described(mode)} for mode in self._modes]
         models = [{"value": model, "name": model} for model in self._models]
         return [
@@ -260,7 +261,7 @@ class EditorSession:
         ]
 
     def set_option(self, name: str, value: Any) -> None:
-        """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
+        """Set an option, effective from the next step of a running turn. Raises `OptionsError` unless it is offered."""
         if name == "mode" and value in self._modes:
             self.turns.change(replace(self.turns.options, permission_gate=self._gate.with_mode(value)))
             self.mode = value
@@ -284,7 +285,7 @@ def _select(name: str, label: str, category: str, value: str, options: Sequence[
 
 
 def stop_reason(result: Result | None, is_refusal: bool) -> StopReason:
-    """Why a turn ended, in the protocol's words. Raises `RpcError` for a turn that failed."""
+    """The protocol's stop reason for a finished turn. Raises `RpcError` if the turn failed."""
     if result is None or result.stop_reason == "error":
         why = "the run ended without a result" if result is None else result.error_message or "the run failed"
         kind = None if result is None or result.error_type is None else {"type": result.error_type}

@@ -1,4 +1,4 @@
-"""The editor at this process's stdin and stdout."""
+"""Serve an editor over this process's stdin and stdout."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from ...ground.stdio import Output, end_on_signals, read_lines
 from ...sessions.base import SessionStore
 from .agent import EditorAgent, MakeOptions
 
-# A prompt may hold pictures and documents, as base64.
+# A prompt may contain images and documents as base64.
 MAX_LINE_BYTES = 64 << 20
-# An editor that has closed its end kills a process that stays longer than a second or two.
+# An editor that has closed its end kills the process after a second or two.
 _LEAVE_S = 1.5
 
 
 async def serve(
     make_options: MakeOptions, store: SessionStore, *, stdin: int, stdout: int, models: Sequence[str] = ()
 ) -> None:
-    """Speak with the editor at these descriptors until it closes its end, or SIGTERM, SIGHUP or Ctrl-C comes.
+    """Serve the editor at these descriptors until it closes its end, or on SIGTERM, SIGHUP or Ctrl-C.
 
-    Then what runs is ended so that it can go on, and an open question stays open.
+    At the end, running turns are suspended so that they can be resumed, and an open question stays open.
     """
     output = Output(stdout)
 
     async def send(line: bytes) -> None:
         await output.send(line)
-        if output.is_closed:  # the editor reads no more, so it will not answer either
+        if output.is_closed:  # the editor has stopped reading, so it will not answer either
             reading.cancel()
 
     agent = EditorAgent(make_options, store, send, models=models)
@@ -35,7 +35,7 @@ async def serve(
     await asyncio.wait({reading})
     leaving = asyncio.create_task(agent.leave())
     await asyncio.wait({leaving}, timeout=_LEAVE_S)
-    await output.close()  # sends that wait for an editor that reads no more go on
+    await output.close()  # releases sends that are blocked because the editor has stopped reading
     await leaving
     if not reading.cancelled():
         reading.result()

@@ -1,7 +1,7 @@
-"""A session as an editor sees it: a fold from events to `session/update`s of ACP 1, the same live and from a stored log.
+"""A session as an editor shows it: a fold from events to ACP 1 `session/update`s, the same live and from a stored log.
 
-Ids of messages and calls follow from the log, so both name the same things. What a person typed is only told when a log is
-replayed: a live editor has shown it already. Calls of subagents are shown as calls, below the one that started them.
+Ids of messages and calls are derived from the log, so live updates and a replay use the same ones. User prompts are sent
+only in a replay: a live editor has shown them already. Calls of subagents appear as calls, below the one that started them.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ ReadBlob = Callable[[str], bytes | None]
 
 _PLAIN_ID = regex(r"[\w.:-]{1,100}\Z")
 _STATUSES = ("pending", "in_progress", "completed")
-# Told beside the conversation; `_TOLD`, which change the conversation, are told in it.
+# Shown outside the conversation; `_TOLD`, which change the conversation, are shown inside it.
 _NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
 _TOLD = (LogSalvaged, SessionForked, SessionRewound)
-# Notices that stand in the conversation where an editor takes none: something does not work as the person set it up.
+# Notices shown in the conversation if the editor accepts none: something does not work as the user configured it.
 _GRAVE = ("settings.withheld", "unsaved", "unsigned")
-# Clients in other languages have limits for a line.
+# Clients in other languages limit the length of a line.
 MAX_CHUNK_CHARS = 16 * 1024
-# The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
+# The largest image or audio clip of a prompt that is sent back when its session is loaded, in bytes.
 MAX_SHOWN_BYTES = 5 << 20
-# The longest file that a diff begins with.
+# The largest old text of a diff, in bytes.
 MAX_OLD_BYTES = 512 * 1024
 
 
 @mutable
 class ShownCall:
-    """A tool call as it is shown: its id on the wire, what it is called, and the content that it has so far."""
+    """A displayed tool call: its id in the protocol, the tool's name, and its content so far."""
 
     id: str
     name: str
@@ -77,11 +77,11 @@ class ShownCall:
 
 
 class EditorView:
-    """What an editor has been shown of one session so far; `take` gives what the next event adds.
+    """The updates sent for one session so far; `take` returns those for the next event.
 
-    `context_tokens` is the size of the model's context, when it is known. `notices` and `compaction` say that the editor
-    takes such updates. `cwd` holds until the log says where the session runs. `read_blob` gives the bytes of what the log
-    keeps beside itself, None when they are gone.
+    `context_tokens` is the size of the model's context, None if unknown. `notices` and `compaction` state whether the
+    editor accepts such updates. `cwd` applies until the log names the session's folder. `read_blob` returns the bytes of a
+    blob stored beside the log, None if they are missing.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class EditorView:
         self.read_blob = read_blob
         self._cost_usd: float | None = 0.0
         self._calls: dict[tuple[str, str], ShownCall] = {}
-        self._newest: dict[str, ShownCall] = {}  # by the id in the log, whoever asked
+        self._newest: dict[str, ShownCall] = {}  # by the id in the log, whichever agent sent it
         self._ids: set[str] = set()
         self._streamed = Streamed()
         self._redact = known_here()
 
     def take(self, event: Event) -> list[Json]:
-        """The updates that this event means, in order; none for one that an editor does not show."""
+        """The updates for this event, in order; empty for an event that editors do not show."""
         if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
             return self._call(shown(event, self._redact))
         if isinstance(event, TextCommandStarted | TextCommandFinished):
-            # A command in the text of a skill or command looks like a call that nobody asked for.
+            # A command in the text of a skill or slash command is shown as a call, although no model asked for it.
             key = ("", event.command_id)
             if isinstance(event, TextCommandStarted):
                 title = f"{on_one_line(event.name, 80)}: {on_one_line(event.command, 100)}"
@@ -128,13 +128,13 @@ class EditorView:
         return said + self._beside(event)
 
     def call_of(self, tool_use_id: str | None) -> ShownCall | None:
-        """The call that has this id in the log, of whichever agent asked for it last."""
+        """The call with this id in the log; if several agents used the id, the newest one."""
         return self._newest.get(tool_use_id or "")
 
-    # --- what is said ------------------------------------------------------------------------------------------------
+    # --- messages and notices ----------------------------------------------------------------------------------------
 
     def _beside(self, event: Event) -> list[Json]:
-        """What stands beside the messages of the model."""
+        """The updates other than the model's messages."""
         match event:
             case SystemInit():
                 self._cwd = event.cwd
@@ -163,7 +163,7 @@ class EditorView:
     def _note(self, event: Event) -> list[Json]:
         said, style = note_of(event) or ("", "")
         if isinstance(event, SessionForked):
-            self._cost_usd = 0.0  # what was copied was paid for by the session that it came from
+            self._cost_usd = 0.0  # the cost of copied events was charged to the original session
         is_missed = not self._notices and (
             isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
         )
@@ -187,7 +187,7 @@ class EditorView:
     def _spend(self, cost_usd: float | None) -> None:
         self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + max(cost_usd, 0.0)
 
-    # --- what is done ------------------------------------------------------------------------------------------------
+    # --- tool calls --------------------------------------------------------------------------------------------------
 
     def _call(self, event: ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept) -> list[Json]:
         parent = self.call_of(event.parent_tool_use_id)
@@ -201,22 +201,22 @@ class EditorView:
             told = {"sessionUpdate": "tool_call_update", "toolCallId": call.id if call else "", "content": blocks}
             return [told] if blocks else []
         opened = []
-        if call is None:  # its beginning is not in what was read
+        if call is None:  # its first event is missing from the log that was read
             name = event.name if isinstance(event, ToolStarted) else "Tool call"
             opened = [self._open(key, name, self._fields(event, name, {}), event)]
             call = self._calls[key]
         if isinstance(event, ToolStarted):
             changed = {} if event.input is None else self._fields(event, call.name, event.input)
-            # What was asked about it may stand in the place of its content.
+            # The permission request may have replaced the call's content in the editor: send it again.
             fields = {"content": list(call.content), **changed, "status": "in_progress"}
         else:
             fields = describe_result(call.name, event, call.content)
-        # An ended call is not shown anew, and what it wrote may be long.
+        # The content of a finished call is not needed again, and may be long.
         call.content = () if isinstance(event, ToolResult) else fields.get("content", call.content)
         return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
     def _meanwhile(self, event: ToolProgress | FileKept, call: ShownCall) -> list[Json]:
-        """What is shown of a call while it runs: how far it is, or the text of the file that it replaces."""
+        """The content of a call in progress: how far it is, or the text of the file that it replaces."""
         if isinstance(event, ToolProgress):
             return [content(progress_words(event))]
         known = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
@@ -236,7 +236,7 @@ class EditorView:
         return fields
 
     def _open(self, key: tuple[str, str], name: str, fields: Json, event: Event) -> Json:
-        """A new call. A model may give any id, and one twice; an editor gets a plain and unique one."""
+        """Open a call. A model may send any id, also a duplicate; the editor gets a plain and unique one."""
         home, given = key
         wire_id = home + (given if _PLAIN_ID.match(given) else f"call.{event.seq}")
         if wire_id in self._ids:
@@ -254,7 +254,7 @@ def _chunks(piece: Piece) -> Iterator[Json]:
 
 
 def _entry(item: Any) -> Json:
-    known = item if isinstance(item, Mapping) else {"content": item}  # a log from elsewhere may hold anything
+    known = item if isinstance(item, Mapping) else {"content": item}  # an imported log may contain anything
     status, text = known.get("status"), plain(str(known.get("content", "")))
     return {"content": text, "priority": "medium", "status": status if status in _STATUSES else "pending"}
 
@@ -263,7 +263,7 @@ def _entry(item: Any) -> Json:
 
 
 def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
-    """The updates for a whole log, with what people said; without notices, which are no part of a session's history."""
+    """The updates for a whole log, user prompts included; without notices, which are no part of a session's history."""
     said: UserMessage | None = None
     for event in events:
         if said is not None:
@@ -279,7 +279,7 @@ def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
 
 
 def _prompt(said: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
-    """A prompt as it was typed: the event behind it tells when it was a command or skill."""
+    """A prompt as it was typed: the event after it shows whether it was a command or a skill."""
     text = said.text
     if isinstance(behind, CommandExpanded) or (isinstance(behind, SkillActivated) and behind.requested_by == "user"):
         text = f"/{behind.name} {behind.arguments or ''}".rstrip()
@@ -301,7 +301,7 @@ def _attachment(part: Mapping[str, Any], read_blob: ReadBlob) -> Json:
 def with_subagents(
     events: Iterable[Event], read_child: Callable[[SubagentStarted], Iterable[Event]], depth: int = 8
 ) -> Iterator[Event]:
-    """The events of a log, and behind the start of each subagent those of its own, `depth` levels deep."""
+    """The events of a log, with each subagent's events inserted after its start, up to `depth` levels deep."""
     for event in events:
         yield event
         if isinstance(event, SubagentStarted) and depth:
