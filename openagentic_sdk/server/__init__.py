@@ -1,6 +1,6 @@
-"""Programs connect: agents and sessions over HTTP, for any language.
+"""Serve agents and sessions over HTTP to programs in any language.
 
-`app` is the ASGI application, `Client` and `AsyncClient` are what asks one.
+`app` returns the ASGI application; `Client` and `AsyncClient` send requests to a server.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What programs are made from: every route of the server, what goes in and comes out of it, and each refusal."""
+"""The server's contract: every route, its input and output types, and every refusal."""

@@ -1,4 +1,4 @@
-"""A client of the server: every operation of the table as a typed method, lists page by page, events as they happen."""
+"""A client for the server: a typed method per operation, iterators over paged lists, and live event streams."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _AGAIN = Backoff(0.25, 10.0)
 
 
 class AsyncClient(AsyncOperations):
-    """A server at `base_url`, its prefix included. Every operation of its contract is a method, and returns the value that
-    the contract names as an object.
+    """A client for the server at `base_url`, including any path prefix. Each operation of the contract is a method that
+    returns the contract's value as an object.
 
-    What stands in the path comes first, the fields of the query or the body by their names. A GET, and what carries an
-    Idempotency-Key (its own, or `key`), is sent again up to `retries` times when a connection breaks or the server asks to
-    come back later; nothing else is ever repeated.
+    Path parameters are positional; fields of the query or body are keyword arguments. A GET, or a request with an
+    Idempotency-Key (`key`, or a generated one), is repeated up to `retries` times if the connection fails or the server
+    asks to retry later; no other request is ever repeated.
 
-    Methods raise `RequestRefusedError` (`status`, `code`, the server's sentence, `retry_after_s`) for a refusal, and a
-    `ProviderError` when there is no answer that can be read.
+    Methods raise `RequestRefusedError` (`status`, `code`, the server's message, `retry_after_s`) if the server refuses, and
+    a `ProviderError` if there is no valid response.
     """
 
     def __init__(
@@ -73,19 +73,20 @@ class AsyncClient(AsyncOperations):
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept, unless they belong to a transport that was given."""
+        """Close the pooled connections, unless they belong to a transport passed to the constructor."""
         if self._owns_http:
             self._http.close()
 
     async def follow(
         self, session_id: str, *, after: int = 0, until_result: bool = False
     ) -> AsyncGenerator[AnyEvent, None]:
-        """The events behind the `seq` of the last one that is known, as they happen, deltas among them; with `until_result`
-        up to the end of the run, or to where it waits for an answer.
+        """Iterate over the events after `seq` number `after` as they happen, including deltas.
 
-        A connection that breaks is made again behind the last event, eight times in a row at most. Raises
-        `RequestRefusedError` also when `after` lies behind the end of the log (`cursor_beyond_log`), or the run that is
-        waited for was left and no server goes on with it (`no_run`).
+        With `until_result`, stop at the end of the run or at a question for which it waits. A lost connection is
+        re-established after the last event received, with at most eight failures in a row.
+
+        Raises `RequestRefusedError` also if `after` exceeds the end of the log (`cursor_beyond_log`), and with
+        `until_result` if the run's process has ended and no server can resume the run (`no_run`).
         """
         path = f"/v1/sessions/{_segment(session_id)}/events" + ("?until=result" if until_result else "")
         failures, is_over = 0, False
@@ -99,7 +100,7 @@ class AsyncClient(AsyncOperations):
                     if answer.status == 204:
                         return
                     stream = SSEDecoder()
-                    # The rest of a stream that was cut within an event comes again.
+                    # The server sends an event again if the stream was cut inside it.
                     while chunks := await answer.read():
                         failures, is_over = 0, False
                         for sent in [sent for chunk in chunks for sent in stream.feed(chunk)]:
@@ -122,7 +123,7 @@ class AsyncClient(AsyncOperations):
                 await asyncio.sleep(wait_s)
 
     async def iter_sessions(self, **query: Any) -> AsyncGenerator[ListedSession, None]:
-        """All sessions of `list_sessions`, page by page."""
+        """Iterate over all sessions of `list_sessions`, page by page."""
         while True:
             page = await self.list_sessions(**query)
             for row in page.sessions:
@@ -132,7 +133,7 @@ class AsyncClient(AsyncOperations):
             query["after"] = page.next
 
     async def iter_questions(self, **query: Any) -> AsyncGenerator[InboxQuestion, None]:
-        """All questions of `list_questions`, page by page."""
+        """Iterate over all questions of `list_questions`, page by page."""
         while True:
             page = await self.list_questions(**query)
             for question in page.questions:
@@ -196,8 +197,10 @@ class AsyncClient(AsyncOperations):
 
 
 class Client(Operations):
-    """`AsyncClient` for plain code, with the same methods. Any number of threads may use it, also where an event loop runs:
-    its own loop has a thread of its own, from the first request until `close`.
+    """The synchronous form of `AsyncClient`, with the same methods.
+
+    Any number of threads may use it, even threads with a running event loop: its own loop runs in a separate thread from
+    the first request until `close`.
     """
 
     def __init__(
@@ -211,7 +214,7 @@ class Client(Operations):
     ) -> None:
         self._client = AsyncClient(base_url, token, headers=headers, retries=retries, http=http)
         self._loop = LoopThread("openagentic-client")
-        when_collected(self, self._loop.close)  # whoever forgets to close leaves no thread and no connection
+        when_collected(self, self._loop.close)  # a client that is never closed leaves no thread and no connection
 
     def __enter__(self) -> Client:
         return self
@@ -220,20 +223,20 @@ class Client(Operations):
         self.close()
 
     def close(self) -> None:
-        """End what is being asked and followed, in whatever thread, and close the connections."""
+        """Abort all pending requests and streams, in all threads, and close the connections."""
         self._loop.close()
         self._client.close()
 
     def follow(self, session_id: str, *, after: int = 0, until_result: bool = False) -> Iterator[AnyEvent]:
-        """`AsyncClient.follow`, event by event."""
+        """Iterate like `AsyncClient.follow`."""
         return self._iterate(self._client.follow(session_id, after=after, until_result=until_result))
 
     def iter_sessions(self, **query: Any) -> Iterator[ListedSession]:
-        """`AsyncClient.iter_sessions`, row by row."""
+        """Iterate like `AsyncClient.iter_sessions`."""
         return self._iterate(self._client.iter_sessions(**query))
 
     def iter_questions(self, **query: Any) -> Iterator[InboxQuestion]:
-        """`AsyncClient.iter_questions`, question by question."""
+        """Iterate like `AsyncClient.iter_questions`."""
         return self._iterate(self._client.iter_questions(**query))
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -249,14 +252,14 @@ class Client(Operations):
 
 
 async def _next(items: AsyncGenerator[T, None], ended: object) -> T | object:
-    # Here and not in plain code: a generator belongs to the loop in which it is asked first, which closes it at its end.
+    # A generator belongs to the loop that first iterates it and that closes it: so `anext` runs here, in that loop.
     return await anext(items, ended)
 
 
 def _request_of(
     endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[str, bytes | None, dict[str, str]]:
-    """The path with its query, the body and the headers of a request. Raises `OptionsError`."""
+    """The path with its query, the body and the headers of a request. Raises `OptionsError` for invalid arguments."""
     headers = {"Accept": "application/json, text/event-stream" if endpoint.room == "mcp" else "application/json"}
     if EVENTS in endpoint.answers.values():
         headers["Accept"] = EVENTS
@@ -286,7 +289,7 @@ def _request_of(
 
 
 def _has_open_body(endpoint: Endpoint) -> bool:
-    """Whether the body is any JSON object, which another protocol describes."""
+    """Whether the body is an arbitrary JSON object, defined by another protocol."""
     return endpoint.body is not None and not hasattr(endpoint.body, "__required_keys__")
 
 
@@ -301,7 +304,7 @@ def _word(value: Any) -> str:
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """What a type of the contract makes of a JSON value; what a later server adds to it is left out."""
+    """Convert a JSON value to a type of the contract; ignore fields that a newer server added."""
     if get_origin(kind) is list:
         return [_value(get_args(kind)[0], each) for each in value]
     if isinstance(kind, type) and issubclass(kind, Event):
@@ -312,14 +315,14 @@ def _value(kind: Any, value: Any) -> Any:
 
 
 def _may_pass(error: RequestRefusedError | ProviderError) -> bool:
-    """Whether the same request, sent again, may fare better."""
+    """Whether the same request may succeed if it is sent again."""
     if isinstance(error, RequestRefusedError):
         return error.status in (429, 502, 503, 504) or error.code == "in_progress"
     return isinstance(error, ProviderConnectionError) and error.retryable
 
 
 def _check_notice(name: str, data: str, *, until_result: bool) -> None:
-    """Raise what a stream tells beside its events. One that ends by an `error` explains it when it is asked again."""
+    """Raise for a notice in a stream. A stream that ends with `error` is requested again, and refused with the reason."""
     if name == "resync":
         raise RequestRefusedError(409, "the cursor lies behind the end of the log", "cursor_beyond_log")
     if name == "left" and until_result:

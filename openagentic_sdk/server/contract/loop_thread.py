@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: plain code waits there for what is asynchronous, from any number of threads."""
+"""An event loop in its own thread: synchronous code in any number of threads waits there for coroutines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The loop begins with its first work and ends with `close`, which cancels what still runs in it and closes the
-    generators that were begun there.
+    """The loop starts with its first coroutine and ends with `close`, which cancels what is still running and closes the
+    generators that were started in it.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,9 +29,10 @@ class LoopThread:
         self._closing: set[asyncio.Task[None]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises. An exception in this thread meanwhile, such as Ctrl-C, cancels it.
+        """Run the coroutine in the loop and return its result. An exception in the waiting thread, such as Ctrl-C, cancels
+        it.
 
-        Raises `EventLoopError` when the loop is closed, or is closed before it is done.
+        Raises what the coroutine raises, and `EventLoopError` if the loop is closed before the coroutine has finished.
         """
         with self._lock:
             if self._is_closed:
@@ -46,15 +47,15 @@ class LoopThread:
             done.cancel()
 
     def close_soon(self, items: AsyncGenerator[Any, None]) -> None:
-        """Close a generator that was begun in this loop, without waiting for it: a garbage collection may ask for it,
-        in whatever thread.
+        """Close a generator that was started in this loop, without waiting, from any thread: garbage collection may call
+        it.
         """
         if (loop := self._loop) is not None:
-            with suppress(RuntimeError):  # a loop that has ended has closed it
+            with suppress(RuntimeError):  # the loop has ended, and has closed the generator
                 loop.call_soon_threadsafe(self._close_items, loop, items)
 
     def close(self) -> None:
-        """End the loop and its thread. Closing it again does nothing."""
+        """End the loop and its thread. Idempotent."""
         with self._lock:
             self._is_closed = True
             thread, self._thread, loop, self._loop = self._thread, None, self._loop, None
@@ -70,7 +71,7 @@ class LoopThread:
         return loop
 
     def _close_items(self, loop: asyncio.AbstractEventLoop, items: AsyncGenerator[Any, None]) -> None:
-        if not self._is_closed:  # the end of the loop closes them all
+        if not self._is_closed:  # the end of the loop closes all generators
             task = loop.create_task(_close(items))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -82,5 +83,5 @@ def _serve(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
 
 
 async def _close(items: AsyncGenerator[Any, None]) -> None:
-    with suppress(RuntimeError):  # one that is being asked for its next item was cancelled, and ends by itself
+    with suppress(RuntimeError):  # a generator that is still computing its next item was cancelled and ends by itself
         await items.aclose()

@@ -1,4 +1,4 @@
-"""The server's contract as OpenAPI 3.1, made from the table of routes, the types of values and the events."""
+"""The server's contract as OpenAPI 3.1, generated from the route table, the value types and the events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENVELOPE = {field.name for field in fields(Event)}
 
 
 def openapi(root: str = "") -> Json:
-    """The document for a server whose routes are below `root`."""
+    """The OpenAPI document for a server whose routes are below the path `root`."""
     paths: Json = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
@@ -42,7 +42,7 @@ def openapi(root: str = "") -> Json:
 
 @cache
 def schemas() -> Json:
-    """The schema of each value and each event by its name; events are also one `Event`."""
+    """The schemas of all values and events by name; `Event` is the union of all events."""
     found = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
     found["RefusalReason"]["properties"]["code"] = {"anyOf": [{"enum": list(CODES)}, {"type": "string"}]}
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
@@ -65,7 +65,7 @@ def schemas() -> Json:
 
 
 def event_schema(kind: type[Event]) -> Json:
-    """The schema of an event as it is sent. A word that a later version writes where this one knows a few fits too."""
+    """The schema of an event in server responses. Enumerations are open, for values added by later versions."""
     schema = json_schema(kind)
     own = {name: _opened(each) for name, each in schema["properties"].items() if name not in _ENVELOPE}
     envelope = {name: each for name, each in schema["properties"].items() if name in _ENVELOPE}
@@ -80,7 +80,7 @@ def _is_value(kind: Any) -> bool:
 
 
 def _value_schema(kind: Any) -> Json:
-    """What is sent has these fields and no others; a later server may add fields to what comes back."""
+    """The schema of a value: closed if clients send it, open if the server does, for fields added by later versions."""
     if not is_dataclass(kind):
         return _noted(kind, json_schema(kind) if kind is values.SentPart else _with_parts(json_schema(kind)))
     hints = hints_of(kind)
@@ -89,7 +89,7 @@ def _value_schema(kind: Any) -> Json:
 
 
 def _with_parts(schema: Any) -> Any:
-    """The schema with a part of a prompt by its name."""
+    """The schema with inlined prompt parts replaced by a reference to `SentPart`."""
     if schema == json_schema(values.SentPart):
         return _ref("SentPart")
     if isinstance(schema, list):
@@ -105,12 +105,12 @@ def _hinted(hint: Any) -> Json:
 
 
 def _noted(kind: Any, schema: Mapping[str, Any]) -> Json:
-    is_told = kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(")  # dataclasses tell their signature
+    is_told = kind.__doc__ and not kind.__doc__.startswith(f"{kind.__name__}(")  # a dataclass without one
     return {"description": inspect.cleandoc(kind.__doc__), **schema} if is_told else dict(schema)
 
 
 def _opened(schema: Any) -> Any:
-    """The schema with closed words opened."""
+    """The schema with enumerations of strings opened to any string."""
     if isinstance(schema, list):
         return [_opened(each) for each in schema]
     if not isinstance(schema, dict):
@@ -124,7 +124,7 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-# What can be asked about the session that was made.
+# OpenAPI links from a created session to the operations on it.
 _LINKS: Json = {
     each.name: {"operationId": each.name, "parameters": {"session_id": "$response.body#/session_id"}}
     for each in ENDPOINTS
@@ -180,6 +180,6 @@ def _answer(status: int, kind: Any) -> Json:
 
 
 def _json(kind: Any) -> Json:
-    if isinstance(kind, str):  # a type of events
+    if isinstance(kind, str):  # the type of an event
         return {"application/json": {"schema": _ref(EVENT_CLASSES[kind].__name__)}}
     return {"application/json": {"schema": _ref(kind.__name__) if _is_value(kind) else {"type": "object"}}}

@@ -1,4 +1,4 @@
-"""The operations of the server as methods: each is made from its row of the table, with the types of the stub beside."""
+"""The server's operations as methods, generated from the route table; the stub beside this file contains their types."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .table import ENDPOINTS, Endpoint
 
 
 class AsyncOperations:
-    """What a server can be asked, to be awaited."""
+    """The server's operations as coroutines."""
 
 
 class Operations:
-    """What a server can be asked."""
+    """The server's operations as blocking calls."""
 
 
 def _method(endpoint: Endpoint) -> Any:

@@ -1,4 +1,4 @@
-"""What is refused: for each error its status, its code for programs, its sentence for people, and when to ask again."""
+"""How errors are refused: for each one a status, a code for programs, a sentence for people, and when to retry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...errors import (
     StorageError,
 )
 
-# Every code, its status, and what it means. A code never changes; there may be more of them.
+# Every code, its status and its meaning. A code never changes; later versions may add codes.
 CODES: Mapping[str, tuple[int, str]] = {
     "invalid_request": (400, "something in the request cannot be used; the message names it"),
     "unauthorized": (401, "no token, or no valid one"),
@@ -57,7 +57,7 @@ CODES: Mapping[str, tuple[int, str]] = {
 _OF_STATUS = {CODES[code][0]: code for code in reversed(list(CODES))}
 
 _BUSY = "a run goes on in this session: follow it, send it a message, cancel it, or fork it"
-# The code of each error, what is said where its own words are not for clients, and after how many seconds to ask again.
+# For each error: its code, the sentence if its own text is not for clients, and the seconds after which to retry.
 _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
     (SessionNotFoundError, "session_not_found", "there is no session {error.session_id!r:.220} here", ""),
     (AgentNotFoundError, "agent_not_found", "", ""),
@@ -83,7 +83,7 @@ def code_of(error: Exception) -> str:
 
 
 def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
-    """The status, the sentence and the headers that a client gets for an error of `REFUSALS`."""
+    """The status, sentence and headers of the response for an error of `REFUSALS`."""
     if isinstance(error, RequestRefusedError):
         again = error.retry_after_s
         return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
@@ -92,6 +92,6 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """What a client reads of an error of `REFUSALS`."""
+    """The JSON body of the response for an error of `REFUSALS`."""
     status, message, _ = refusal_of(error)
     return {"error": {"status": status, "code": code_of(error), "message": message}}

@@ -1,4 +1,4 @@
-"""Every route of the server, once: the application, the OpenAPI document and the client are made from this table."""
+"""The table of all routes, from which the application, the OpenAPI document and the client are generated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PAGE_EVENTS = 1000
 
 @frozen
 class QueryField:
-    """A field of a query: text, a number from 0 to `most`, a flag, or one of some words."""
+    """A field of a query: text, an integer from 0 to `most`, a flag, or one of `words`."""
 
     says: str
     kind: type[str] | type[int] | type[bool] = str
@@ -25,12 +25,12 @@ class QueryField:
 
 @frozen
 class Endpoint:
-    """One route. `name` is what the client calls it, `path` has its parameters as `{name}`.
+    """One route. `name` is the name of the client's method; parameters in `path` are written `{name}`.
 
-    `answers` maps each status that is no refusal to the type of its JSON value, or to a media type. `body` is the type of
-    what is posted, `query` has the fields of the query. `has_key` is for an Idempotency-Key, `is_open` for a route that
-    needs no secret, `streams` for an answer that is also to be had as server-sent events, `room` the protocol that
-    it belongs to.
+    `answers` maps each status that is not a refusal to the type of its JSON value, or to a media type. `body` is the type
+    of the request body and `query` maps the query's fields. `has_key` is true if the route takes an Idempotency-Key,
+    `is_open` if it needs no secret, and `streams` if the response is also available as server-sent events. `room` is the
+    route's protocol.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Endpoint:
 
     @property
     def parts(self) -> tuple[str | None, ...]:
-        """The segments of the path; None stands for any one."""
+        """The segments of the path; None matches any one segment."""
         return tuple(None if part[:1] == "{" else part for part in self.path.strip("/").split("/") if part)
 
 

@@ -1,6 +1,6 @@
-"""The server's contract as TypeScript: values, events and operations as types, made from the OpenAPI document.
+"""The server's contract as TypeScript: types of values, events and operations, generated from the OpenAPI document.
 
-Nothing is kept: `openagentic-sdk serve --contract typescript > contract.ts` prints what this version serves.
+No copy is stored: `openagentic-sdk serve --contract typescript > contract.ts` prints the contract of this version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean"
 
 
 def typescript() -> str:
-    """The whole module."""
+    """The source of the whole module."""
     document = openapi()
     lines = [_HEAD.format(version=document["info"]["version"])]
     for name, schema in schemas().items():
@@ -61,7 +61,7 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> list[str
 
 
 def _content(said: Mapping[str, Any]) -> str:
-    """The type of a body: JSON's when there is JSON."""
+    """The type of a body: its JSON type if it has one, else string, or null for no body."""
     content = said.get("content")
     if content is None:
         return "null"
@@ -80,9 +80,9 @@ def _type(schema: Mapping[str, Any], indent: str = "") -> str:
         written = [
             "(string & {})"
             if is_open and each == {"type": "string"}
-            else _type(each, indent)  # or editors offer no word
+            else _type(each, indent)  # beside plain `string`, editors would suggest no words
             for each in either
-            if each != LATER_EVENT  # with it, a comparison of `type` would tell no event from the others
+            if each != LATER_EVENT  # with it, comparing `type` would not narrow the union
         ]
         return " | ".join(dict.fromkeys(written))
     kind = schema.get("type")

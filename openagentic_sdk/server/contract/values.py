@@ -1,6 +1,6 @@
-"""The JSON values that go in and out of the native protocol, as types: schemas, checks and the client are made from them.
+"""Types of the native protocol's JSON values; schemas, checks and the client are generated from them.
 
-What is sent is a dict and closed, what comes back is an object and open: a later server may add to it.
+Values that clients send are closed dicts; values that the server returns are open objects: a later server may add fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...ground.frozen import frozen
 
 @frozen
 class _NumberBounds:
-    """The limits of a number."""
+    """The minimum and maximum of a number."""
 
     ge: int = 0
     le: int = 2**63 - 1
@@ -23,9 +23,9 @@ Count = Annotated[int, _NumberBounds()]
 
 
 class SentPart(TypedDict):
-    """A part of a prompt: `text` with its text; `image`, `file` and `audio` with `data` (base64) or a `url`.
+    """A part of a prompt: `text` with its text; `image`, `file` or `audio` with `data` (base64) or a `url`.
 
-    The media type is read from the bytes where they tell it.
+    The media type is detected from the bytes if possible.
     """
 
     type: Literal["text", "image", "file", "audio"]
@@ -49,16 +49,16 @@ class RefusalReason:
 
 @frozen
 class Refusal:
-    """Why something was refused: `code` is for programs and stays the same, `message` is for people."""
+    """Why a request was refused: `code` is for programs and never changes, `message` is for people."""
 
     error: RefusalReason
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- sent by clients -------------------------------------------------------------------------------------------------
 
 
 class SessionBody(TypedDict):
-    """A prompt for a new session: a text, or a list of parts."""
+    """The prompt for a new session: a text or a list of parts."""
 
     prompt: Prompt
     agent: NotRequired[str | None]
@@ -66,7 +66,7 @@ class SessionBody(TypedDict):
 
 
 class RunBody(TypedDict):
-    """A prompt for a session; without one, it goes on with what is in its log."""
+    """A prompt for a session; without a prompt, the session continues from its log."""
 
     prompt: NotRequired[Prompt | None]
     agent: NotRequired[str | None]
@@ -74,7 +74,7 @@ class RunBody(TypedDict):
 
 
 class AnswersBody(TypedDict):
-    """The answer to one question, or `answers`: a text for the id of each question."""
+    """The answer to one question, or `answers`: a text by question id."""
 
     question_id: NotRequired[str | None]
     answer: NotRequired[str | None]
@@ -86,32 +86,32 @@ class MessageBody(TypedDict):
 
 
 class ForkBody(TypedDict):
-    """Up to which event; all of them when it is left out."""
+    """The last event to copy; all events if omitted."""
 
     at_seq: NotRequired[Count | None]
 
 
 class RewindBody(TypedDict):
-    """Back to an event, or before the newest prompts: one of the two."""
+    """The event to rewind to, or the number of newest prompts to remove: exactly one of them."""
 
     to_seq: NotRequired[Count | None]
     turns: NotRequired[Count | None]
 
 
 class TitleBody(TypedDict):
-    """The title that people see; the empty text takes it away."""
+    """The title shown to people; an empty text removes it."""
 
     title: str
 
 
 class ArchiveBody(TypedDict):
-    """Whether lists leave the session out; True when it is left out here."""
+    """Whether lists leave out the session; true if omitted."""
 
     archived: NotRequired[bool | None]
 
 
 class DeleteBody(TypedDict):
-    """The id of the session once more: what is deleted is gone."""
+    """The session's id again, as a confirmation: deletion is permanent."""
 
     confirm: str
 
@@ -120,12 +120,12 @@ class EmptyBody(TypedDict):
     pass
 
 
-# --- what comes back -------------------------------------------------------------------------------------------------
+# --- returned by the server ------------------------------------------------------------------------------------------
 
 
 @frozen
 class StartedRun:
-    """A prompt that was stored: `request_id` names its `user.message`, whose `seq` is above `after_seq`."""
+    """A stored prompt: `request_id` identifies its `user.message`, whose `seq` is greater than `after_seq`."""
 
     session_id: str
     request_id: str
@@ -146,7 +146,7 @@ class CancelledRun:
 
 @frozen
 class DeletedSessions:
-    """The ids of what is gone: the session, and those of its subagents before it."""
+    """The ids of the deleted sessions: those of subagents, then the session's own."""
 
     deleted: list[str]
 
@@ -166,7 +166,7 @@ class AgentList:
 
 @frozen
 class _KnownSession:
-    """What is known of a session. Times are seconds since 1970."""
+    """Facts about a session. Times are in seconds since 1970."""
 
     session_id: str
     label: str
@@ -196,21 +196,23 @@ class _KnownSession:
 
 @frozen
 class ListedSession(_KnownSession):
-    """A session as lists show it; `open_questions` are the ids of what it waits for."""
+    """A session in a list; `open_questions` contains the ids of its open questions."""
 
     open_questions: list[str]
 
 
 @frozen
 class ShownSession(_KnownSession):
-    """The row of one session: its `open_questions` are the events that ask."""
+    """One session; `open_questions` contains the whole question events."""
 
     open_questions: list[UserQuestion]
 
 
 @frozen
 class SessionCause:
-    """Where a session, or a subagent's, went wrong: `kind` is empty when nothing did, `go_on` the command that goes on."""
+    """Why a session or one of its subagents failed: `kind` is empty if nothing failed, `go_on` contains the commands to
+    continue.
+    """
 
     session_id: str
     kind: str
@@ -225,7 +227,7 @@ class SessionCause:
 
 @frozen
 class SessionList:
-    """A page of sessions, the one last written to first; `next` is the cursor of the following page, null at the end."""
+    """A page of sessions, most recently updated first; `next` is the cursor of the next page, null on the last one."""
 
     sessions: list[ListedSession]
     next: str | None
@@ -233,7 +235,7 @@ class SessionList:
 
 @frozen
 class InboxQuestion:
-    """A question that waits for a person: the event that asks, and the session in which it does."""
+    """A question that waits for a person: its event and its session."""
 
     session_id: str
     label: str
@@ -243,9 +245,9 @@ class InboxQuestion:
 
 @frozen
 class QuestionList:
-    """Open questions of all sessions, of the one last written to first; `next` is the cursor of the following page.
+    """Open questions of all sessions, of the most recently updated session first; `next` is the cursor of the next page.
 
-    A page may be short, or empty, although there is a next one.
+    A page may be short or even empty although another page follows.
     """
 
     questions: list[InboxQuestion]
@@ -267,7 +269,7 @@ class FoundEvents:
 
 @frozen
 class EventPage:
-    """Events in the order of `seq`; `next` is the cursor behind them, `last_seq` that of the end of the log."""
+    """Events in order of `seq`; `next` is the cursor after them, `last_seq` the `seq` of the log's last event."""
 
     events: list[Event]
     next: int
@@ -276,7 +278,7 @@ class EventPage:
 
 @frozen
 class SigninTicket:
-    """A path of this server that signs a browser in, once."""
+    """A path on this server that signs a browser in once."""
 
     path: str
 

@@ -1,1 +1,1 @@
-"""What an operator sees of a server: a line for each request, figures, and messages to other services."""
+"""A server's output for its operator: a log line per request, metrics, and webhooks."""

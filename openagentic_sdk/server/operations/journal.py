@@ -1,7 +1,7 @@
-"""What a server does, for its operator: one line for each request, run that ends and drain, and the figures of `/metrics`.
+"""The server's log and metrics: one line for each request, finished run and drain, and the values of `/metrics`.
 
-A line has the request's id, which its answer has as `X-Request-Id`, and the trace that its client named by `traceparent`.
-It never has what could sign anybody in: no query, no ticket, no header.
+A line contains the request's id, which is also the response's `X-Request-Id`, and the trace id from the client's
+`traceparent`. It never contains anything that could sign somebody in: no query, no ticket, no header.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ..connection import Scope
 Form = Literal["text", "json"]
 BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 _ID = regex(rb"[A-Za-z0-9._-]{1,100}")
-# What stands in a line as it is.
+# Values that need no quotes in a line.
 _BARE = regex(r"[A-Za-z0-9._~/:@+-]{1,300}")
-# The place in a trace that a run is started from: what options call `traceparent`.
+# The client's position in a trace, from which a run is started: the option `traceparent`.
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 
 @mutable
 class ServedRequest:
-    """A request while it is answered. `status` is 0 until the answer begins, and stays so when its client left before."""
+    """A request in progress. `status` is 0 until the response starts, and remains 0 if the client left before."""
 
     id: str
     method: str
@@ -47,7 +47,7 @@ class ServedRequest:
 
 
 class Journal:
-    """`write` takes one line, without its end; with None nothing is written, and figures are kept all the same."""
+    """The log of a server. `write` takes one line without its line end; with None, only metrics are collected."""
 
     def __init__(self, write: Callable[[str], object] | None = None, form: Form = "text") -> None:
         self._write = write
@@ -62,7 +62,7 @@ class Journal:
     # --- requests ------------------------------------------------------------------------------------------------------
 
     def begin(self, scope: Scope) -> ServedRequest:
-        """A request that came in; `end` is called behind its answer."""
+        """Register a request that has arrived; call `end` after its response."""
         request_id, trace, is_known = b"", None, False
         for name, value in scope["headers"]:
             if name == b"x-request-id":
@@ -79,7 +79,7 @@ class Journal:
         return ServedRequest(name, scope.get("method", "WS"), shown, found and found[0], time.monotonic())
 
     def end(self, asked: ServedRequest, kind: str = "http") -> None:
-        """The answer is over."""
+        """Record the end of the response."""
         took_s = time.monotonic() - asked.began
         self._open[kind] -= 1
         self._requests[asked.route, asked.method, asked.status] += 1
@@ -94,19 +94,19 @@ class Journal:
     # --- runs and the process --------------------------------------------------------------------------------------------
 
     def run_ended(self, session_id: str, stop_reason: str, error: str | None = None) -> None:
-        """A run of this process has stopped, or could not go on."""
+        """Record that a run of this process has stopped or could not be resumed."""
         self._runs[stop_reason] += 1
         if self._write is not None:
             self._tell("run", {"session": session_id, "stop_reason": stop_reason, "error": error})
 
     def webhook(self, outcome: str, **facts: Any) -> None:
-        """A message to another service: `delivered`, `retried` or `given up`."""
+        """Record the outcome of a webhook: `delivered`, `failed` (it will be retried), `given up` or `put off`."""
         self._webhooks[outcome] += 1
         if self._write is not None:
             self._tell("webhook", {"outcome": outcome, **facts})
 
     def note(self, what: str, **facts: Any) -> None:
-        """Something about the process, such as its drain."""
+        """Record a fact about the process, such as its drain."""
         if self._write is not None:
             self._tell(what, facts)
 
@@ -120,10 +120,10 @@ class Journal:
             told = " ".join(f"{name}={_plain(value)}" for name, value in known.items())
             self._write(f"{now} {event} {told}")
 
-    # --- figures ---------------------------------------------------------------------------------------------------------
+    # --- metrics ------------------------------------------------------------------------------------------------------
 
     def to_text(self, *, running: int, is_draining: bool) -> str:
-        """The figures in the text exposition format 0.0.4 of Prometheus."""
+        """The metrics in Prometheus text exposition format 0.0.4."""
         families: Families = {
             (
                 "openagentic_server_requests_total",

@@ -1,8 +1,9 @@
-"""Tell other services that a session waits for an answer, ended or failed: signed, and at least once, also after a kill.
+"""Notify other services that a session waits for an answer, has ended or has failed: signed, at least once, even after a
+kill.
 
-What is told is in the log: each `result` behind the one that the session's metadata name as told. So a process that comes
-later tells what a killed one did not, and a message may come twice, with the same `webhook-id`. Headers and signature are
-those of Standard Webhooks 1.0.0 (standardwebhooks.com).
+The log is the queue: a message is due for each `result` after the one that the session's metadata mark as delivered. So the
+next process delivers what a killed one did not, and a message may arrive twice, with the same `webhook-id`. Headers and
+signature follow Standard Webhooks 1.0.0 (standardwebhooks.com).
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from ..streams import EventLines
 from .journal import Journal
 
 TOLD_KEY = "webhooks"
-# Waits between attempts, as the specification suggests them; behind the last one a message is given up.
+# Waits between attempts, as the specification recommends; after the last attempt a message is given up.
 DELAYS_S = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
-# What ended longer ago is not looked at by a process that starts.
+# A process that starts ignores sessions that were last updated longer ago.
 HORIZON_S = 86400.0
 TIMEOUT_S = 15.0
 MAX_TEXT_CHARS = 2000
 MIN_SECRET_BYTES = 24
 _PREFIX = "whsec_"
-# Sends one message; gives the status of the answer. Raises `OSError` and `OpenAgentSdkError`.
+# Sends one message; returns the status of the response. Raises `OSError` and `OpenAgentSdkError`.
 Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 
 
 @frozen
 class WebhookTarget:
-    """Where messages go. `secret` is `whsec_` and base64, as the specification writes it."""
+    """A receiver of webhooks. `secret` is `whsec_` followed by base64, as the specification defines it."""
 
     url: str
     secret: str
 
     def key(self) -> bytes:
-        """The key of the signature. Raises `OptionsError`."""
+        """Return the signature key. Raises `OptionsError` for an invalid secret."""
         try:
             key = base64.b64decode(self.secret.removeprefix(_PREFIX), validate=True)
         except (ValueError, binascii.Error):
@@ -62,18 +63,18 @@ class WebhookTarget:
 
     @property
     def name(self) -> str:
-        """What the metadata of a session call it, which is nothing that could be told on."""
+        """The target's name in session metadata: a digest, since the URL may contain a secret."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
 
 def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`."""
+    """The value of the `webhook-signature` header."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 class Webhooks:
-    """Tells `targets` of the sessions of a store, from `start` to `close`. `now` gives epoch seconds."""
+    """Sends webhooks about a store's sessions to `targets`, from `start` to `close`. `now` returns epoch seconds."""
 
     def __init__(
         self,
@@ -96,26 +97,26 @@ class Webhooks:
         self._again: set[str] = set()
 
     async def start(self) -> None:
-        """Tell what a process before this one did not."""
+        """Deliver the messages that an earlier process left undelivered."""
         rows = await off_loop(True, partial(self._store.list_session_summaries, limit=1000))
         for row in rows:
             if row.updated >= self._now() - HORIZON_S:
                 self.notice(row.id)
 
     def notice(self, session_id: str) -> None:
-        """A run of this session has stopped."""
+        """Deliver what is due for this session, of which a run has stopped."""
         self._again.add(session_id)
         if session_id not in self._tasks:
             task = self._tasks[session_id] = asyncio.get_running_loop().create_task(self._tell_all(session_id))
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settled(self) -> None:
-        """Wait until everything is told or given up."""
+        """Wait until all messages have been delivered or given up."""
         while self._tasks:
             await asyncio.gather(*self._tasks.values())
 
     async def close(self) -> None:
-        """Stop; what was not told yet is told by the next process."""
+        """Stop; the next process delivers the rest."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -126,7 +127,7 @@ class Webhooks:
             self._again.discard(session_id)
             try:
                 await asyncio.gather(*(self._tell(session_id, target, key) for target, key in self._targets))
-            except SessionError as error:  # it was deleted, or the store is away: the next start looks again
+            except SessionError as error:  # deleted, or the store is unavailable: the next start tries again
                 self._journal.webhook("put off", session=session_id, error=str(error))
 
     async def _tell(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
@@ -135,7 +136,7 @@ class Webhooks:
         after_seq = told if isinstance(told, int) else 0
         events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
         for event in events:
-            # A suspended request goes on with another process: it has not ended.
+            # A suspended request is resumed by another process: it has not ended.
             if isinstance(event, Result) and event.seq and is_end(event):
                 await self._send(session_id, event, self._message(session_id, event, events, known), target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
@@ -173,7 +174,7 @@ class Webhooks:
     async def _send(
         self, session_id: str, result: Result, message: Mapping[str, Any], target: WebhookTarget, key: bytes
     ) -> None:
-        """Send until it is taken (2xx), or given up: behind the last attempt, or when the receiver is gone (410)."""
+        """Send until the receiver accepts (2xx). Give up after the last attempt, or if the receiver is gone (410)."""
         body = dumps_json(message).encode("ascii")
         digest = hashlib.sha256(f"{session_id}.{result.seq}.{target.name}".encode()).hexdigest()[:32]
         message_id, facts = f"msg_{digest}", {"session": session_id, "seq": result.seq, "target": target.name}
@@ -188,7 +189,7 @@ class Webhooks:
             }
             try:
                 status, error = await self._post(target.url, headers, body), None
-            except Exception as failed:  # noqa: BLE001 - whatever the network does: it is tried again
+            except Exception as failed:  # noqa: BLE001 - any network failure is retried
                 status, error = 0, str(failed)
             if 200 <= status < 300:
                 return self._journal.webhook("delivered", status=status, **facts)
@@ -199,8 +200,10 @@ class Webhooks:
 
 
 def poster(allowed_hosts: Sequence[str] = ()) -> Post:
-    """Sends as WebFetch does: to the addresses that were checked, following nothing. Private networks are open only to the
-    hosts that the operator names, metadata services to none."""
+    """Return a sender with the rules of WebFetch: only to checked addresses, without following redirects.
+
+    Private networks are reachable only for hosts named by the operator, metadata services for none.
+    """
     from ...tools.web.address import check_addresses, parse_web_url
     from ...tools.web.fetch import FetchRequest, FetchSignal, resolve
     from ...tools.web.transport import fetch_from_addresses
