@@ -29,7 +29,11 @@ def openapi(root: str = "") -> Json:
     paths: Json = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
-    bearer = {"type": "http", "scheme": "bearer", "description": "The server's token; browsers bring a cookie instead."}
+    bearer = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token of the server; browsers send a cookie instead.",
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "openagentic_sdk", "version": __version__},
@@ -48,12 +52,12 @@ def schemas() -> Json:
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
     unknown = {
         "type": "object",
-        "description": "An event of a type that this version does not have: pass it over.",
+        "description": "An event of a type unknown to this version: skip it.",
         "properties": {"type": {"type": "string", "not": {"enum": list(EVENT_CLASSES)}}},
         "required": ["type"],
     }
     known = {
-        "description": "What happened in a session, told apart by `type`.",
+        "description": "An event of a session, discriminated by `type`.",
         "oneOf": [_ref(name) for name in events],
         "discriminator": {
             "propertyName": "type",
