@@ -1,1 +1,1 @@
-"""The features of a run: each is a part of its own, which meets the kernel at the seams of `kernel.part.Part`."""
+"""The features of a run: each is a separate part that the kernel calls through the methods of `kernel.part.Part`."""

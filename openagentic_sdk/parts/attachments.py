@@ -1,4 +1,4 @@
-"""Pictures, documents and sounds of prompts and results: stored once beside the log, and sent as what they are."""
+"""Store the images, documents and audio of prompts and results once, next to the log, and send them in their own form."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ..providers.wrappers.abilities import MEDIA_KINDS, takes
 from ..sessions.folds.features.untrusted import UntrustedFold, is_outside, short_source
 from ..tools.files.workspace import resolve_path
 
-# More than any vendor takes: a file is not read any further.
+# More than any vendor accepts; reading a file stops here.
 _MAX_FILE_BYTES = 64 << 20
 _MAX_TEXT_BYTES = 256 << 10
 
 
 class Attachments(Part):
-    """What is neither text nor JSON on its way into the log, and out of it to the model."""
+    """Moves content that is neither text nor JSON into the session's blobs, and from there into model requests."""
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
-        """Store the parts of a prompt, which is let go of its bytes. A file of text becomes text behind the prompt.
+        """Store the parts of a prompt and remove them from it. A text file becomes text after the prompt.
 
         Raises `OptionsError` for a file that may not or cannot be sent.
         """
@@ -57,7 +57,7 @@ class Attachments(Part):
             prompt.attachments.append({"type": part.type, "media_type": part.media_type, **named, **stored})
 
     async def _read_file(self, part: MediaPart, path: str, number: int) -> MediaPart | str:
-        """A file that a part names, once the gate allows to read it; a text file as text for the prompt."""
+        """Read the file that a part names if the gate allows it; return a text file as text for the prompt."""
         run = self.run
         use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
         approval = await ask_gate(run, run.agent.gate, use, "read", parks=False)
@@ -85,7 +85,7 @@ class Attachments(Part):
         return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The messages with the bytes, as base64, of the parts that name a blob; a blob that is gone is said in words."""
+        """The messages with the base64 data of each part that names a blob; a text replaces a blob that no longer exists."""
         has_parts = any(isinstance(message.get("content"), list) for message in messages)
         if not has_parts:
             return messages
@@ -112,7 +112,7 @@ class Attachments(Part):
             return {"type": "text", "text": f"[{part['type']} {name} was here and is not stored any more]"}
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """The result with digests in the place of its pictures, documents and sounds, whose bytes go beside the log."""
+        """Store the images, documents and audio of a result as blobs; return the result with digests in their place."""
         output, attachments = result.output, [await self._beside_the_log(part) for part in result.attachments]
         if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
             output = self._as_taken(await self._beside_the_log(output))
@@ -125,7 +125,7 @@ class Attachments(Part):
         return replace(result, output=output, attachments=attachments)
 
     def _as_taken(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part as it can be sent: one that the model's endpoint has no form for is kept, and said in words."""
+        """The part in a form that can be sent: one that the endpoint does not accept becomes a note and stays stored."""
         kind, media_type = str(part.get("type")), str(part.get("media_type"))
         is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
         if kind == "other" or (is_sound_of_use and takes(self.run.agent.provider, kind)):
@@ -134,7 +134,7 @@ class Attachments(Part):
         return {**part, "type": "other", "note": note}
 
     async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What has `data` with the digest of its bytes in their place. What is no base64 stays as it is."""
+        """Store a part's `data` as a blob; return the part with size and digest, or unchanged if it is not base64."""
         shown = dict(part)
         try:
             data = base64.b64decode(shown.pop("data"), validate=True)

@@ -1,32 +1,32 @@
-"""Tokens and money: what a session and its subagents may spend, and what all sessions of a store may in a day or hour (UTC).
+"""Limit tokens and money: per session with its subagents, and per day or hour (UTC) for all sessions of a store.
 
-Looked at before each step, and while an answer comes: an endpoint tells what an answer cost only at its end, so tokens are
-estimated from its bytes until then. The limits of all sessions are those of `limits.toml`:
+Limits are checked before each step and while an answer arrives. An endpoint reports the cost of an answer only at its end;
+until then its tokens are estimated from its size. The limits for all sessions are in `limits.toml`:
 
-    [day]                      # every session together
+    [day]                      # all sessions together
     max_cost_usd = 20.0
     max_tokens = 5_000_000
 
     [hour]
     max_cost_usd = 5.0
 
-    [tag.nightly]              # the sessions that are tagged so, with their subagents, in a day
+    [tag.nightly]              # all sessions with this tag and their subagents, per day
     max_cost_usd = 5.0
 
-    [tenant."*"]               # each tenant for itself
+    [tenant."*"]               # each tenant separately
     max_cost_usd = 2.0
     hour.max_tokens = 200_000
 
-    [tenant.acme]              # another limit of its day; that of its hour is the one of "*"
+    [tenant.acme]              # overrides the daily limit; the hourly limit of "*" still applies
     max_cost_usd = 10.0
 
-Each name that fits a pattern (`*`, `?`, `[a-z]`) has as much as the entry gives. For each limit the most specific entry
-that states it holds: the name itself, then the pattern with the most letters that are no wildcards, then the one that stands
-first.
+Each name that matches a pattern (`*`, `?`, `[a-z]`) gets the entry's full amount. For each limit, the most specific entry
+that sets it applies: an exact name, then the pattern with the most characters that are not wildcards, then the first in the
+file.
 
-What was spent is read from the summaries of the sessions, so it holds over processes, and over hosts that share a store;
-calls that run at the same time may go over a limit by one call each. A call without a known price ends what a limit in
-dollars covers: add its model to `prices`.
+Spending is read from the session summaries, so it is shared by all processes and by all hosts that use the same store;
+concurrent calls may exceed a limit by one call each. After a call without a known price, a limit in dollars allows no
+further calls: add the model to `prices`.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _PAGE_ROWS = 200
 
 @mutable
 class Budget:
-    """What a session and all of its subagents may spend together, or all sessions that a limit of the `window` covers; None
-    is no limit.
+    """The budget of a session and all its subagents, or of all sessions that a limit of `window` covers.
 
-    `cost_usd` becomes None for good when a call had no known price. `is_estimated` is true if some of `tokens` were not
-    counted by the endpoint, `coming_bytes` is the size so far of the answers on their way. `shared` are the budgets of the
-    day and hour that the session spends from too; these have a `name`, and the models without a price. `ended` is why a
-    subagent of this turn came to its end with "budget", in an earlier process too: then nothing is left for anybody.
+    None means no limit. `cost_usd` becomes None permanently after a call without a known price. `is_estimated` is true if
+    some of `tokens` were not counted by the endpoint; `coming_bytes` is the current size of the unfinished answers.
+    `shared` are the daily and hourly budgets that the session's spending also counts against; they have a `name` and list
+    the models without a price. `ended` is why a subagent of this turn ended with "budget", possibly in an earlier process;
+    the budget is then exhausted for all.
     """
 
     max_tokens: int | None = None
@@ -81,7 +81,7 @@ class Budget:
     ended: str | None = None
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
-        """Take one call's usage into account; the estimate counts when the endpoint says nothing."""
+        """Charge one call's usage; the estimate is used if the endpoint reports no usage."""
         usage = usage or {}
         tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
         if not tokens and estimated_tokens:
@@ -91,7 +91,7 @@ class Budget:
             budget.cost_usd = None if cost_usd is None or budget.cost_usd is None else budget.cost_usd + cost_usd
 
     def complaint(self) -> str | None:
-        """Why no further call may be made, or None."""
+        """The reason why no further call may be made, or None."""
         if self.ended is not None:
             return self.ended
         for budget in self.shared:
@@ -121,14 +121,14 @@ _WINDOW_WORDS: Mapping[Window, tuple[str, str]] = {
     "hour": (" in this hour", "in the next hour"),
 }
 
-# How many bytes all answers that are coming may have together, now; and which limit that is.
+# The current number of bytes left for all unfinished answers together, and which limit that is.
 _Limit = tuple[Callable[[], float], str]
 
 
 class Budgets(Part):
-    """The budget of a run, which its subagents share.
+    """The budget of a run, shared with its subagents.
 
-    `shared` returns the budgets of the day and hour that a session spends from at a time (its id, epoch seconds); it blocks.
+    `shared` returns the daily and hourly budgets that apply to a session id at a time in epoch seconds; it blocks.
     """
 
     limits = frozenset({"max_tokens", "max_cost_usd"})
@@ -147,7 +147,7 @@ class Budgets(Part):
         return {Budgets: self}
 
     async def complaint(self) -> str | None:
-        """Why no further call of a model may be made, None when one may."""
+        """The reason why no further model call may be made, or None."""
         if self._shared is not None:
             run = self.run
             self._budget.shared = await off_loop(True, self._shared, run.session_id, run.agent.clock.now())
@@ -162,7 +162,7 @@ class Budgets(Part):
                     self.exhaust(None)
 
     def exhaust(self, why: str | None) -> None:
-        """Let nothing more be spent, since a subagent of the turn that goes on has ended so."""
+        """Exhaust the budget, because a subagent of the turn that continues ended for that reason."""
         self._budget.ended = why or "the budget was spent inside of a subagent"
 
     async def before_step(self) -> None:
@@ -171,7 +171,7 @@ class Budgets(Part):
             raise RunStopped("budget", complaint)
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
-        """Charge what a subagent of an earlier process spent."""
+        """Charge what a subagent spent in an earlier process."""
         self._budget.charge(usage, cost_usd)
 
     def receive(self, size_bytes: int) -> tuple[int, str | None]:
@@ -203,11 +203,11 @@ class Budgets(Part):
         self._budget.charge(response.usage, 0.0 if is_lost else response.cost_usd, estimated)
 
     def _open_limits(self) -> list[_Limit]:
-        """The limits of the answer that begins."""
+        """The limits for the answer that begins."""
         run = self.run
         budgets = (self._budget, *self._budget.shared)
         has_dollars = any(budget.max_cost_usd is not None and budget.cost_usd is not None for budget in budgets)
-        # The price of a million tokens: one alone may be too little for a price to tell.
+        # The price of a million tokens, because that of a single token may round to zero.
         price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, run.model) if has_dollars else None
         limits: list[_Limit] = []
         for budget in budgets:
@@ -216,7 +216,7 @@ class Budgets(Part):
 
 
 def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
-    """The limits of one budget, at the price of a million tokens."""
+    """The limits of one budget; `price` is in USD per million output tokens, None if unknown."""
     limits: list[_Limit] = []
 
     def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
@@ -234,7 +234,7 @@ def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
 
 @frozen
 class LimitEntry:
-    """What one table of a file gives each name that fits its pattern, in each day or hour."""
+    """One table of a limits file: the limits for each name that matches `pattern`, per day or hour."""
 
     scope: Scope
     pattern: str
@@ -243,19 +243,19 @@ class LimitEntry:
 
     @property
     def table(self) -> str:
-        """What the table is called in the file."""
+        """The name of the table in the file."""
         names = [] if self.scope == "all" else [self.scope, self.pattern]
         names += [self.window] if self.scope == "all" or self.window == "hour" else []
         return ".".join(name if _BARE_KEY.fullmatch(name) else f'"{name}"' for name in names)
 
     def covers(self, scope: Scope, name: str, window: Window) -> bool:
-        """Whether it gives this name anything in this window."""
+        """Whether the entry applies to this name in this window."""
         return (scope, window) == (self.scope, self.window) and (
             name == self.pattern or fnmatchcase(name, self.pattern)
         )
 
     def rank(self, name: str) -> tuple[bool, int]:
-        """How specific it is for a name that it covers: the greater, the more."""
+        """The specificity for a name that the entry covers; greater is more specific."""
         return name == self.pattern, len(_WILDCARD.sub("", self.pattern))
 
 
@@ -265,10 +265,10 @@ _WILDCARD = regex(r"[*?]|\[!?\]?[^\]]*\]")
 
 @frozen
 class LimitLeft:
-    """What is left of one limit. `name` is the tag or tenant; the pattern of its entry for one that has spent nothing yet.
+    """The remainder of one limit. `name` is the tag or tenant, or the entry's pattern if nothing has been spent yet.
 
-    A number is None where there is no limit of its kind; `left_usd` is also None when a call of `unpriced` models had no
-    known price, which ends what the limit covers. `until` is the end of the window, in epoch seconds.
+    A number is None if the entry has no such limit; `left_usd` is also None after a call of one of the `unpriced` models,
+    because without a price the limit allows no further calls. `until` is the end of the window, in epoch seconds.
     """
 
     window: Window
@@ -285,15 +285,15 @@ class LimitLeft:
 
 @frozen
 class SharedLimits:
-    """The limits of a file, in its order."""
+    """The limits of a file, in file order."""
 
     path: str
     entries: tuple[LimitEntry, ...]
 
     def shared(self, store: SessionStore, session_id: str, now: float) -> tuple[Budget, ...]:
-        """The budgets of now that this session, or the one it is a subagent of, falls under. Reads summaries.
+        """The current budgets that apply to this session or to the session whose subagent it is.
 
-        Raises what the store raises.
+        Reads summaries, and raises whatever the store raises.
         """
         spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         return tuple(
@@ -304,7 +304,7 @@ class SharedLimits:
         )
 
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
-        """What is left for each name that has spent something, and for one that has not. Reads summaries."""
+        """The remainder of each limit: for each name with spending, and per entry for a name without. Reads summaries."""
         spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         named = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
         seen = sorted((scope, name, window) for window, scope, name in spent.sums)
@@ -317,13 +317,13 @@ class SharedLimits:
     def _budgets(
         self, spent: NowSpending, scope: Scope, name: str, window: Window
     ) -> Iterator[tuple[LimitEntry, Budget]]:
-        """What this name may spend in this window: a budget for each entry that has a say."""
+        """The budgets of a name in a window: one for each entry whose limits apply."""
         covering = [entry for entry in self.entries if entry.covers(scope, name, window)]
         stated: dict[int, dict[str, Any]] = {}
         for key in _CHECKS:
             having = [entry for entry in covering if key in entry.limits]
             if having:
-                best = max(having, key=lambda entry: entry.rank(name))  # of equals the first
+                best = max(having, key=lambda entry: entry.rank(name))  # max() returns the first of equals
                 stated.setdefault(self.entries.index(best), {})[key] = best.limits[key]
         cost_usd, tokens, unpriced = spent.sums.get((window, scope, name), (0.0, 0.0, ()))
         for at, limits in stated.items():
@@ -360,7 +360,7 @@ def _left(window: Window, scope: Scope, name: str, entry: LimitEntry, budget: Bu
 
 
 def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
-    """The rows of all sessions that were written to at this time or later, those of subagents too."""
+    """The summaries of all sessions, including subagents, that were written to at `moment` (epoch seconds) or later."""
     found: list[SessionSummary] = []
     while True:
         page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(found))
@@ -370,8 +370,10 @@ def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
 
 
 def read_limits(path: Path) -> SharedLimits | None:
-    """The limits of this file; None when there is none. Raises `OptionsError` for a file that cannot be read or understood:
-    its limits must not be taken for no limits."""
+    """Read a limits file; return None if it does not exist.
+
+    Raises `OptionsError` for a file that cannot be read or parsed: a damaged file must not remove the limits.
+    """
     try:
         data = read_toml(path)
     except (FileNotFoundError, NotADirectoryError):

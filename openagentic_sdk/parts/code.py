@@ -1,4 +1,4 @@
-"""Let the code of a call use the other tools of its run."""
+"""Let the code that a tool call runs use the other tools of its run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..tools.code.inner_calls import CallsInside, InnerCalls
 
 @mutable
 class _RunInside(Run):
-    """A run as the code of one of its calls has it: what is recorded stands inside of that call."""
+    """A run as seen by the code of one of its calls: recorded events are marked as nested in that call."""
 
     outer_id: str = ""
 
@@ -36,7 +36,7 @@ class _RunInside(Run):
 
 
 class CodeCalls(Part, InnerCalls):
-    """Offers `InnerCalls` to the tools of a run."""
+    """Provides `InnerCalls` to the tools of a run."""
 
     def services(self) -> Mapping[type, object]:
         return {InnerCalls: self}
@@ -46,10 +46,11 @@ class CodeCalls(Part, InnerCalls):
 
 
 class _RecordedCallsInside:
-    """The calls that the code of one call makes: each is recorded, judged and answered as any other, inside of that call.
+    """The calls that the code of one call makes; each is recorded, approved and answered like any other, nested in that
+    call.
 
-    What may run beside others does, the rest in turn. A question that nobody answers at once refuses a call: the code's
-    state cannot wait in a log. The model's own conversation is out of reach: tools that change it are not callable.
+    Parallel tools run concurrently, the others one at a time. A call is refused if its question is not answered at once,
+    because the code's state cannot be parked in a log. Tools that change the model's conversation are not callable.
     """
 
     def __init__(self, run: Run, outer_id: str) -> None:
@@ -96,7 +97,7 @@ class _RecordedCallsInside:
         while f"{outer_id}.{self._made}" in run.view.calls:
             self._made += 1
         if labels is not None:
-            inner.notes = []  # what hooks add to a result of a plan is not for the model that planned
+            inner.notes = []  # notes that hooks add to a result inside a plan must not reach the model that wrote the plan
         caller = {"type": CODE_CALLER, "tool_use_id": outer_id, **({} if labels is None else {"labels": labels})}
         use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
         run.children += 1
@@ -108,7 +109,7 @@ class _RecordedCallsInside:
                 return (await run_calls(inner, [use]))[0]
         except BaseException:
             closing, _ = await settled(self._close(use))
-            closing.exception()  # a store that refuses has already stopped the run
+            closing.exception()  # retrieved only to avoid a warning: a failing store has already stopped the run
             raise
         finally:
             run.children -= 1
@@ -131,7 +132,7 @@ class _RecordedCallsInside:
                 self._empty.set()
 
     async def _close(self, use: ToolUse) -> None:
-        """What a call that was cut short still lacks."""
+        """Record the missing events of a call that was cut short."""
         view, use_id = self._run.view, use.tool_use_id
         calls = [record for record in view.open_inner_calls() if record.use.tool_use_id == use_id]
         questions = [question for question in view.open_questions() if question.tool_use_id == use_id]

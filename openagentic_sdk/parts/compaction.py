@@ -1,8 +1,8 @@
-"""Make room when the conversation comes near the model's limit: clear old outputs or summarise the older part, in the view
-only.
+"""Free space when the conversation approaches the model's limit: clear old outputs or summarise the older part.
 
-What may go, where to cut and what a summary must carry is decided in `sessions.folds`; here the model is asked for the
-summary, hooks are heard, and the event is recorded. A model that fails is no dead end: the fallback summary needs none.
+Only the view changes, not the log. `sessions.folds` decides what may be removed, where to cut and what a summary must
+contain; this module asks the model for the summary, runs the hooks and records the event. If the model fails, the fallback
+summary is built without one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from ..sessions.request import canonical_json, request_sha256
 from .budgets import Budgets
 from .tool_search import DeferredTools
 
-# What a request for a summary may weigh when no limit is known.
+# The maximum size of a request for a summary if no limit is known.
 _SUMMARY_REQUEST_BYTES = 200_000
 
 
 class Compaction(Part):
-    """Keeps a session's requests below `limits`. `provider` is asked for summaries, None for the agent's own."""
+    """Keeps a session's requests below `limits`. `provider` writes the summaries; None uses the agent's own."""
 
     def __init__(self, run: Run, limits: ContextLimits, provider: Provider | None = None) -> None:
         super().__init__(run)
@@ -66,7 +66,7 @@ class Compaction(Part):
         return await self.compact("overflow")
 
     async def before_step(self) -> None:
-        """Compact when the next request would come near a limit."""
+        """Compact if the next request would approach a limit."""
         limits = self._limits
         if limits.max_tokens is None and limits.max_bytes is None:
             return
@@ -76,9 +76,9 @@ class Compaction(Part):
         self._asked_bytes = size
 
     async def compact(self, trigger: str) -> bool:
-        """Clear old outputs, or when that is not enough replace the older part of the conversation by a summary.
+        """Clear old outputs or, if that is not enough, replace the older part of the conversation with a summary.
 
-        False when nothing could go or a hook blocked it.
+        Returns False if nothing could be removed or a hook blocked it.
         """
         if trigger != "manual":
             await self.run.context.update()
@@ -93,7 +93,7 @@ class Compaction(Part):
             bytes_per_token=weight,
             overhead_bytes=overhead,
         )
-        # In a thread, as all that reads the whole conversation here: it may be as large as the model's memory.
+        # In a thread, like everything here that reads the whole conversation, which may fill the model's context window.
         old = await run_in_thread(clearing) if trigger == "auto" else None
         plan = await run_in_thread(planning) if old is None else None
         if plan is None and old is None:
@@ -116,16 +116,16 @@ class Compaction(Part):
         if trigger != "manual":
             deferred = self.run.parts.services.find(DeferredTools)
             if deferred is not None:
-                deferred.update()  # what was found in messages that are gone is told with the others now
+                deferred.update()  # tools found in messages that were removed are now announced with the others
         return True
 
     def _raise_if_stopped(self, trigger: str) -> None:
-        """End a run whose hooks stop it here: the model is about to be asked. What a person asked for is no run."""
+        """End the run if its hooks stopped it, before the model is asked. Manual compaction is not part of a run."""
         if self.run.hooks.stopped_by is not None and trigger != "manual":
             raise self.run.hooks.stopped_by
 
     async def _clear(self, plan: ClearingPlan, bytes_per_token: float) -> None:
-        """Put old outputs beside the log, and a note in their place before the model."""
+        """Store old outputs as blobs, and replace them with a note in what the model reads."""
         results: dict[str, Any] = {}
         for output in plan.outputs:
             data = output.text.encode("utf-8", "surrogatepass")
@@ -135,22 +135,22 @@ class Compaction(Part):
         await self.run.record(ContextCleared(results, "auto", before, after))
 
     def _overhead_bytes(self) -> int:
-        """What each request carries besides messages."""
+        """The size of what each request contains besides messages: the system prompt and tool definitions."""
         context = self.run.view.context
         return 0 if context is None else len(context.system_prompt) + len(canonical_json(list(context.tools)))
 
     def _bytes_per_token(self) -> float:
-        """What a token weighed in the last request, whose size was measured when it was sent."""
+        """The bytes per token of the last request, whose size was measured when it was sent."""
         known = self.run.view.last_request_tokens
         if known is None or self._asked_bytes is None:
             return BYTES_PER_TOKEN
         return corrected_bytes_per_token(self._asked_bytes, known)
 
     async def _ask_for_summary(self, plan: CompactionPlan, trigger: str) -> str | None:
-        """The model's summary, or None when it cannot be had.
+        """Ask the model for a summary; return None if it fails.
 
-        It is asked for behind the conversation itself, which the vendor has in its cache; where that would be too long, or
-        the model answers with a call, about a transcript of what goes.
+        The request is appended to the conversation itself, which the vendor has cached. If that would be too long, or the
+        model answers with a call, a second request contains a transcript of the part that will be removed.
         """
         try:
             text = None if trigger == "overflow" else await self._ask_behind()
@@ -169,7 +169,7 @@ class Compaction(Part):
             return None
 
     async def _ask_behind(self) -> str | None:
-        """The summary asked for behind the conversation; None when there is no room for that, or no answer to it."""
+        """Ask for the summary at the end of the conversation; return None if that is too long or there is no text answer."""
         context, conversation = self.run.view.context, self.run.view.conversation
         if context is None or (context.model, context.provider) != (self.run.model, self.run.agent.provider.name):
             return None
@@ -190,7 +190,7 @@ class Compaction(Part):
     async def _ask(
         self, request: ModelRequest, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
     ) -> str | None:
-        """The text that a request for a summary is answered with; None when it is answered with a call."""
+        """Return the text that answers a request for a summary; None if the answer contains calls."""
         output = await ask_beside(self.run, self._provider, request, messages, tools)
         return None if output.tool_calls else output.assistant_text
 
@@ -202,8 +202,10 @@ async def ask_beside(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> ModelOutput:
-    """Ask a model, None for the run's own, for something that is no part of the conversation; request and answer are in the
-    log."""
+    """Ask a model a question outside the conversation; request and answer are recorded in the log.
+
+    `provider` None uses the run's own.
+    """
     await run.record(request)
     began = run.agent.clock.monotonic()
     provider = provider or run.agent.provider
@@ -216,7 +218,7 @@ async def ask_beside(
             raise RunStopped("budget", stopped)
     except StorageError:
         raise
-    except Exception as error:
+    except Exception as error:  # any failure: a recorded request needs its recorded response
         await run.record(_response(run, None, began, error))
         raise
     await run.record(_response(run, output.usage, began))
@@ -224,7 +226,7 @@ async def ask_beside(
 
 
 async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bool:
-    """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` when a limit leaves nothing."""
+    """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` if the budget is exhausted."""
     silent = EventChannel[Event]()
     silent.close()
     run = await open_run(agent, request, silent)
@@ -243,10 +245,10 @@ async def compact_closed_session(agent: AgentRuntime, request: RunRequest) -> bo
 async def _recorded(
     run: Run, events: AsyncGenerator[StreamEvent, None], room: AnswerRoom
 ) -> AsyncGenerator[StreamEvent, None]:
-    """The events, as long as there is time and room; how requests have to be written from now on is in the log by then."""
+    """Yield the events while time and budget last; record a retry that changes how later requests are written."""
     async with aclosing(events):
         async for event in events:
-            await asyncio.sleep(0)  # a stream without an end must not hold the event loop
+            await asyncio.sleep(0)  # an endless stream must not block the event loop
             stopped = room.take_event(event)
             if stopped is not None:
                 raise RunStopped("budget", stopped)

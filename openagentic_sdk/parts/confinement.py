@@ -1,4 +1,4 @@
-"""What the permission rules mean for the files of a run's commands: tells the sandbox, and the gate what encloses them."""
+"""Translate permission rules into file access for commands, for the sandbox and for the gate's decisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHELL = "Bash"
 
 
 class Confinement(Part):
-    """The commands of one run in a sandbox. Without this part, they run as their tool has it, by no rules about files."""
+    """Runs the commands of a run in a sandbox. Without it, they run as their tool is configured, without file rules."""
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         super().__init__(run)
@@ -31,7 +31,7 @@ class Confinement(Part):
         return {CommandRules: self._rules}
 
     async def before_step(self) -> None:
-        """Set aside what background shells that have ended made of protected places."""
+        """Set aside what ended background shells created in protected places."""
         if self._rules.before_step is not None:
             await run_in_thread(self._rules.before_step)
 
@@ -46,7 +46,7 @@ class Confinement(Part):
 
 
 class _RulesOfRun(CommandRules):
-    """The rules of the gate that judges a run's next call."""
+    """The rules of the gate that decides on a run's next call."""
 
     def __init__(self, run: Run, sandbox: Literal["off", "auto", "require"]) -> None:
         self._run = run

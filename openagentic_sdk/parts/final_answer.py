@@ -1,6 +1,6 @@
-"""Hold a run to an answer that fits a schema: ask for it in the form the endpoint has, check it, have it repaired.
+"""Require a final answer that matches a schema: request it in the best form for the endpoint, check it, have it repaired.
 
-Every attempt is in the log: a call of the final tool with its result, or an answer and the message that sends it back.
+Every attempt is in the log: a call of the final tool with its result, or an answer and the message that rejects it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OutputForm = Literal["auto", "response_format", "tool", "text"]
 
 @frozen
 class FinalAnswer:
-    """What the final answer must be, in which form it is asked for, and how often it may be repaired."""
+    """The schema of the final answer, the form in which it is requested, and the maximum number of repairs."""
 
     schema: OutputSchema
     form: Literal["response_format", "tool", "text"]
@@ -35,7 +35,7 @@ class FinalAnswer:
 
 
 def final_answer_prompt(wanted: FinalAnswer) -> str:
-    """What the system prompt says about the answer."""
+    """The part of the system prompt about the final answer; "" if none is needed."""
     if wanted.form == "tool":
         return f"When everything else is done, give your final answer by calling the tool {FINAL_ANSWER}."
     return wanted.schema.instructions() if wanted.form == "text" else ""
@@ -44,7 +44,10 @@ def final_answer_prompt(wanted: FinalAnswer) -> str:
 def ask_for_final_answer(
     provider: Provider, schema: OutputSchema, form: OutputForm, repair_turns: int
 ) -> tuple[Provider, FinalAnswer]:
-    """The provider to ask, and how: by its response format if it has one, else by a last tool. Raises `OptionsError`."""
+    """Choose the form of the final answer: the endpoint's response format if it has one, else a final tool.
+
+    Returns the provider to use and the requirements. Raises `OptionsError` if the provider does not support `form`.
+    """
     if form == "tool" or form == "text":
         return provider, FinalAnswer(schema, form, repair_turns)
     asked = formatted(provider, schema.response_format())
@@ -56,7 +59,7 @@ def ask_for_final_answer(
 
 
 class FinalAnswerTool(Tool):
-    """The tool whose call is the answer."""
+    """The tool whose call is the final answer."""
 
     name = FINAL_ANSWER
     effect = "read"
@@ -78,19 +81,19 @@ class FinalAnswerTool(Tool):
 
 
 class Repairs:
-    """How often the answers of a run were refused, whatever the reason, and how often they may be."""
+    """Counts the rejected answers of a run, whatever the reason, up to a limit."""
 
     def __init__(self, run: Run, most: int) -> None:
         self._run, self._most, self.count = run, most, 0
 
     def count_one(self, verdict: str, reason: str) -> None:
-        """Count an answer that the model is told to repair. Raises `StructuredOutputError` for one too many."""
+        """Count an answer that the model must repair. Raises `StructuredOutputError` above the limit."""
         if self.count >= self._most:
             raise StructuredOutputError(f"the final answer {verdict} after {self.count} repair turns: {reason}")
         self.count += 1
 
     async def send_back(self, prompt: str, verdict: str, reason: str) -> None:
-        """Count an answer, and tell the model to repair it. Raises `StructuredOutputError` for one too many."""
+        """Count an answer and tell the model to repair it. Raises `StructuredOutputError` above the limit."""
         self.count_one(verdict, reason)
         await self._run.record(UserMessage(prompt, origin="repair"))
 
@@ -99,7 +102,7 @@ _MISFIT = "does not fit output_schema"
 
 
 class StructuredOutput(Part):
-    """Holds a run to its schema: reads the answer, and sends one that does not fit back to the model."""
+    """Enforces a run's output schema: reads the answer, and rejects one that does not match."""
 
     def __init__(self, run: Run, wanted: FinalAnswer) -> None:
         super().__init__(run)
@@ -114,7 +117,7 @@ class StructuredOutput(Part):
 
     @property
     def value(self) -> Any:
-        """The answer that fits the schema, None while there is none."""
+        """The answer that matches the schema, None if there is none yet."""
         return self._value
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
@@ -130,11 +133,11 @@ class StructuredOutput(Part):
 
     async def before_step(self) -> None:
         misfit, self._misfit = self._misfit, None
-        if misfit is not None:  # its result has told the model
+        if misfit is not None:  # the model has already read the error in the call's result
             self.repairs.count_one(_MISFIT, misfit)
 
     def accept(self, value: Any) -> None:
-        """Take a value that fits the schema as the run's answer."""
+        """Accept a value that matches the schema as the run's answer."""
         self._value, self._is_given = value, True
 
     def take_answer(self) -> str | None:
@@ -142,11 +145,11 @@ class StructuredOutput(Part):
         return dumps_json(self._value) if is_given else None
 
     async def may_end(self, reply: Reply) -> bool:
-        """Read the answer out of the model's last text. One that does not fit is sent back.
+        """Read the answer from the model's last text, and reject one that does not match.
 
-        Raises `StructuredOutputError` when it was sent back often enough.
+        Raises `StructuredOutputError` if the repair turns are used up.
         """
-        if reply.calls:  # it was given by a call, and fits
+        if reply.calls:  # the answer was given by a call, and matches
             return True
         try:
             self._value = self._wanted.schema.read_text(reply.text)

@@ -1,7 +1,8 @@
-"""Keep secrets out of what is stored: every text of every event is masked, but for the few that must stay exact.
+"""Keep secrets out of storage: mask every text of every event, except the few that must stay verbatim.
 
-Exact are ids, digests, names and modes, which the log is read by, and the stored input of a call: decisions bind its digest,
-and a parked call runs from it. Who shows or exports an input masks it then (`shown`).
+Verbatim are ids, digests, names and modes, which code that reads the log compares, and the stored input of a call:
+decisions are bound to its digest, and a parked call runs from it. Code that shows or exports an input masks it then
+(`shown`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..sessions.answers import HIDDEN_ANSWER
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
 
-# Fields that are compared, looked up or acted upon, never read as prose; for every kind of event that has them.
+# Fields that are compared, looked up or acted upon, and never read as prose, in every event class that has them.
 EXACT = word_set("""
     about agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
     error_type finish_reason grants hook hook_point idempotency_key input_sha256 kind method mode model moved_to name
@@ -41,7 +42,7 @@ _EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
 class Masking(Part):
-    """Masks secrets in what a run stores, shows and sends; `redact` does so in one text."""
+    """Masks secrets in what a run stores, shows and sends; `redact` masks one text."""
 
     def __init__(self, run: Run, redact: Redact) -> None:
         super().__init__(run)
@@ -57,7 +58,7 @@ class Masking(Part):
         return mask_event(event, self._redact, self._are_clean)
 
     def _is_for_secret(self, question_id: str) -> bool:
-        """Whether a question asks for what only the server that asks may have (`mcp.questions`)."""
+        """Whether a question asks for a secret that only the server that asks may receive (`mcp.questions`)."""
         asked = (
             e for e in reversed(self.run.view.events) if isinstance(e, UserQuestion) and e.question_id == question_id
         )
@@ -69,16 +70,18 @@ class Masking(Part):
         return masked
 
     def _are_clean(self, tools: Any, redact: Redact) -> bool:
-        """The same for one list after another: a context is masked to be sent and again to be stored, and read once."""
+        """The same with a memory of the last clean list: a context is masked to be sent and again to be stored, but read
+        once.
+        """
         if tools is not self._clean_tools and _are_clean(tools, redact):
             self._clean_tools = tools
         return tools is self._clean_tools
 
 
 def _are_clean(tools: Any, redact: Redact) -> bool:
-    """Whether a look at all the texts of tools' definitions at once finds nothing to mask: there are hundreds of them."""
+    """Whether tool definitions contain nothing to mask; all texts are searched at once, as there may be hundreds."""
     if not isinstance(redact, Redactor):
-        return False  # somebody's own may look at where a text ends
+        return False  # a custom one may depend on where a text ends
     key = (tools.text if isinstance(tools, WrittenList) else dumps_json(tools), redact.known)
     if key not in _CLEAN:
         if len(_CLEAN) >= _MAX_CLEAN:
@@ -88,9 +91,9 @@ def _are_clean(tools: Any, redact: Redact) -> bool:
 
 
 def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool] = _are_clean) -> E:
-    """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name.
+    """The event in the form to store. In a result, `meta["masked"]` counts what a `Redactor` masked in it, by name.
 
-    `are_clean` decides whether the definitions of a context's tools hold nothing to mask.
+    `are_clean` decides whether the tool definitions of a context contain nothing to mask.
     """
     kind: Any = event.__class__
     names, take = _masked_fields(kind)
@@ -99,7 +102,7 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
     if not places:
         return event
     if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
-        return event  # it holds the input of a call
+        return event  # it contains the input of a call
     counter = redact if isinstance(event, ToolResult) and isinstance(redact, Redactor) else None
     before = {} if counter is None else dict(counter.counts)
     changes: dict[str, Any] = {}
@@ -109,12 +112,12 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
             continue
         masked = redact(value) if value.__class__ is str else mask_value(value, redact)
         if masked is not value and masked != value:
-            # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
+            # A vendor's signature no longer matches after any change, so the signed content is not sent back at all.
             changes[name] = None if name == "extras" else masked
     if not changes:
         return event
     if isinstance(event, PermissionDecision) and "details" in changes:
-        # A rule that was kept and holds a secret is kept no longer: with a mask in it, it would be another rule.
+        # A remembered rule that contains a secret is dropped: once masked, it would be a different rule.
         rules = event.details.get("remembered")
         if changes["details"].get("remembered") != rules:
             changes["details"] = {key: value for key, value in changes["details"].items() if key != "remembered"}
@@ -125,7 +128,7 @@ def mask_event(event: E, redact: Redact, are_clean: Callable[[Any, Redact], bool
     return changed(event, **changes)
 
 
-# Whether a mask finds nothing in the definitions of tools, by both: most runs of a process have the same ones.
+# Whether tool definitions are free of secrets, by definitions and secrets: most runs of a process share both.
 _CLEAN: dict[tuple[str, tuple[str, ...]], bool] = {}
 _MAX_CLEAN = 64
 
@@ -147,7 +150,7 @@ def _is_clean(tools: str, redact: Redactor) -> bool:
 
 @lru_cache(maxsize=1024)
 def _may_hold_text(kinds: tuple[type, ...]) -> tuple[int, ...]:
-    """The places of the values, given by their classes, in which there could be a text."""
+    """The indices of the values that may contain text, judged by their classes."""
     return tuple(index for index, kind in enumerate(kinds) if kind not in _NO_TEXT)
 
 
@@ -156,14 +159,14 @@ _NO_TEXT = frozenset({type(None), int, float, bool})
 
 @cache
 def _masked_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields of a class of events that are masked, and what takes their values out of an event."""
+    """The names of the masked fields of an event class, and a getter for their values."""
     exact = EXACT | _EXACT_OF.get(kind.type, frozenset())
     names = tuple(field.name for field in fields(kind) if field.name not in exact)
     return names, attrgetter(*names)
 
 
 def mask_value(value: Any, redact: Redact) -> Any:
-    """A JSON value with every text in it masked; keys stay."""
+    """A JSON value with every string in it masked; keys are unchanged."""
     if isinstance(value, str):
         return redact(value)
     if value.__class__ is dict or isinstance(value, Mapping):
@@ -185,9 +188,9 @@ def mask_value(value: Any, redact: Redact) -> Any:
 
 
 def shown(event: E, redact: Redact | None = None) -> E:
-    """The event as it is shown or exported: what is stored exactly, the input of a call, is masked too.
+    """The event in the form to show or export: the input of a call, which is stored verbatim, is masked too.
 
-    `redact` None knows the secrets of this process's environment, and tokens by their form.
+    `redact` None masks the secrets of this process's environment, and tokens with a recognisable form.
     """
     redact = redact or known_here()
     if isinstance(event, ToolUse | ToolStarted) and event.input is not None:
@@ -198,7 +201,7 @@ def shown(event: E, redact: Redact | None = None) -> E:
 
 
 def known_here() -> Redactor:
-    """Knows the secrets of this process's environment as it is now."""
+    """A redactor for the secrets currently in this process's environment."""
     return _redactor_of(frozenset(secrets_of(os.environ).items()))
 
 

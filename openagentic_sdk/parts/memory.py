@@ -1,4 +1,4 @@
-"""What agents keep for later sessions, told to the model once in a run."""
+"""Show the model, once per run, the notes that agents keep for later sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..kernel.part import Part
 
 
 class Memories(Part):
-    """The overview of the notes from earlier sessions. `read` blocks, and may raise `StorageError`."""
+    """Provides the overview of notes from earlier sessions. `read` blocks and may raise `StorageError`."""
 
     def __init__(self, run: Run, read: Callable[[], str]) -> None:
         super().__init__(run)

@@ -1,4 +1,4 @@
-"""Tell followers in this process, and collectors of traces, what a run stores or shows."""
+"""Pass what a run stores or shows to followers in this process and to trace collectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..kernel.part import Part
 
 
 class Publishing(Part):
-    """Passes on the events of a run, with its session's id, as soon as they are stored."""
+    """Passes a run's events on, with its session id, as soon as they are stored."""
 
     def __init__(self, run: Run, tell: Callable[[str, Sequence[Event]], None]) -> None:
         super().__init__(run)

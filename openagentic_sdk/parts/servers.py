@@ -1,7 +1,7 @@
-"""Tools of MCP servers, which may come and go between two steps.
+"""Offer the tools of MCP servers, which may appear and disappear between two steps.
 
-Tools that the model has been told about keep their places, and new ones stand behind them: what a provider has cached of the
-request before stays as it was.
+Tools that were already announced to the model keep their positions, and new ones are appended, so the prefix of the request
+that a provider has cached stays valid.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from .mcp.resources import Brought
 
 
-# Whether the resource with a URI of a server may be read for a prompt that names it.
+# Whether a resource (server, URI) may be read for a prompt that names it.
 Permits = Callable[[str, str], Awaitable[bool]]
 
 
 class ToolServers(Protocol):
-    """Where tools come from that may come and go between two steps: MCP servers, see `mcp.servers.Servers`."""
+    """A source of tools that may appear and disappear between two steps: MCP servers, see `mcp.servers.Servers`."""
 
     def hold(self) -> None: ...
 
@@ -52,10 +52,10 @@ class ToolServers(Protocol):
 
 
 class ServerTools(Part):
-    """The servers of a run: started with it, asked between its steps, let go of at its end.
+    """The servers of a run: started with it, queried between its steps, released at its end.
 
-    `offers` picks the names of those tools that the agent may have. `instructions` is what the system prompt holds of the
-    servers' own words; those of a server that comes later are a message.
+    `offers` filters tool names to those that the agent may use. `instructions` are the servers' instructions in the system
+    prompt; those of a server that connects later are sent as a message.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ServerTools(Part):
         return self._facts
 
     def _tell_held(self, changes: Iterable[McpServerChanged]) -> None:
-        """Tell the model which tools it does not have because nobody agreed to them as they are."""
+        """Tell the model which tools are withheld because nobody has agreed to their current definitions."""
         facts = dict(self._facts)
         for event in changes:
             subject = f"held tools of {event.name}:"
@@ -97,7 +97,7 @@ class ServerTools(Part):
     async def begin(self) -> None:
         self._servers.hold()
         self._is_held = True
-        if self.run.view.open_calls():  # one of them may be for a server
+        if self.run.view.open_calls():  # one of them may be a call of a server's tool
             await self.before_step()
 
     async def before_step(self) -> None:
@@ -124,7 +124,7 @@ class ServerTools(Part):
         return [f"MCP: {name}, in its instructions" for name, _ in self._servers.instructions()]
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:
-        """Raises `McpError`."""
+        """Add to a prompt what the servers provide for it. Raises `McpError`."""
 
         async def permits(server: str, uri: str) -> bool:
             use = ToolUse(f"attachment:{os.urandom(8).hex()}", "ReadMcpResource", {"server": server, "uri": uri})
@@ -149,13 +149,13 @@ class ServerTools(Part):
             await self._servers.release()
 
     def _served(self) -> list[BareTool]:
-        """The servers' tools that this agent may have, by name."""
+        """The servers' tools that this agent may use, sorted by name."""
         offers, (before, kept) = self._offers, self._served_before
         served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))
         if len(served) == len(before) and all(map(is_, served, before)):
             return kept
         offered = {tool.name: tool for tool in served}
-        # A tool whose name had to be cut is offered only when it would be under its whole name, too.
+        # A tool whose name was cut is offered only if it would also be offered under its full name.
         whole = {name: (name, *tool.rule_names({})) for name, tool in offered.items()}
         wanted = {name for name in offered if len(tuple(offers(whole[name]))) == len(whole[name])}
         wanted -= {tool.name for tool in self._own}
@@ -163,7 +163,7 @@ class ServerTools(Part):
         return self._served_before[1]
 
     def _last_recorded(self, name: str) -> McpServerChanged | None:
-        """The log's last event about a server without its envelope: a state that is recorded need not be recorded again."""
+        """The last recorded event of a server without its envelope, to avoid recording the same state again."""
         events = (e for e in reversed(self.run.view.events) if isinstance(e, McpServerChanged) and e.name == name)
         last = next(events, None)
         bare: dict[str, Any] = {"seq": None, "ts": None, "mac": None, "parent_tool_use_id": None, "agent_name": None}
@@ -180,13 +180,13 @@ class ServerTools(Part):
 
 
 def servers_of(openers: Iterable[PartOpener]) -> ToolServers | None:
-    """The servers among the parts of an agent, None when it has none."""
+    """The servers among an agent's parts, None if it has none."""
     plans = (opener for opener in openers if isinstance(opener, partial) and opener.func is ServerTools)
     return next((plan.keywords["servers"] for plan in plans), None)
 
 
 def _are_same(one: ToolRegistry, other: ToolRegistry) -> bool:
-    """Whether both hold the same tools and tell the model the same about them."""
+    """Whether both registries have the same tools and the same definitions for the model."""
     if len(one) != len(other) or not all(map(is_, one, other)):
         return False
     return [*map(canonical_json, one.specs())] == [*map(canonical_json, other.specs())]

@@ -1,4 +1,4 @@
-"""The folder in which the commands of a run start: each follows the `cd` of the one before it, and is judged there."""
+"""Track the folder in which a run's commands start: each starts, and is judged, where the previous one's `cd` led."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHELL = "Bash"
 
 
 class ShellFolder(Part):
-    """Where the commands of one run start. Without this part, each starts in the session's folder."""
+    """The start folder of a run's commands. Without this part, each command starts in the session's folder."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

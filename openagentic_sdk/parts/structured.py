@@ -1,7 +1,7 @@
-"""A final answer that fits a schema: how to ask for it in each form, and how to read what came back.
+"""A final answer that matches a schema: how to request it in each form, and how to read the answer.
 
-Pure. Three forms, best first: the endpoint's own response format, a call of a last tool, text with JSON in it. Whatever the
-form, the value is checked against the schema here; endpoints promise more than they keep.
+Pure. There are three forms, best first: the endpoint's own response format, a call of a final tool, and text that contains
+JSON. The value is checked against the schema in every form, because endpoints do not always keep to it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FINAL_ANSWER = "final_answer"
 
 _MAX_STARTS = 1000
 _WRAPPED = "value"
-# The keywords that every endpoint takes in strict mode: OpenAI (developers.openai.com/api/docs/guides/structured-outputs,
+# The keywords that every endpoint accepts in strict mode: OpenAI (developers.openai.com/api/docs/guides/structured-outputs,
 # "Supported schemas") and Azure (learn.microsoft.com, "Structured outputs", "Supported schemas and limitations").
 _STRICT = regex(
     r"type|properties|required|additionalProperties|items|anyOf|enum|const|\$ref|\$defs|definitions|title|description"
 )
-# What is asserted of one value, and refused by Azure and for models that were tuned; in part also elsewhere.
+# Constraints on a single value. Azure refuses them, as do fine-tuned models; other endpoints refuse some.
 _TOLD = regex(r"(min|max)(Length|Items|Properties)|(exclusiveM|m)(in|ax)imum|multipleOf|pattern|format|uniqueItems")
 _NOTES = regex(r"\$schema|\$comment|default|examples|deprecated|readOnly|writeOnly|x-.*")
 _UNIONS = ("anyOf", "oneOf", "allOf")
@@ -40,9 +40,10 @@ _UNIONS = ("anyOf", "oneOf", "allOf")
 
 @frozen
 class OutputSchema:
-    """What the answer must be. `schema` is an object's schema; a value of another kind is wrapped in `{"value": ...}`.
+    """The schema of the answer. It is always an object's; a value of another type is wrapped in `{"value": ...}`.
 
-    `kind` is the Python type that it was made of, if any: what that refuses is sent back to the model too.
+    `kind` is the Python type that it was derived from, if any: values that this type rejects are also sent back to the
+    model.
     """
 
     schema: Mapping[str, Any]
@@ -51,33 +52,34 @@ class OutputSchema:
     kind: JsonType[Any] | None = None
 
     def response_format(self) -> dict[str, Any]:
-        """The request's `response_format` for endpoints that have one: strict where that loses nothing of the schema."""
+        """The `response_format` of the request; strict if strict mode can express the schema."""
         strict = strict_schema(self.schema)
         own = {key: value for key, value in self.schema.items() if key != "$schema"}
         inner = {"name": self.name, "strict": strict is not None, "schema": own if strict is None else strict}
         return {"type": "json_schema", "json_schema": inner}
 
     def tool(self) -> ToolSpec:
-        """The tool whose call is the answer, for endpoints that only have tools."""
+        """The tool whose call is the answer, for endpoints that support tools but no response format."""
         description = "Give the final answer of this task. Call it once, when everything else is done."
         function = {"name": FINAL_ANSWER, "description": description, "parameters": dict(self.schema)}
         return {"type": "function", "function": function}
 
     def instructions(self) -> str:
-        """What the system prompt says to a model that only has text."""
+        """The part of the system prompt for a model that only returns text."""
         return (
             "Your final answer must be one JSON value that fits this schema, and nothing else:\n"
             f"{json.dumps(self.schema, ensure_ascii=False)}"
         )
 
     def read_text(self, text: str) -> Any:
-        """The value in a text: the whole text, or the JSON in it. Raises `ToolInputError` with what is wrong."""
+        """Read the value from a text: the whole text, or the JSON in it. Raises `ToolInputError` with the problem."""
         return self.read_value(_json_in(text, self.is_wrapped))
 
     def read_value(self, value: Any) -> Any:
-        """The value, checked. Raises `ToolInputError` with the path of what does not fit.
+        """Check the value and return it unwrapped. Raises `ToolInputError` with the path of the mismatch.
 
-        A value that fits as it is stays so; nulls are dropped and `value` is taken for the wrapper only where that fits.
+        A value that matches as it is stays unchanged; nulls are dropped, and `value` is read as the wrapper, only if the
+        result matches.
         """
         forms = [{_WRAPPED: value}] if self.is_wrapped else [value]
         if self.is_wrapped and isinstance(value, Mapping) and set(value) == {_WRAPPED}:
@@ -108,15 +110,15 @@ class OutputSchema:
             return schema.check(bare, "the answer")
 
     def repair_prompt(self, error: ToolInputError) -> str:
-        """What to say to the model when its answer did not fit."""
+        """The message to the model if its answer did not match."""
         return f"Your final answer cannot be used: {error}. Give it again, corrected, as one JSON value of the schema."
 
 
 def read_output_schema(spec: Any) -> OutputSchema:
-    """The schema of a JSON schema, or of a type that JSON can hold. Raises `OptionsError`."""
+    """Create the output schema from a JSON schema, or from a type that JSON can represent. Raises `OptionsError`."""
     kind = None
     if not isinstance(spec, Mapping):
-        from ..ground.schemas.typed import json_type  # late: who only gives JSON schemas pays nothing for types
+        from ..ground.schemas.typed import json_type  # imported late: JSON schemas do not need it
 
         try:
             kind = json_type(spec)
@@ -132,7 +134,7 @@ def read_output_schema(spec: Any) -> OutputSchema:
     if schema.get("type") == "object":
         return OutputSchema(schema, name=_usable(name), kind=kind)
     definitions: dict[str, Any] = {}
-    if "$id" not in schema:  # below an $id, references lead from there
+    if "$id" not in schema:  # references resolve against an $id, so it must stay the root
         schema = _moved(schema)
         definitions = {key: schema.pop(key) for key in ("$defs", "definitions") if key in schema}
     wrapper = object_schema({_WRAPPED: schema}, required=[_WRAPPED], additionalProperties=False, **definitions)
@@ -141,7 +143,7 @@ def read_output_schema(spec: Any) -> OutputSchema:
 
 
 def _moved(part: Any) -> Any:
-    """A schema whose references to places in itself lead into the wrapper, where its definitions stay at the top."""
+    """The schema with its internal references adjusted for its place inside the wrapper; its definitions stay at the top."""
     if isinstance(part, list | tuple):
         return [_moved(item) for item in part]
     if not isinstance(part, Mapping):
@@ -158,10 +160,10 @@ def _moved(part: Any) -> Any:
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The schema as strict mode wants it: every object closed, every property required, optional ones nullable.
+    """The schema for strict mode: every object closed, every property required, optional ones nullable.
 
-    None when strict mode has no form for it: for open objects, and for keywords that an endpoint refuses there. What is
-    asserted of one value (`minLength`) goes into its description.
+    None if strict mode cannot express it, as for open objects and for keywords that endpoints refuse there. Constraints on
+    a single value (`minLength`) are moved to its description.
     """
     try:
         return _strict(schema, schema)
@@ -170,7 +172,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class _NoStrictFormError(ValueError):
-    """Part of a schema cannot be said in strict mode."""
+    """Strict mode cannot express a part of a schema."""
 
 
 def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,13 +185,13 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
         is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
         if told or written.keys() - {"$ref", "title", "description"} or not (is_known and _target(reference, root)):
             raise _NoStrictFormError
-        return {"$ref": reference}  # nothing may stand beside it
+        return {"$ref": reference}  # strict mode allows no other keyword beside it
     kinds = [written["type"]] if isinstance(written.get("type"), str) else as_list(written.get("type"))
     bases = written.keys() & {"type", "enum", "const", "anyOf", "properties", "items"}
     is_one_kind = "anyOf" not in bases and bases & {"type", "enum", "const"}
     if not (is_one_kind or bases == {"anyOf"}) or not all(map(_STRICT.fullmatch, written)):
         raise _NoStrictFormError
-    # Below these keys stand names, not keywords: a property may well be called "default".
+    # The keys in these objects are names, not keywords: a property may be called "default".
     for key in written.keys() & {"properties", "$defs", "definitions"}:
         written[key] = {name: _strict(part, root) for name, part in as_mapping(written[key]).items()}
     if "anyOf" in written:
@@ -198,7 +200,7 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
         written["items"] = _strict(written.get("items"), root)
     if "object" in kinds or "properties" in written:
         properties, required = written.get("properties") or {}, as_list(written.get("required"))
-        # Without properties it is a map of whatever names; a name that is only required may hold anything.
+        # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
         is_open = written.get("additionalProperties", not properties) is not False
         if is_open or set(required) - properties.keys():
             raise _NoStrictFormError
@@ -213,12 +215,12 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
-    """The value without the nulls that strict mode makes of absent properties."""
+    """The value without the nulls that strict mode requires for absent properties."""
     return _without_nulls(value, _branches([schema], root), root)
 
 
 def _without_nulls(value: Any, schemas: list[Mapping[str, Any]], root: Mapping[str, Any]) -> Any:
-    """The same for a value that fits one of these schemas."""
+    """The same for a value that matches any of these schemas."""
     if isinstance(value, list) and schemas:
         items = _branches([schema.get("items") for schema in schemas], root)
         return [_without_nulls(item, items, root) for item in value]
@@ -248,7 +250,7 @@ def _takes_null(schema: Any, root: Mapping[str, Any]) -> bool:
 
 
 def _is_nullable(schema: Mapping[str, Any]) -> bool:
-    """Whether null fits a schema, apart from what it refers to."""
+    """Whether a schema accepts null, apart from schemas that it refers to."""
     if schema.keys() & {"$ref", *_UNIONS}:
         return False
     kinds = schema.get("type", "null")
@@ -260,7 +262,7 @@ def _is_nullable(schema: Mapping[str, Any]) -> bool:
 
 
 def _branches(schemas: Sequence[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """These schemas, and all that they lead to by reference or as a union: a value of them may fit any."""
+    """These schemas and all that they include by reference or union: a value may match any of them."""
     found: list[Mapping[str, Any]] = []
     left = list(schemas)
     while left:
@@ -282,7 +284,7 @@ def _target(reference: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _json_in(text: str, any_kind: bool) -> Any:
-    """The whole text as JSON, else the last complete object (or list) that stands in it."""
+    """The whole text as JSON, else the last complete object (or list) in it."""
     try:
         return DECODER.decode(text.strip())
     except (ValueError, RecursionError):
@@ -291,7 +293,7 @@ def _json_in(text: str, any_kind: bool) -> Any:
     found, end = None, 0
     for place in starts:
         if place < end:
-            continue  # inside of what was found
+            continue  # inside a value already decoded
         try:
             found, end = DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):

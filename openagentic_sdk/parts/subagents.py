@@ -1,8 +1,8 @@
-"""Run a subagent: a session of its own, linked both ways, of which the parent sees the last text only.
+"""Run a subagent: a separate session, linked in both directions, whose last text is all that the parent receives.
 
-The parent's log names the session of a subagent before that begins, and says how it ended before the call has its result.
-Whatever ended the process in between, the next run of the parent finds the one without the other, and goes on with the
-subagent where its own log ends: nothing that is in a log happens twice.
+The parent's log names the session of a subagent before the subagent begins, and records its end before its call has a
+result. If the process dies in between, the next run of the parent finds the start without the end, and continues the
+subagent from the end of its own log: nothing that is in a log happens twice.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ from .budgets import Budgets
 from .claude.project import ProjectPart
 from .record.abandoned import copied_question, end_abandoned
 
-# A run that ended so goes on when its session is resumed.
+# A run with one of these stop reasons continues when its session is resumed.
 _GOES_ON = frozenset({"interrupted", "suspended", "waiting"})
 
 
 @frozen
 class LeftSubagent:
-    """A subagent that an earlier run left: what started it, its session as it is, and how it ended, if it did."""
+    """A subagent that an earlier run left unfinished: its start event, its session, and its end, if it ended.
+
+    `is_recorded` is true if the parent's log contains the end.
+    """
 
     started: SubagentStarted
     view: SessionView
@@ -70,9 +73,9 @@ class LeftSubagent:
 class SubagentRuns(Part, Subagents):
     """The subagents of one run, which share its budget, deadline, hooks and permissions.
 
-    `child` builds the agent of a subagent by its name and who starts it, and raises `ToolError` for an unknown name. A
-    subagent that waits for a person makes its parent wait too. Those of earlier runs go on, in their own sessions, when
-    their calls run again.
+    `child` builds a subagent's agent from its name and its starter's agent, and raises `ToolError` for an unknown name. A
+    subagent that waits for a person makes its parent wait too. Subagents of earlier runs continue, in their own sessions,
+    when their calls run again.
     """
 
     def __init__(self, run: Run, child: Callable[[str, AgentRuntime], AgentRuntime], max_depth: int = 3) -> None:
@@ -80,16 +83,19 @@ class SubagentRuns(Part, Subagents):
         self._child = child
         self._max_depth = max_depth
         self._left: dict[str, LeftSubagent] = {}  # by the call that started them
-        self._unbegun: set[str] = set()  # the calls whose tasks in the background an earlier process did not begin
+        self._unbegun: set[str] = set()  # calls whose background tasks an earlier process did not begin
         starter = None if run.parent is None else run.parent.parts.services.find(Subagents)
-        # The sessions that this tree of runs has charged for what they spent in earlier processes.
+        # The sessions whose spending in earlier processes this tree of runs has already charged.
         self._charged: set[str] = starter._charged if isinstance(starter, SubagentRuns) else set()
 
     def services(self) -> Mapping[type, object]:
         return {Subagents: self}
 
     async def settle(self, prompt_follows: bool) -> None:
-        """All are charged before the first goes on: what they spent together may leave nothing to spend."""
+        """Find and continue the subagents of earlier runs.
+
+        All are charged before the first continues, because together they may have exhausted the budget.
+        """
         view = self.run.view
         open_ids = {record.use.tool_use_id for record in view.open_calls()}
         found: list[tuple[SubagentStarted, SubagentFinished | None]]
@@ -107,7 +113,7 @@ class SubagentRuns(Part, Subagents):
                 started = left.started
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
         for record, task_started in _tasks_of_turn(view):
-            if task_started is None:  # the process did not live to begin it
+            if task_started is None:  # the process died before it began
                 self._unbegun.add(record.use.tool_use_id)
                 self._work_behind(record.use.tool_use_id, record.use.input["agent"], record.use.input["prompt"])
             elif task_started.child_session_id not in view.fold(SubagentsFold).open:
@@ -118,9 +124,7 @@ class SubagentRuns(Part, Subagents):
                 raise error
 
     async def supersede(self, questions: Sequence[UserQuestion]) -> Sequence[Event]:
-        """The sessions of subagents that wait are closed first: however this process ends, none of their calls runs with an
-        answer that comes later.
-        """
+        """Close the sessions of waiting subagents first: after any later crash, no late answer can run their calls."""
         run, ends = self.run, list[Event]()
         open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
         for child_id in dict.fromkeys(question.details.get("child_session_id") for question in questions):
@@ -144,7 +148,7 @@ class SubagentRuns(Part, Subagents):
         return question.details.get("child_session_id") in self.run.view.fold(SubagentsFold).open
 
     async def end(self, ending: RunStopped) -> RunStopped:
-        """End the subagents whose calls have ended, but for those in the background that go on when the run does."""
+        """End the subagents whose calls have ended, except those in the background that continue with the run."""
         run = self.run
         asking = {question.details.get("child_session_id") for question in run.view.open_questions()}
         goes_on = ending.reason == "waiting" or self._is_suspended()
@@ -179,16 +183,17 @@ class SubagentRuns(Part, Subagents):
         if self.run.depth >= self._max_depth:
             raise ToolError(f"subagents may be {self._max_depth} deep and this one is: do the work here instead")
 
-    # --- what an earlier run left --------------------------------------------------------------------------------------
+    # --- subagents of earlier runs -------------------------------------------------------------------------------------
 
     async def _find(
         self, started: SubagentStarted, finished: SubagentFinished | None, *, is_open: bool, prompt_follows: bool
     ) -> LeftSubagent | None:
-        """A subagent of an earlier run with which its call or its task goes on. Any other gets its end. Where a prompt
-        follows, the parent's log gets its open questions instead.
+        """The subagent of an earlier run if its call or task continues with it; otherwise its end is recorded.
+
+        If a prompt follows, its open questions are copied to the parent's log instead.
         """
         run, store = self.run, self.run.agent.store
-        if not run.view.is_ours(started):  # a log from elsewhere may name any session as its child: that is left alone
+        if not run.view.is_ours(started):  # a foreign log may name any session as its child: do not touch it
             nothing = _interrupted(started) if finished is None else None
             await self._record_loss(started, "this installation did not start it", nothing, is_open=is_open)
             return None
@@ -218,14 +223,14 @@ class SubagentRuns(Part, Subagents):
         return LeftSubagent(started, view, ended, finished is not None)
 
     def _check(self, started: SubagentStarted) -> None:
-        """Raises `ToolError` when Task refuses this name by now, and its call would not reach the subagent."""
+        """Raise `ToolError` if Task now refuses this name, since its call could not reach the subagent."""
         tools, record = self.run.agent.tools, self.run.view.calls.get(started.tool_use_id)
         name = "" if record is None else record.use.name
         if name in tools and isinstance(tools.get(name), TaskTool):
             self._child(started.name, self.run.agent)
 
     async def _go_on(self, left: LeftSubagent, events: Sequence[Event], build: Build) -> SubagentResult:
-        """Resume a subagent at its own step, or begin it, when the process died before its prompt was stored."""
+        """Resume a subagent where it stopped, or begin it if the process died before its prompt was stored."""
         started, notes = left.started, list[UserMessage]()
         if not _has_begun(left.view):
             told = {"agent_name": started.name, "prompt": started.prompt}
@@ -240,7 +245,7 @@ class SubagentRuns(Part, Subagents):
         return await self._run_child(child, started, is_new=False)
 
     async def _open_again(self, started: SubagentStarted, build: Build, events: Sequence[Event]) -> Run:
-        """Open the session of a subagent; a holder that may have died on another host is waited for until that is known."""
+        """Open the session of a subagent; if its holder may have died on another host, wait until that is certain."""
         opened = partial(self._open, started.tool_use_id, build, started.child_session_id, events)
         try:
             return await opened()
@@ -251,7 +256,7 @@ class SubagentRuns(Part, Subagents):
             return await opened()
 
     async def _find_empty(self, tool_use_id: str) -> str | None:
-        """The session that an earlier attempt of this call made, when the process died before it was named in the log."""
+        """The session that an earlier attempt of this call created before the process died, unnamed in the parent's log."""
         run, store = self.run, self.run.agent.store
         record = run.view.calls.get(tool_use_id)
         is_again = record is not None and (record.attempts > 1 or tool_use_id in self._unbegun)
@@ -269,7 +274,7 @@ class SubagentRuns(Part, Subagents):
         return found
 
     async def _fetch(self, started: SubagentStarted) -> SubagentResult:
-        """What a subagent in the background gave back before the process died, and nobody fetched."""
+        """The result of a background subagent that finished before the process died and was not fetched."""
         store = self.run.agent.store
         view: SessionView = await off_loop(may_block(store), _child_view, self.run, started)
         ended = _end_of(view, _interrupted(started))
@@ -277,7 +282,7 @@ class SubagentRuns(Part, Subagents):
         return await self._finish(started, view, ended, is_recorded=True)
 
     def _work_behind(self, tool_use_id: str, name: str, prompt: str) -> None:
-        """Let a subagent work in the background, under the id that the model was given."""
+        """Run a subagent in the background, under the task id that the model already has."""
         task_id = _task_id(self.run.view.calls.get(tool_use_id))
         if task_id is not None:
             self._tasks().start(name, self.spawn(tool_use_id, name, prompt), task_id)
@@ -286,7 +291,7 @@ class SubagentRuns(Part, Subagents):
         return self.run.parts.services.get(RunResources).get(RunTasks)
 
     async def _report_on(self, left: LeftSubagent) -> None:
-        """Go on with a subagent in the background that waited for a person, and tell the model what came of it."""
+        """Continue a background subagent that waited for a person, and report its result to the model."""
         started = left.started
         try:
             done = await self.spawn(started.tool_use_id, started.name, started.prompt)
@@ -295,7 +300,7 @@ class SubagentRuns(Part, Subagents):
         await self.run.record(self._report(started, done))
 
     def _report(self, started: SubagentStarted, done: SubagentResult) -> UserMessage:
-        """What the model reads of a subagent that an earlier run left in the background and that has ended by now."""
+        """The message to the model about a background subagent of an earlier run that has ended."""
         task_id = _task_id(self.run.view.calls.get(started.tool_use_id))
         if task_id is not None:
             self._tasks().put(task_id, started.name, done)
@@ -305,7 +310,7 @@ class SubagentRuns(Part, Subagents):
     async def _record_loss(
         self, started: SubagentStarted, why: str, finished: SubagentFinished | None, *, is_open: bool
     ) -> None:
-        """Say that a subagent cannot go on: as the result of its call, if that is open."""
+        """Record that a subagent cannot continue, as the result of its call if that is open."""
         result = [unknown_result(started.tool_use_id, _loss(started, why))] if is_open else []
         await self.run.record(*([] if finished is None else [finished]), *result)
 
@@ -313,16 +318,14 @@ class SubagentRuns(Part, Subagents):
         await self.run.record(await self._ended(started))
 
     async def _ended(self, started: SubagentStarted) -> SubagentFinished:
-        """Close the log of a subagent that nobody goes on with, and charge what it spent before the process died, which only
-        that log holds.
-        """
+        """Close the log of a subagent that nobody continues, and charge what only that log records as spent."""
         run = self.run
         finished: SubagentFinished = await off_loop(True, end_abandoned, run.agent.store, started, run.agent.seal)
         self._charge(started.child_session_id, finished.usage, finished.cost_usd)
         return finished
 
     def _charge_tree(self, session_id: str, view: SessionView) -> None:
-        """Charge what a subagent that goes on has spent, and what those did that it has open, as its log does not."""
+        """Charge a continuing subagent's spending and that of its own open subagents, which its log does not include."""
         self._charge(session_id, view.usage, view.cost_usd)
         for started in filter(view.is_ours, view.fold(SubagentsFold).open.values()):
             with suppress(SessionError):
@@ -336,10 +339,10 @@ class SubagentRuns(Part, Subagents):
             budgets.charge(usage, cost_usd)
         self._charged.add(session_id)
 
-    # --- a subagent at work --------------------------------------------------------------------------------------------
+    # --- running subagents ---------------------------------------------------------------------------------------------
 
     def _is_suspended(self) -> bool:
-        """Whether the process was told to end, so that the run goes on elsewhere."""
+        """Whether the process was asked to end, so that the run continues elsewhere."""
         stopping = self.run.lifetime.stopping
         return stopping.asked == "suspend" or (stopping.soon and stopping.asked is None)
 
@@ -347,7 +350,7 @@ class SubagentRuns(Part, Subagents):
         run = self.run
         agent = build(run.agent)
         project = run.parts.services.find(ProjectPart)
-        if project is not None:  # what the parent's active skills take away is taken from its subagents too
+        if project is not None:  # tools that the parent's active skills remove are removed from its subagents too
             agent = replace(agent, gate=project.narrow_child(agent.gate))
         links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
         if tenant := run.request.metadata.get(TENANT_KEY):
@@ -395,7 +398,7 @@ class SubagentRuns(Part, Subagents):
     async def _finish(
         self, started: SubagentStarted, view: SessionView, result: Result, *, is_recorded: bool = False
     ) -> SubagentResult:
-        """Record that a subagent has ended, as its log says; gives what its starter gets of it."""
+        """Record the end of a subagent as in its own log; return the result for its starter."""
         run, tool_use_id = self.run, started.tool_use_id
         for question in run.view.open_questions():
             if question.tool_use_id == tool_use_id:
@@ -409,7 +412,7 @@ class SubagentRuns(Part, Subagents):
         return SubagentResult(text, started.child_session_id, result.stop_reason, result.error_message)
 
     async def _park(self, child: Run, tool_use_id: str) -> None:
-        """Put the questions that a subagent waits for into its parent's log too, where the person who answers looks."""
+        """Copy the questions that a subagent waits for to its parent's log, where the person who answers finds them."""
         run = self.run
         known = {question.question_id for question in run.view.open_questions()}
         for question in child.view.open_questions():
@@ -421,8 +424,9 @@ class SubagentRuns(Part, Subagents):
                 await run.record(copied)
 
     async def _run_hooks(self, point: str, tool_use_id: str, payload: Mapping[str, Any]) -> str | None:
-        """What the hooks want the subagent to know. Raises `ToolError` when one blocks it. What they said before a crash
-        counts: they are not asked twice about one subagent.
+        """Run the hooks; return the context that they add for the subagent. Raises `ToolError` if one blocks it.
+
+        Decisions recorded before a crash are reused: hooks run only once for a subagent.
         """
         said = list(_said_by_hooks(self.run.view, point, tool_use_id))
         if not said:
@@ -439,12 +443,12 @@ class SubagentRuns(Part, Subagents):
         return "\n".join(contexts) or None
 
 
-# What is read of the log of a subagent that an earlier run left.
+# The folds that are read from the log of a subagent of an earlier run.
 _READ = (SubagentsFold, UntrustedFold)
 
 
 def _child_view(run: Run, started: SubagentStarted) -> SessionView:
-    """The session of a subagent. Raises `SessionError` when it is gone, or is not this run's to go on with."""
+    """The session of a subagent. Raises `SessionError` if it is missing or belongs to another session."""
     store, session_id = run.agent.store, started.child_session_id
     parent_id = store.read_metadata(session_id)["metadata"].get("parent_session_id", run.session_id)
     if parent_id != run.session_id:
@@ -453,7 +457,7 @@ def _child_view(run: Run, started: SubagentStarted) -> SessionView:
 
 
 def _end_of(view: SessionView, finished: SubagentFinished | None) -> Result | None:
-    """How a subagent ended, None when it goes on. Raises `SessionError` for an end that was not written here."""
+    """How a subagent ended, None if it continues. Raises `SessionError` for an end that another installation wrote."""
     for event in reversed(view.events):
         if isinstance(event, Result) and (finished is not None or event.stop_reason not in _GOES_ON):
             if not view.is_ours(event):
@@ -465,7 +469,7 @@ def _end_of(view: SessionView, finished: SubagentFinished | None) -> Result | No
 
 
 def _has_begun(view: SessionView) -> bool:
-    """Whether the prompt of a subagent is in its log."""
+    """Whether a subagent's log contains its prompt."""
     return view.steps > 0 or any(isinstance(event, UserMessage) for event in view.events)
 
 
@@ -474,13 +478,13 @@ def _has_asked(view: SessionView) -> bool:
 
 
 def _steps(view: SessionView) -> int:
-    """How many answers of the model a subagent has had: those of earlier processes count, too."""
+    """The number of model answers that a subagent has received, including those in earlier processes."""
     answers = sum(isinstance(event, ModelResponse) and event.complete for event in view.events)
     return max(answers, view.steps - 1) if view.conversation.horizon else answers
 
 
 def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentFinished]]:
-    """The subagents that have ended, and whose result the process did not live to store."""
+    """The subagents that ended although the process died before the results of their calls were stored."""
     waiting = {
         record.use.tool_use_id: record.use.seq or 0 for record in view.open_calls() if record.started is not None
     }
@@ -493,7 +497,7 @@ def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentF
 
 
 def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted | None]]:
-    """The calls of the turn that goes on whose subagents work in the background, and what started each, if it began."""
+    """The calls of the continuing turn whose subagents run in the background, each with its start event, None if missing."""
     started: dict[str, SubagentStarted] = {}
     found: list[CallRecord] = []
     for event in reversed(view.events):
@@ -505,17 +509,17 @@ def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted 
         elif isinstance(event, UserMessage) and event.origin == "user":
             break
         elif isinstance(event, Result) and state_after(event) == "over":
-            break  # what worked then has ended with its run
+            break  # background work of that run ended with it
     return [(record, started.get(record.use.tool_use_id)) for record in reversed(found)]
 
 
 def _task_id(record: CallRecord | None) -> str | None:
-    """The id of the background task that a call has started."""
+    """The id of the background task that a call started, None if it started none."""
     return None if record is None else running_task(record.use, record.result)
 
 
 def _said_by_hooks(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
-    """What hooks did at this point for this call."""
+    """The hook events of this point for the latest request of this call."""
     record = view.calls.get(tool_use_id)
     behind = 0 if record is None else record.use.seq or 0
     for event in view.events:
@@ -524,7 +528,7 @@ def _said_by_hooks(view: SessionView, point: str, tool_use_id: str) -> Iterator[
 
 
 def _notes(added: str | None) -> list[UserMessage]:
-    """What hooks tell a subagent: it stands right behind its prompt."""
+    """The message that hooks add directly after a subagent's prompt."""
     return [UserMessage(added, origin="hook")] if added else []
 
 
@@ -537,7 +541,7 @@ def _interrupted(started: SubagentStarted, view: SessionView | None = None) -> S
 
 
 def _loss(started: SubagentStarted, why: str) -> str:
-    """What the model reads of a subagent that cannot go on."""
+    """The text for the model about a subagent that cannot continue."""
     return (
         f"The process died while the subagent {started.name!r} (session {started.child_session_id}) was at work, and it "
         f"cannot go on: {why}. What it had done by then is done: check before repeating."
@@ -545,7 +549,7 @@ def _loss(started: SubagentStarted, why: str) -> str:
 
 
 def _open_questions(store: StoreCore, child: SessionView) -> list[UserQuestion]:
-    """The open questions of a subagent, and those that only the logs of its own subagents hold."""
+    """The open questions of a subagent, and those that are only in the logs of its own subagents."""
     found = {question.question_id: question for question in child.open_questions()}
     for started in child.fold(SubagentsFold).open.values():
         with suppress(SessionError):

@@ -1,8 +1,8 @@
-"""Tell the model about some tools only once it has searched for them.
+"""Send some tool definitions to the model only after it has searched for them.
 
-When all the definitions would take too much of the model's window, or are too many for a request, those of servers and of
-the caller are announced by name, and ToolSearch finds them. They can be called all the same: what a model is told is no
-permission.
+If all definitions would take up too much of the model's context window, or are too many for a request, the tools of servers
+and of the caller are announced by name only, and ToolSearch finds them. They can be called in any case: announcing a tool
+does not grant permission.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ..sessions.folds.features.all import LoadedToolsFold
 from ..sessions.request import canonical_json
 from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 
-# Fewer tools than these are not worth a search, and more than these are refused by several endpoints
+# Fewer tools than the first are not worth a search; several endpoints refuse more than the second
 # (`providers.definitions.table`).
 _LEAST_DEFERRED = 10
 _MOST_TOLD = 128
-# Tools that every agent works with: they are told always.
+# Tools that every agent works with: their definitions are always sent.
 _ALWAYS_TOLD = word_set("""
     Read Write Edit Glob Grep Bash BashOutput KillBash WebFetch WebSearch TodoWrite AskUserQuestion Task TaskOutput Code
     SkillList SkillLoad SkillActivate SkillDeactivate memory final_answer
@@ -38,7 +38,7 @@ _MAX_LISTED_CHARS = 2000
 
 
 class DeferredTools(Part):
-    """Which tools the model is told about, and which it has to find. `limit_bytes` is what all definitions may weigh."""
+    """Decides which definitions the model receives and which it must search for. `limit_bytes` is for all together."""
 
     def __init__(self, run: Run, limit_bytes: int) -> None:
         super().__init__(run)
@@ -53,7 +53,7 @@ class DeferredTools(Part):
         return {"tools:": _overview(self._hidden)} if self._hidden else {}
 
     async def begin(self) -> None:
-        """Offer what the calls that an earlier run left open were made with."""
+        """Offer the tools of the calls that an earlier run left open."""
         self.update()
         await self._tell_called(record.use.name for record in self.run.view.open_calls())
 
@@ -61,7 +61,7 @@ class DeferredTools(Part):
         self.update()
 
     def update(self) -> None:
-        """Decide again, when tools, the model or what it sees are others than at the last decision."""
+        """Decide again if the tools, the model or its view of the conversation have changed since the last decision."""
         run = self.run
         if len(run.agent.tools) < _LEAST_DEFERRED and not run.view.fold(LoadedToolsFold).names:
             return
@@ -83,7 +83,7 @@ class DeferredTools(Part):
         await self._tell_called(use.name for use in reply.calls)
 
     async def _tell_called(self, called: Iterable[str]) -> None:
-        """Tell the model from now on about tools that it called without being told: it knows their names from elsewhere."""
+        """From now on, send the definitions of tools that the model called without having received them."""
         tools = self.run.agent.tools
         told = {spec["function"]["name"] for spec in tools.specs()}
         names = [name for name in called if name in tools and name not in told]
@@ -91,7 +91,7 @@ class DeferredTools(Part):
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 
     def _registry(self, tools: Sequence[BareTool]) -> ToolRegistry:
-        """All the tools, of which the model is told those that it was told before, and what else there is room for."""
+        """A registry of all tools, with the definitions that were sent before and as many others as fit."""
         run = self.run
         context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
         known = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
@@ -103,7 +103,7 @@ class DeferredTools(Part):
             names = dict.fromkeys([*(name for name in known if name in specs), *specs])
             return ToolRegistry(tools, [specs[name] for name in names])
         self._hidden = hidden = [name for name in may_wait if name not in loaded]
-        # Of those that were told before, the ones that were found last stay when there is no room for all.
+        # If not all definitions that were sent before fit, the ones found last are kept.
         kept = [name for name in (*known, *loaded) if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
         room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(set(kept)))
         if len(kept := list(dict.fromkeys(reversed(kept)))) > room:
@@ -111,7 +111,7 @@ class DeferredTools(Part):
         told = {name: spec for name, spec in specs.items() if name not in hidden}
         told[TOOL_SEARCH] = tool_spec(search)
         if can_load_tools(run.agent.provider, run.model):
-            # The tools that results of ToolSearch in view name.
+            # The tools named by the ToolSearch results that the model still sees.
             outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
             rows = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
             found = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
@@ -120,7 +120,7 @@ class DeferredTools(Part):
         return ToolRegistry([*tools, search], [told[name] for name in names if name in told])
 
     def _defers(self, specs: Mapping[str, Any], known: Mapping[str, Any], may_wait: Sequence[str]) -> bool:
-        """Whether some definitions are told only when they are found. A session that began so goes on so."""
+        """Whether some definitions are sent only once found. A session that has begun this way continues so."""
         if TOOL_SEARCH in specs or not tuple(self.run.agent.gate.offered_tools([TOOL_SEARCH])):
             return False
         if TOOL_SEARCH in known:
@@ -134,7 +134,7 @@ def _are_same(one: Sequence[BareTool], other: Sequence[BareTool]) -> bool:
 
 
 def _overview(names: Iterable[str]) -> str:
-    """What can be found, in words: how many tools of which servers, with as many names as there is room for."""
+    """A description of what can be found: the number of tools per server, with as many names as fit."""
     groups: dict[str, list[str]] = {}
     for name in names:
         server, _, short = name.removeprefix("mcp__").partition("__") if name.startswith("mcp__") else ("", "", name)

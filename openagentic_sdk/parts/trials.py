@@ -1,9 +1,9 @@
-"""Commands that no rule settles are tried on a copy, and judged by what they did there.
+"""Try commands that no rule decides on a copy of the workspace, and judge them by their effects there.
 
-Nothing changed: the result is given. Only unprotected files of the workspace changed: `acceptEdits` keeps that, `default`
-asks once with the list and the differences, `plan` drops it. Anything else is asked about before it runs, as it is without
-this part. A trial has a decision and a start of its own and changes nothing, so it is repeated after a crash; keeping what
-it did has a second decision and start, and is the unsafe effect.
+If nothing changed, the result is returned. If only unprotected files of the workspace changed, `acceptEdits` keeps the
+changes, `default` asks once with the list and the differences, and `plan` drops them. Any other command requires approval
+before it runs, as without this part. A trial has its own decision and start event and changes nothing, so it is repeated
+after a crash; keeping its changes has a second decision and start event, and is the unsafe effect.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from ..tools.shell.file_policy import FilePolicy
 from ..tools.shell.sandboxed import named_channel
 from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, shown_diff
 
-# How often a command is tried, because what it would replace has changed meanwhile or the run ended.
+# Trials of one command: a trial is repeated if a file that it replaces has changed meanwhile or the run ended.
 _MOST_TRIALS = 3
 _MOST_NAMED = 20
 _SHELL = "Bash"
 
 
 class Trials(Part):
-    """What commands do on a copy decides about them. Without this part, each that no rule settles is asked about."""
+    """Decides commands by their effects on a copy. Without it, each command that no rule decides requires approval."""
 
     def __init__(self, run: Run, limits: TrialLimits | None = None) -> None:
         super().__init__(run)
@@ -62,7 +62,7 @@ class Trials(Part):
             return context
         approval = gate.trial(_SHELL, call.input, context)
         known = self.run.view.calls.get(call.use.tool_use_id)
-        if approval is None or known is None:  # one that no model made is no call of the log
+        if approval is None or known is None:  # a call that no model made is not in the log
             return context
         why_not = tool.untriable(self.run.agent.cwd)
         why_not = _untriable(gate, call.input, context) if why_not is None else why_not
@@ -71,7 +71,7 @@ class Trials(Part):
         view, use_id = self.run.view, call.use.tool_use_id
         begun = [event for event in view.events if isinstance(event, TrialStarted) and event.tool_use_id == use_id]
         attempt, has_asked = len(begun) + 1, view.has_asked(use_id)
-        if attempt == 1 and has_asked:  # a person was asked before it ran, and the answer to that counts
+        if attempt == 1 and has_asked:  # a person was asked before it ran, and that answer applies
             return context
         if attempt > _MOST_TRIALS and not has_asked:
             return _with_reason(context, f"each of {_MOST_TRIALS} trials was cut short")
@@ -88,7 +88,7 @@ class Trials(Part):
 
 
 def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallContext) -> str | None:
-    """Why this command is not tried, as a person who is asked is told."""
+    """Why this command is not tried, in words for the person who is asked; None if it can be."""
     if input.get("run_in_background", False):
         return "it runs in the background and has no end at which its effects could be judged"
     channel = named_channel(str(input["command"]), context.cwd or "", context.workspace_roots)
@@ -101,7 +101,7 @@ def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallCont
 
 
 def _with_reason(context: CallContext, reason: str) -> CallContext:
-    """The context with a reason that a person who is asked reads besides the rules'."""
+    """The context with an additional reason, beside that of the rules, for the person who is asked."""
     put = context.ask
     if put is None:
         return context
@@ -115,7 +115,7 @@ def _with_reason(context: CallContext, reason: str) -> CallContext:
 
 @frozen
 class _Trial(Permitted):
-    """A call that may be tried; what it may do beyond that is decided once it was."""
+    """A call that may be tried; its effects are decided after the trial."""
 
     attempt: int
 
@@ -127,15 +127,18 @@ class _Trial(Permitted):
 
 @frozen
 class _TrialVerdict:
-    """What becomes of a trial: `drop` it and give the result, `keep` what it did, `ask` about that, ask before the command
-    runs (`before`), or `deny` it."""
+    """What to do after a trial.
+
+    `drop` the changes and return the result, `keep` the changes, `ask` about them, ask before the command runs (`before`),
+    or `deny` the call.
+    """
 
     outcome: str
     reason: str = ""
 
 
 class _TriedCall(BareTool):
-    """One call that is tried first. `denied` is the reason why it was refused in the end."""
+    """One call that is tried first. `denied` is the reason why it was finally refused."""
 
     effect = "read"
     parallel = False
@@ -205,7 +208,7 @@ class _TriedCall(BareTool):
         return ToolOutput(reason, is_error=True)
 
     def decision(self, approval: ApprovalResult) -> PermissionDecision:
-        """The decision as an event that is not in the log."""
+        """The decision as an event, not recorded in the log."""
         use = self._call.use
         return PermissionDecision(
             use.tool_use_id,
@@ -220,7 +223,7 @@ class _TriedCall(BareTool):
     async def _record(
         self, approval: ApprovalResult, effect: Effect = "unsafe", input: Mapping[str, Any] | None = None
     ) -> None:
-        """Store a decision, and where it allows the call its start."""
+        """Record a decision and, if it allows the call, the start of the call."""
         use, run = self._call.use, self._run
         events: list[Event] = [decision_event(run, use, approval, run.gate, self._call.input)]
         if approval.allowed:
@@ -230,7 +233,7 @@ class _TriedCall(BareTool):
         await run.record(*events)
 
     def _details(self, tried: TriedCommand) -> dict[str, Any]:
-        """What the log keeps of a trial: what it changed, and digests of what that replaces."""
+        """The trial's record for the log: the changed paths, and digests of the content that the changes replace."""
         replaces = {change.path: change.before for change in tried.changes if change.before}
         trial = {"changed": _named(tried.changes), "total": len(tried.changes), "replaces": replaces}
         return {**self._approval.details, "trial": trial}
@@ -262,10 +265,10 @@ class _TriedCall(BareTool):
         return _TrialVerdict("ask", "it changes files of the workspace")
 
     async def _decided(self, judged: _TrialVerdict, tried: TriedCommand) -> ApprovalResult:
-        """The decision about what a trial did, with the digests of what it replaces."""
+        """The decision about the effects of a trial, with the digests of the content that they replace."""
         call = self._call
         changes = [(each.path, each.before, each.after) for each in tried.changes]
-        # With the effects, so that an answer is one about exactly these.
+        # The digest includes the effects, so that an answer applies to exactly these.
         changes_sha256 = json_sha256({"input": dict(call.input), "changes": changes})
         result = replace(
             self._approval,
@@ -287,7 +290,7 @@ class _TriedCall(BareTool):
         return await self._gate.ask_to_keep(_SHELL, call.input, self._context, asked, shown)
 
     async def _run_as_asked(self, input: Mapping[str, Any], ctx: ToolContext, reason: str) -> Any:
-        """Ask before the command runs, as without a trial, and tell what the trial showed."""
+        """Ask before the command runs, as without a trial, and include what the trial showed."""
         use = self._call.use
         approval = await self._run.gate.approve(use.name, input, _with_reason(self._context, reason))
         if not approval.allowed:
@@ -303,7 +306,7 @@ class _TriedCall(BareTool):
 
 
 def _named(changes: Sequence[Change], kind: str | None = None) -> list[str]:
-    """The first paths that were changed, and how many more there are."""
+    """The first changed paths, and the number of the others."""
     paths = [f"{change.path}{'/' * change.is_folder}" for change in changes if kind in (None, change.kind)]
     paths = [visible(path) for path in paths]
     return [*paths[:_MOST_NAMED], f"and {len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else paths

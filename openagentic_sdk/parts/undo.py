@@ -1,4 +1,4 @@
-"""Keep what files are before a call changes them, so that `parts.record.undo` can put them back."""
+"""Keep the content of files before a call changes them, so that `parts.record.undo` can restore them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..tools.files.copies import FileCopies
 
 T = TypeVar("T")
 
-# A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
+# A file above these limits (size; number per call) is changed without a copy; its event records that none was kept.
 _MAX_KEPT_BYTES = 128 << 20
 _MAX_KEPT_FILES = 500
 
 
 class KeptFiles(Part, FileCopies):
-    """What each file was before this run changed it for the first time."""
+    """Keeps each file's content from before this run first changed it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -40,7 +40,7 @@ class KeptFiles(Part, FileCopies):
         return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 
     def keep(self, ctx: ToolContext, paths: Sequence[str]) -> None:
-        """When it returns, a `file.kept` of each file that this run changes for the first time is on disk."""
+        """Store a `file.kept` event for each file that this run changes for the first time; on return they are on disk."""
         new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
         if new:
             kept = [self._kept(ctx, path, number) for number, path in enumerate(new)]
