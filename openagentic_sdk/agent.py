@@ -238,7 +238,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
                 tools.append(tool(given))
             else:
-                raise OptionsError(f"tools: {shown(given)} is no function, tool or name of a set")
+                raise OptionsError(f"tools: {shown(given)} is not a function, tool or name of a set")
         return tools
 
     @cached_property
@@ -274,7 +274,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         given = self.handoffs() if callable(self.handoffs) else self.handoffs
         for agent in given:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
-                raise OptionsError(f"handoffs: {shown(agent)} is no agent with a name of letters, digits and _")
+                raise OptionsError(f"handoffs: {shown(agent)} is not an agent with a name of letters, digits and _")
             if agent.output != self.output:
                 raise OptionsError(
                     f"handoffs: {agent.name} answers {shown(agent.output)} and this agent {shown(self.output)}: give both "

@@ -120,7 +120,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     check_options(options)
     cwd = options.working_dir()
     if not cwd.is_dir():
-        raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
+        raise OptionsError(f"cwd {str(cwd)!r} is not a folder: create it or pass another")
     return _Assembly(located(options), servers).agent()
 
 

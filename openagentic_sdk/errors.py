@@ -101,7 +101,9 @@ class AnswerRefusedError(OptionsError):
 
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         wanted = ", ".join(f"{choice:.200}" for choice in choices)
-        super().__init__(f"{answer!r:.200} is no answer to question {question_id!r:.200}: answer {wanted or 'a text'}")
+        super().__init__(
+            f"{answer!r:.200} is not an answer to question {question_id!r:.200}: answer {wanted or 'a text'}"
+        )
         self.question_id, self.answer, self.choices = question_id, answer, choices
 
 

@@ -86,7 +86,7 @@ def _read_part(given: Any, where: str, paths: bool) -> MediaPart:
     try:
         data = binascii.a2b_base64(given["data"], strict_mode=True)
     except (ValueError, binascii.Error) as error:
-        raise OptionsError(f"{where} ({given['type']}): its data is no base64: {error}") from None
+        raise OptionsError(f"{where} ({given['type']}): its data is not base64: {error}") from None
     return checked_part(MediaPart(**known, data=data), where)
 
 

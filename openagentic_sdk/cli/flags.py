@@ -145,7 +145,7 @@ def build_options(
     """The options configured by the flags. Raises `OptionsError` with a sentence that names the flag to set."""
     cwd = Path(args.cwd or working_dir()).expanduser().absolute()
     if not cwd.is_dir():
-        raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
+        raise OptionsError(f"--cwd {str(cwd)!r} is not a folder: name one that exists")
     store = store or open_session_store(args.store)
     names = tuple(name.strip() for name in args.setting_sources.split(",") if name.strip() and name.strip() != "none")
     wrong = [name for name in names if name not in SETTING_SOURCES]
@@ -219,7 +219,7 @@ def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool
     given = [Path(path).expanduser().absolute() for path in attached]
     missing = [str(path) for path in given if not path.is_file()]
     if missing:
-        raise OptionsError(f"--attach {missing[0]!r} is no file: name one that exists")
+        raise OptionsError(f"--attach {missing[0]!r} is not a file: name one that exists")
     mentions = _MENTION.findall(text) if typed else ()
     named = [
         next((path for path in (word, word.rstrip(".,;:!?)")) if Path(cwd, path).is_file()), None) for word in mentions

@@ -114,7 +114,7 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
     try:
         most = None if args.most == "none" else float(args.most) if args.what == "budget" else int(args.most)
     except ValueError:
-        raise OptionsError(f"{args.most!r:.100} is no number: give one, or none to take the limit away") from None
+        raise OptionsError(f"{args.most!r:.100} is not a number: give one, or none to take the limit away") from None
     if args.what == "budget":
         limits.set_budget(args.name, most, args.run)
     else:

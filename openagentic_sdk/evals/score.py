@@ -109,7 +109,7 @@ async def _fits_schema(scorer: JsonSchema, name: str, run: Played, apart: Apart)
         try:
             value = run.text_as_json()
         except (ValueError, RecursionError) as error:
-            return score(scorer, name, False, f"the final text is no JSON: {error}")
+            return score(scorer, name, False, f"the final text is not JSON: {error}")
     question = {"kind": "schema", "value": value, "schema": dict(scorer.schema)}
     answer = await apart.ask(question, scorer.timeout_s)
     words = str(answer.get("words", "it fits"))

@@ -311,7 +311,7 @@ def _read_toml(path: Path) -> Suite:
         raise SuiteError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
     except ValueError as error:
         at = re.search(r"\(at line (\d+)", str(error))
-        raise SuiteError(f"is no TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
+        raise SuiteError(f"is not TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
     try:
         own = {"name": path.stem, **given, "folder": str(path.parent), "source": str(path)}
         _fits(own, Suite, "")
@@ -522,4 +522,4 @@ def _check_pattern(pattern: str, where: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise SuiteError(f"is no regular expression: {error}", field=where) from None
+        raise SuiteError(f"is not a regular expression: {error}", field=where) from None

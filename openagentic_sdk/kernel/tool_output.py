@@ -33,7 +33,7 @@ def plain_value(value: Any) -> Any:
             text = repr(value)
         except BaseException as silent:  # noqa: BLE001 - anybody's object, which may even raise SystemExit
             text = f"a {type(value).__name__}, whose repr raises {type(silent).__name__}"
-        return f"the tool's output is no JSON value ({error}); as text: {text}"
+        return f"the tool's output is not a JSON value ({error}); as text: {text}"
 
 
 def plain_output(given: Any, tool: BareTool) -> ToolOutput:

@@ -129,7 +129,7 @@ def read_output_schema(spec: Any) -> OutputSchema:
         schema = dict(spec if kind is None else kind.schema)
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise OptionsError(f"output_schema is no JSON schema: {error}") from error
+        raise OptionsError(f"output_schema is not a JSON schema: {error}") from error
     require_checkable(schema, "output_schema")
     if schema.get("type") == "object":
         return OutputSchema(schema, name=_usable(name), kind=kind)

@@ -150,7 +150,7 @@ async def _answered(
     if word == "edit" and rest:
         changed = edited_input({"tool_name": facts.subject.tool, "input": facts.subject.input}, rest)
         if changed is None:
-            return replace(result, reason="the person's edit is no JSON object")
+            return replace(result, reason="the person's edit is not a JSON object")
         return _with_input(facts, replace(result, allowed=True), changed)
     if word in ("n", "no"):
         return replace(result, reason=f"the person said no{': ' + rest if rest else ''}")

@@ -61,7 +61,7 @@ class InteractiveApprover:
 
 def unclear(question: UserQuestion, said: str) -> str:
     """The message after an invalid answer."""
-    return visible(f"{said!r:.80} is no answer: {', '.join(answers_of(question))}")
+    return visible(f"{said!r:.80} is not an answer: {', '.join(answers_of(question))}")
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:

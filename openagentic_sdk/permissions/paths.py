@@ -84,7 +84,7 @@ class LinkFollower:
 
     def _follow(self, path: str, cwd: str) -> Places:
         if not path or "\0" in path:
-            return Places(path, path, problem=f"{path!r} is no path")
+            return Places(path, path, problem=f"{path!r} is not a path")
         if path == "~" or path.startswith("~/"):
             path = os.path.expanduser(path)
         whole = path if path.startswith("/") else f"{cwd}/{path}"

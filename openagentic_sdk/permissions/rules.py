@@ -158,7 +158,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
             host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
         label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
         if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
-            raise ValueError(f"{host!r} is no host: write example.com, or *.example.com for all hosts below it")
+            raise ValueError(f"{host!r} is not a host: write example.com, or *.example.com for all hosts below it")
         return Rule(text, tool, "domain", source, root, pattern=host)
     if tool in SKILL_TOOLS or tool in TASK_TOOLS:
         names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]

@@ -275,7 +275,7 @@ class _ShellReader:
         elif "=" in word:
             self.refusal = "a variable is set"
         elif not word or word[0] in "%-":
-            self.refusal = f"{word!r} is no name of a program"
+            self.refusal = f"{word!r} is not a name of a program"
 
     def redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
         operator = match[3] or match[2]
@@ -287,7 +287,7 @@ class _ShellReader:
         if self.refusal is not None:
             return
         if operator in (">&", "<&") and not re.fullmatch("[0-9]", target):
-            self.refusal = f"{operator}{target} is no copy of a descriptor"
+            self.refusal = f"{operator}{target} is not a copy of a descriptor"
         elif is_glob or not target:
             self.refusal = "the target of a redirection is a wildcard or empty"
         redirects.append(Redirect(operator, target))

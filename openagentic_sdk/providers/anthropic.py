@@ -306,7 +306,7 @@ class MessageReading(Reading):
         if kind == "input_json_delta":
             # Add a piece of a call's arguments; one that belongs to no open call would be missing in another.
             if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
-                raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
+                raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is not an open call")
             self._has_calls_behind |= self._stop_reason is not None
             self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
             return []
@@ -473,7 +473,7 @@ def _document_text(part: ContentPart) -> str:
     try:
         return base64.b64decode(part.data or "", validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
-        raise cannot_carry(part, "the Messages API", "it is no text in UTF-8") from None
+        raise cannot_carry(part, "the Messages API", "it is not a text in UTF-8") from None
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ class Reading(ABC):
 
     @abstractmethod
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
-        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is no answer."""
+        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is not an answer."""
 
     @abstractmethod
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
@@ -76,7 +76,7 @@ class Reading(ABC):
 
     def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
         """What can be shown of an answer that came as an array. Raises `ProviderResponseError` where there is none such."""
-        raise unexpected("answer is no object", chunks)
+        raise unexpected("answer is not an object", chunks)
 
     def take_marker(self) -> None:
         """The stream said `[DONE]`."""
@@ -95,7 +95,7 @@ class Reading(ABC):
                         _raise_error_in(chunk)
                     return self.take_array(batch.data)
                 if not isinstance(batch.data, Mapping):
-                    raise unexpected("answer is no object", batch.data)
+                    raise unexpected("answer is not an object", batch.data)
                 return self.take_whole(batch.data)
             shown: list[StreamEvent] = []
             is_last = isinstance(batch, LastEvents)
@@ -149,7 +149,7 @@ class Reading(ABC):
             taken = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
             return [shown for events in taken for shown in events]
         if not is_last:
-            raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {event.data[:200]!r}")
+            raise GarbledResponseError(f"the endpoint sent an event that is not JSON: {event.data[:200]!r}")
         self.is_broken = True  # half of an event
         return []
 
@@ -374,7 +374,7 @@ class EndpointProvider(ABC):
             while (batch := await exchange.read()) is not None:
                 body = batch if isinstance(batch, Whole) else body
             if body is None:
-                raise ProviderResponseError("the endpoint's answer is no JSON: check base_url")
+                raise ProviderResponseError("the endpoint's answer is not JSON: check base_url")
             _raise_error_in(body.data)
             return body.data
         except ProviderError as error:

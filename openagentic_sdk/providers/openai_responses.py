@@ -344,7 +344,7 @@ class ResponseReading(Reading):
             self._put(0, {"type": "function_call", **wanted})
         place = len(self._items) - 1 if known is None else known
         if self._items[place].get("type") not in ("function_call", "custom_tool_call", "tool_search_call"):
-            raise GarbledResponseError("the endpoint sent arguments for an item that is no call")
+            raise GarbledResponseError("the endpoint sent arguments for an item that is not a call")
         return place
 
     def _calls(self, finish_reason: str | None, refusal: bool) -> list[ToolCall]:

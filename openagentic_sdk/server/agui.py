@@ -132,7 +132,7 @@ def _parts(content: Any) -> list[Json]:
                 parts.append({"type": _PARTS[kind], "url": value, **known})
             case _:
                 raise OptionsError(
-                    f"part {number} of the last message is no text, and no image, audio or document with its data or url"
+                    f"part {number} of the last message is not a text, and no image, audio or document with its data or url"
                 )
     return parts
 

@@ -111,7 +111,7 @@ class HttpCall:
         """The body as JSON. Raises `RequestRefusedError`: 413 for too much, 400 for no JSON."""
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
-            raise RequestRefusedError(400, "Content-Length is no number")
+            raise RequestRefusedError(400, "Content-Length is not a number")
         if length is not None and (len(length) > 15 or int(length) > self._max_body_bytes):
             raise self._too_big()
         pieces, size, more = [], 0, True
@@ -130,7 +130,7 @@ class HttpCall:
         try:
             return loads_json(b"".join(pieces).decode("utf-8"))
         except (InvalidEventError, UnicodeDecodeError) as error:
-            raise RequestRefusedError(400, f"the body is no JSON: {error}") from None
+            raise RequestRefusedError(400, f"the body is not JSON: {error}") from None
 
     async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
         """Answer with JSON; None is no body."""

@@ -148,10 +148,10 @@ class RequestReader:
         line = bytes(buffer[start : end if end >= 0 else start + MAX_CHUNK_LINE])
         if end < 0:
             if b"\n" in line or len(line) >= MAX_CHUNK_LINE:
-                raise RequestRefusedError(400, "the line before a chunk is no size in hex; extensions are not read")
+                raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not read")
             return None
         if not _CHUNK_SIZE.fullmatch(line):
-            raise RequestRefusedError(400, "the line before a chunk is no size in hex; extensions are not read")
+            raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not read")
         size = int(line, 16)
         if size == 0:
             closing = bytes(buffer[end + 2 : end + 4])
@@ -220,7 +220,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
             raise RequestRefusedError(501, "the only Transfer-Encoding is chunked")
         return None
     if lengths and not _LENGTH.fullmatch(lengths[0]):
-        raise RequestRefusedError(400, "Content-Length is no number")
+        raise RequestRefusedError(400, "Content-Length is not a number")
     return int(lengths[0]) if lengths else 0
 
 

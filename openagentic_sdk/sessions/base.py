@@ -386,7 +386,9 @@ def read_cursor(text: str | None) -> Place | None:
                 return moment, among, name
     except (ValueError, InvalidEventError):
         pass
-    raise OptionsError(f"{text!r:.200} is no cursor of a list: send the next of the page before, or none for the first")
+    raise OptionsError(
+        f"{text!r:.200} is not a cursor of a list: send the next of the page before, or none for the first"
+    )
 
 
 def whole_id(store: SessionStore, start: str) -> str:

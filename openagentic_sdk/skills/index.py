@@ -261,7 +261,7 @@ class SkillIndex:
         """The skills below one root, except those whose real files were `seen` below another."""
         if not os.path.isdir(root.folder):
             if root.scope == "path":  # the others need not exist, this one was named
-                reason = "is no folder: name one that holds skills"
+                reason = "is not a folder: name one that holds skills"
                 problems.append(Diagnostic.left_out("skill", reason, root.folder))
             return []
         left_out: list[tuple[str, str]] = []

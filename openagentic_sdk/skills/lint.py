@@ -71,7 +71,7 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
     yield from _too_long(doc, "compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
     for key, value in doc.metadata.items():
         if not isinstance(value, str):
-            message = f"metadata.{key} is no text: the specification wants text for text"
+            message = f"metadata.{key} is not a text: the specification wants text for text"
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
     for note in word_notes("skill", doc.extra, line=lambda key: doc.lines.get(key, 0)):
         is_known = note.code != UNDOCUMENTED

@@ -212,7 +212,7 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
 
 def _check_keys(given: Any, known: frozenset[str], where: str) -> None:
     if not isinstance(given, Mapping):
-        raise ScriptError(f"{where}: {given!r} is no object; its keys are {', '.join(sorted(known))}")
+        raise ScriptError(f"{where}: {given!r} is not an object; its keys are {', '.join(sorted(known))}")
     for key in sorted(set(given) - known):
         raise ScriptError(f"{where}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
 

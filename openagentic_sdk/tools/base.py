@@ -67,7 +67,7 @@ class Tool(BareTool):
 
         with suppress(
             ToolError
-        ):  # the kernel says of the rest that it is no JSON value: the call was made all the same
+        ):  # the kernel says of the rest that it is not a JSON value: the call was made all the same
             return to_json(output)
         return output
 

@@ -474,7 +474,7 @@ def _checked_command(command: str) -> str:
         size_bytes = len(command.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise ToolInputError(
-            f"the command is no valid text ({error}): leave out what is no character", path="command"
+            f"the command is not valid text ({error}): leave out what is no character", path="command"
         ) from None
     if size_bytes > MAX_COMMAND_BYTES:
         raise ToolInputError(

@@ -120,6 +120,6 @@ def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], sign
         answer = json.loads(found.body)
     except (ValueError, RecursionError) as error:
         raise ToolError(
-            f"the search service answered with something that is no JSON ({error}): try again later"
+            f"the search service answered with something that is not JSON ({error}): try again later"
         ) from error
     return as_mapping(answer)

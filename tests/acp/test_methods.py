@@ -371,7 +371,7 @@ class HostileWire(unittest.IsolatedAsyncioTestCase):
             '{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":5}}',
         ):
             editor.agent.peer.receive(line.encode() if isinstance(line, str) else line)
-        await editor.until(lambda: len(editor.messages) >= before + 11, "an answer to each line that is no message")
+        await editor.until(lambda: len(editor.messages) >= before + 11, "an answer to each line that is not a message")
         self.assertEqual(await editor.take_turn(session_id), "end_turn")
         errors = [message["error"]["code"] for message in editor.messages[before:] if "error" in message]
         self.assertEqual(set(errors), {-32700, -32600})

@@ -443,7 +443,7 @@ class Endings(unittest.IsolatedAsyncioTestCase):
         editor = Editor(["x"])
         session_id = await editor.start()
         os.rename(editor.folder, f"{editor.folder}.away")
-        with self.assertRaisesRegex(Refused, "is no folder"):
+        with self.assertRaisesRegex(Refused, "is not a folder"):
             await editor.take_turn(session_id, "first")
         os.rename(f"{editor.folder}.away", editor.folder)
         self.assertEqual(await editor.take_turn(session_id, "second"), "end_turn")

@@ -72,7 +72,7 @@ class OneRun(IsolatedAsyncioTestCase):
         self.assertEqual(names, ["Read", "Write", "Edit", "Glob", "Grep", "later", "Bash", "BashOutput", "KillBash"])
         with self.assertRaisesRegex(OptionsError, "no set 'fiels': the sets are files, shell, web"):
             Agent("m", tools="fiels")
-        with self.assertRaisesRegex(OptionsError, "is no function, tool or name of a set"):
+        with self.assertRaisesRegex(OptionsError, "is not a function, tool or name of a set"):
             Agent("m", tools=[3])  # type: ignore[list-item]
 
     async def test_an_agent_begins_without_built_in_tools(self) -> None:

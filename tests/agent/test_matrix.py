@@ -197,7 +197,7 @@ class TypesInEachPlace(unittest.TestCase):
                 with self.assertRaises(OptionsError):
                     scripted("Hi.", output=kind)
                 if is_no_result:
-                    with self.assertRaisesRegex(OptionsError, "tool give: .* is no result in JSON: "):
+                    with self.assertRaisesRegex(OptionsError, "tool give: .* is not a result in JSON: "):
                         tool(give)
 
     def test_each_form_of_a_function_takes_and_gives_each_type(self) -> None:

@@ -117,12 +117,12 @@ class Typed(unittest.TestCase):
         self.assertIn("print('good day')", seen)
         self.keys("y", "Enter")
         self.until("$ printf")
-        seen = self.until("[y] yes")  # a key before that is no answer
+        seen = self.until("[y] yes")  # a key before that is not an answer
         self.assertIn("I will change it.", seen)
         self.assertIn("✓ Edit app.py", seen)
         self.type("why this?")
         self.keys("Enter")
-        self.until("'why this?' is no answer: yes, no")
+        self.until("'why this?' is not an answer: yes, no")
         self.assertNotIn("● Bash", self.screen())
         self.keys("Escape")
         self.until_gone("why this?")

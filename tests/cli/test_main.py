@@ -378,7 +378,7 @@ class Attaching(CommandCase):
     def test_a_file_that_is_not_there_is_named(self) -> None:
         code, _, err = self.command("run", "--script", self.script("x"), "--attach", "nowhere.png", "look")
         self.assertEqual(code, USAGE)
-        self.assertIn("nowhere.png' is no file", err)
+        self.assertIn("nowhere.png' is not a file", err)
 
 
 class Sessions(CommandCase):

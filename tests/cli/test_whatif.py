@@ -169,7 +169,7 @@ class WhatIfTest(unittest.TestCase):
             self.assertIn("the outcome flips with without=count", out)
             code, _, err = self.call("sessions", "bisect", source, *change, "--passes", "(((", *flags)
             self.assertEqual((code, err.count("\n")), (2, 1))
-            self.assertIn("--passes '(((' is no regular expression", err)
+            self.assertIn("--passes '(((' is not a regular expression", err)
 
     def test_bisecting_finds_each_place_within_its_number_of_runs(self):
         for count in range(1, 20):

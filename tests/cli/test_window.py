@@ -72,7 +72,7 @@ class WindowTest(unittest.TestCase):
         self.assertIn("a compaction could drop nothing now", self.command("sessions", "context", empty)[1])
         code, _, words = self.command("sessions", "context", empty, "--window", "0")
         self.assertEqual(code, 2)
-        self.assertIn("--window 0 is no number of tokens", words)
+        self.assertIn("--window 0 is not a number of tokens", words)
 
     def test_what_makes_an_unknown_price_known_is_said_by_costs_and_by_doctor(self):
         session = self.record("Read.")

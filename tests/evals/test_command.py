@@ -150,7 +150,7 @@ class Command(unittest.TestCase):
         session = recorded(FileSessionStore(self.folder / "store"), "Hi.")
         code, _, err = self.call("show", session)
         self.assertEqual(code, 2)
-        self.assertIn("is no eval", err)
+        self.assertIn("is not an eval", err)
 
     def test_hostile_names_in_a_log_do_no_harm_in_a_table(self) -> None:
         store = FileSessionStore(self.folder / "store")

@@ -175,7 +175,7 @@ class Live(unittest.TestCase):
 
     def test_an_agent_that_cannot_be_built_fails_its_cases_with_words(self) -> None:
         report = evaluate(Suite(name="x", cases=[Case(prompt="Tea?")], agent=made(cwd="/nowhere")))
-        self.assertIn("cwd '/nowhere' is no folder", scores_of(report)["run"]["words"])
+        self.assertIn("cwd '/nowhere' is not a folder", scores_of(report)["run"]["words"])
 
     def test_no_more_runs_are_under_way_at_a_time_than_the_limit(self) -> None:
         model = Counting(awaited=3)

@@ -185,7 +185,7 @@ class Resume(unittest.TestCase):
             evaluate(suite_of(Stopping(0, None), repeats=2), store, resume=report.session_id)
         with self.assertRaisesRegex(SuiteError, "name none"):
             evaluate(suite_of(Stopping(0, None)), store, resume=report.session_id, cases=["c0"])
-        with self.assertRaisesRegex(SuiteError, "is no eval"):
+        with self.assertRaisesRegex(SuiteError, "is not an eval"):
             evaluate(suite_of(Stopping(0, None)), store, resume=recorded(store))
 
     def test_two_processes_do_not_run_one_eval(self) -> None:

@@ -194,7 +194,7 @@ class QueueTest(FleetTest):
         self.assertEqual(self.work(), [])
         with self.assertRaises(FleetError):
             self.run_async(self.fleet.answer(run_id, "no such question", "yes"))
-        with self.assertRaisesRegex(AnswerRefusedError, "'approve' is no answer"):
+        with self.assertRaisesRegex(AnswerRefusedError, "'approve' is not an answer"):
             self.run_async(self.fleet.answer(run_id, None, "approve"))
         self.assertEqual(self.status(run_id).state, "waiting")
         self.run_async(self.fleet.answer(run_id, None, "yes"))

@@ -98,8 +98,8 @@ class PlansTest(unittest.TestCase):
             ("{}[read_mail()]", "[line 1: KeyError]", "bob@evil.example"),
             ("x = read_mail()\nint('mine')", "[line 2: ValueError]", "mine"),
             ("int('mine')", "[line 1: ValueError: invalid literal", "mine"),
-            ("import os", "[line 1: Import is no part of what a plan is written in", ""),
-            ("x = (", "[line 1: the code is no Python", ""),
+            ("import os", "[line 1: Import is not a part of what a plan is written in", ""),
+            ("x = (", "[line 1: the code is not Python", ""),
         ):
             with self.subTest(code):
                 result = self.play(code, tools=[read_mail, broken])

@@ -193,7 +193,7 @@ class FileTest(ConfiguredCase):
             ('{"mcpServers": []}', "no object"),
             ('{"mcpServers": {"a": {}, "a": {}}}', "'a' twice"),
             ('{"mcpServers": {"a": {"command": "x", "command": "y"}}}', "'command' twice"),
-            ('{"mcpServers": {"a": {"command": NaN}}}', "NaN is no JSON"),
+            ('{"mcpServers": {"a": {"command": NaN}}}', "NaN is not JSON"),
             (f'{{"mcpServers": {deep}', "left out"),
             (" " * 11_000_000, "larger than"),
             ('{"mcpServers": {"a": 5}}', "no object"),

@@ -103,7 +103,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 {"9007199254740993": 2**53 + 1, "3.0": 3, "1e3": 1000},
                 {"2.5": "no whole number", "-1": "from 0 to None", "x": "could not convert"},
             ),
-            ({"type": "number"}, {"2.5": 2.5, "-7": -7}, {"nan": "it is no number", "1e999": "it is no number"}),
+            ({"type": "number"}, {"2.5": 2.5, "-7": -7}, {"nan": "it is not a number", "1e999": "it is not a number"}),
             ({"type": "boolean"}, {"YES": True, "n": False}, {"maybe": "answer yes or no"}),
             (
                 several,
@@ -111,7 +111,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 {"red, blue": "choose 1 to 1", "green": "choose one of red, blue"},
             ),
             ({"type": "string", "minLength": 2}, {"ab": "ab"}, {"a": "2 to any number of letters"}),
-            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is no date"}),
+            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is not a date"}),
         ]
         for schema, fitting, refused in cases:
             params = {"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}}

@@ -116,7 +116,9 @@ class Guards(RunTestCase):
         ]
         result = self.run_script(*turns, "Done.")
         outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
-        self.assertEqual(outcomes, ["denied", "denied", "ok", "denied", "ok"])  # the folder itself is no path below it
+        self.assertEqual(
+            outcomes, ["denied", "denied", "ok", "denied", "ok"]
+        )  # the folder itself is not a path below it
         self.assertEqual((self.project / "protected/x").read_text(), "x")
 
     def test_paths_that_a_hook_leaves_are_as_the_model_wrote_them(self) -> None:

@@ -296,7 +296,7 @@ class AtTheClouds(unittest.IsolatedAsyncioTestCase):
 
     def test_a_place_that_is_none_is_refused_before_anything_is_sent(self) -> None:
         for make, words in (
-            (lambda: BedrockProvider(region="../x"), "is no AWS region"),
+            (lambda: BedrockProvider(region="../x"), "is not an AWS region"),
             (lambda: VertexClaudeProvider(project="a/b", region="global"), "is no Google Cloud project"),
             (lambda: VertexGeminiProvider(project="ab", region="evil.example/"), "is no Google Cloud region"),
         ):

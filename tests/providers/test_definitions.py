@@ -156,7 +156,7 @@ def refusals(vendor: str, root: Mapping[str, Any]) -> Iterator[str]:
             if vendor in keys and not re.fullmatch(keys[vendor], name):
                 yield f"Property keys should match pattern: {name!r}"
         if any(not isinstance(each, dict) for each in part.get("properties", {}).values()):
-            yield "true is no object"
+            yield "true is not an object"
         if "$ref" in part and (is_google or vendor in ("bedrock", "local")):
             yield "a reference"
         if "$ref" in part and part["$ref"].rpartition("/")[2] not in root.get(part["$ref"].split("/")[1], {}):

@@ -281,7 +281,7 @@ class Typed(unittest.TestCase):
             self.assertEqual((result.allowed, len(shown)), (allowed, times), lines)
         result, shown = self.approve("why?", "no because it is mine")
         self.assertIn("it is mine", result.reason)
-        self.assertIn("'why?' is no answer: yes, no", shown[1])
+        self.assertIn("'why?' is not an answer: yes, no", shown[1])
 
 
 class Piped(unittest.TestCase):
@@ -313,7 +313,7 @@ class Piped(unittest.TestCase):
         self.assertEqual(self.events()[-1].stop_reason, "waiting")
         self.assertEqual([event for event in self.events() if isinstance(event, UserAnswer)], [])
         again = self.chat("approve\nyes\n", "Done.", flags=("--continue",))
-        self.assertIn("'approve' is no answer", again.stdout)
+        self.assertIn("'approve' is not an answer", again.stdout)
         self.assertTrue(Path(self.folder, "a.txt").exists(), again.stdout)
 
     def test_a_number_picks_a_choice_and_unclear_words_three_times_are_no(self):

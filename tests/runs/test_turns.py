@@ -135,7 +135,7 @@ class Clients(unittest.IsolatedAsyncioTestCase):
             async with AgentClient(options_for(["hello"], cwd=cwd)) as client:
                 await client.send("hi")
                 os.rmdir(cwd)
-                with self.assertRaisesRegex(OptionsError, "is no folder"):
+                with self.assertRaisesRegex(OptionsError, "is not a folder"):
                     await anext(client.receive())
                 os.mkdir(cwd)
                 self.assertEqual([event.type async for event in client.receive()][-1], "result")

@@ -36,7 +36,7 @@ def ended():
     return [UserMessage("Go."), AssistantMessage("Done."), Result("Done.", "s", "end")]
 
 
-# What decides how an event is read, and is no text.
+# What decides how an event is read, and is not a text.
 KEPT = (
     "type",
     "stop_reason",

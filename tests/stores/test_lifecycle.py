@@ -481,7 +481,7 @@ HOSTILE_ARCHIVES: dict[str, Callable[[Members], None]] = {
     "another format": replace_in("manifest.json", b"openagentic-sdk", b"something"),
     "a newer version": replace_in("manifest.json", b'"version":1', b'"version":9'),
     "no version": replace_in("manifest.json", b'"version":1', b'"version":"1"'),
-    "a manifest that is no JSON": lambda members: members.update({"manifest.json": b"{"}),
+    "a manifest that is not JSON": lambda members: members.update({"manifest.json": b"{"}),
     "a manifest of other bytes": lambda members: members.update({"manifest.json": b"\xff\xfe\x00"}),
     "sessions that are none": replace_in("manifest.json", b'"sessions":[', b'"sessions":5,"others":['),
     "no sessions": replace_in("manifest.json", b'"sessions":[', b'"sessions":[],"others":['),

@@ -75,7 +75,7 @@ def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Calla
         try:
             own.append(re.compile(pattern))
         except re.error as error:
-            raise OptionsError(f"--mask {pattern!r} is no regular expression: {error}") from None
+            raise OptionsError(f"--mask {pattern!r} is not a regular expression: {error}") from None
     if not emails and not own and not secrets:
         return None
     known = Redactor.from_environment(os.environ) if secrets else str

@@ -191,5 +191,5 @@ def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
                 f"session {on_one_line(write.session_id)} is not in this store: nothing says what it was asked"
             )
         elif not isinstance(call, ToolUse) or call.name != "memory" or call.input.get("command") != write.command:
-            faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is no such call")
+            faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is not such a call")
     return faults, notes

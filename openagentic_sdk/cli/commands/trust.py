@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     options = OpenAgenticOptions(cwd=args.dir, setting_sources=SETTING_SOURCES)
     root = options.project_root()
     if not root.is_dir():
-        raise OptionsError(f"{str(root)!r} is no folder: name a project that exists")
+        raise OptionsError(f"{str(root)!r} is not a folder: name a project that exists")
     codes = [_decide(args.action, folder, options, screen) for folder in trusted_folders(root, options.working_dir())]
     return max(codes)
 

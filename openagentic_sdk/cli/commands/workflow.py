@@ -223,7 +223,7 @@ def _read_arguments(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier():
-            raise OptionsError(f"{word!r:.200} is no argument: write NAME=VALUE, with a value as JSON or a text")
+            raise OptionsError(f"{word!r:.200} is not an argument: write NAME=VALUE, with a value as JSON or a text")
         given[name] = _read_value(text)
     return given
 
@@ -332,7 +332,7 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
     progress = _known(store, session_id)
     if not progress.is_workflow:
         raise OptionsError(
-            f"session {session_id!r} is no workflow: `openagentic-sdk workflow list` names those that are"
+            f"session {session_id!r} is not a workflow: `openagentic-sdk workflow list` names those that are"
         )
     return session_id, progress
 

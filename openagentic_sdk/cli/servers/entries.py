@@ -88,7 +88,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
         raise OptionsError("name what to start, behind --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))
     if not is_url and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", args.words[0]):
-        raise OptionsError(f"{args.words[0]!r:.200} is no address of a server: one begins with https:// or http://")
+        raise OptionsError(f"{args.words[0]!r:.200} is not an address of a server: one begins with https:// or http://")
     common = {"connectTimeout": args.connect_timeout, "era": args.era}
     said = {key: value for key, value in common.items() if value is not None}
     kind = args.transport or ("http" if is_url else "stdio")

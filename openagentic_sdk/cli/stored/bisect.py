@@ -120,7 +120,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise OptionsError(f"--passes {text!r:.200} is no regular expression: {error}") from None
+        raise OptionsError(f"--passes {text!r:.200} is not a regular expression: {error}") from None
 
 
 def _named(changes: Sequence[str]) -> str:

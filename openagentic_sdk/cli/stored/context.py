@@ -124,7 +124,7 @@ def add_actions(actions: ActionList) -> None:
 
 def _context(store: SessionStore, args: argparse.Namespace) -> int:
     if args.window is not None and args.window < 1:
-        raise OptionsError(f"--window {args.window} is no number of tokens: give the model's window, such as 200000")
+        raise OptionsError(f"--window {args.window} is not a number of tokens: give the model's window, such as 200000")
     redact = known_here()
     events = [shown(event, redact) for event in store.iter_events(find_session(store, args.id))]
     found = read_window(events, args.window)

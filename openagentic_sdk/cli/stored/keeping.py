@@ -137,7 +137,7 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
         try:
             until = datetime.strptime(args.until, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
         except ValueError:
-            raise OptionsError(f"{args.until!r} is no date: give it as YYYY-MM-DD") from None
+            raise OptionsError(f"{args.until!r} is not a date: give it as YYYY-MM-DD") from None
     retain_session(store, session_id, until, reason=args.reason, by=user_name())
     said = f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
     known = {"session_id": session_id, "until": until}
@@ -148,7 +148,7 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
 def _span_s(text: str) -> float:
     span = span_s(text)
     if span is None:
-        raise OptionsError(f"{text!r} is no time: give a number and a unit, {_SPAN_HELP}")
+        raise OptionsError(f"{text!r} is not a time: give a number and a unit, {_SPAN_HELP}")
     return span
 
 

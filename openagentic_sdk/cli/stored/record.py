@@ -111,7 +111,7 @@ def _receipt(path: str) -> Mapping[str, Any]:
     except (OSError, InvalidEventError) as error:
         raise OptionsError(f"the receipt {path} cannot be read: {error}") from None
     if not isinstance(receipt, dict):
-        raise OptionsError(f"{path} is no receipt: `sessions sign --json` prints one")
+        raise OptionsError(f"{path} is not a receipt: `sessions sign --json` prints one")
     return receipt
 
 

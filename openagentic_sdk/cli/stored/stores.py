@@ -84,5 +84,5 @@ def moment(text: str) -> float:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-11-01, 2026-11-01T12:00 or 7d") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 2026-11-01, 2026-11-01T12:00 or 7d") from None
     return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()

@@ -231,7 +231,7 @@ class _ExpressionReader:
 
     def _code(self, digits: str) -> str:
         if not digits or not digits.isascii() or not digits.isalnum() or len(digits) > 6:
-            raise ValueError(f"{digits!r:.20} is no character's number")
+            raise ValueError(f"{digits!r:.20} is not a character's number")
         return chr(int(digits, 16))
 
 
@@ -252,7 +252,7 @@ def _of_category(name: str) -> Fits:
     if name == "Alphabetic":
         return str.isalpha
     if len(wanted) > 2 or wanted[:1] not in tuple("LMNPSZC") or not wanted.isascii():
-        raise ValueError(f"\\p{{{name:.40}}} is no general category of Unicode")
+        raise ValueError(f"\\p{{{name:.40}}} is not a general category of Unicode")
     return lambda char: unicodedata.category(char).startswith(wanted)
 
 

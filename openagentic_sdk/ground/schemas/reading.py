@@ -209,7 +209,9 @@ class _DocumentReader:
                 elif value is not None and value not in ([], (), {}):  # what is empty asks for nothing
                     self._problem(f"{place}/{keyword}", words)
             elif not isinstance(keyword, str) or not (keyword in _NOTES or keyword.startswith("x-")):
-                self._problem(place, f"{show(keyword)} is no keyword that is checked here, so nothing would fail by it")
+                self._problem(
+                    place, f"{show(keyword)} is not a keyword that is checked here, so nothing would fail by it"
+                )
             elif keyword == "default":
                 yield keyword, value
 

@@ -185,7 +185,9 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     """Raise `OptionsError` for a result type that `to_json` cannot convert; values of `others` are skipped."""
     kind = typing.get_origin(annotation) or annotation
     if kind in _UNWRITABLE:
-        raise OptionsError(f"{shown(annotation)} is no result in JSON: call it or await it, and return what it gives")
+        raise OptionsError(
+            f"{shown(annotation)} is not a result in JSON: call it or await it, and return what it gives"
+        )
     is_around = kind in (typing.Annotated, typing.Union, types.UnionType)
     for arg in annotation.__args__ if is_around else typing.get_args(annotation):
         require_writable(arg, others)
@@ -193,10 +195,10 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     if is_open or issubclass(kind, (*_WRITABLE, *others)):
         return
     if issubclass(kind, abc.Iterator | abc.AsyncIterator):
-        raise OptionsError(f"{shown(annotation)} is no result in JSON: collect the values in a list")
+        raise OptionsError(f"{shown(annotation)} is not a result in JSON: collect the values in a list")
     is_known = _members(kind) is not None or _text_form(kind) or hasattr(kind, "model_dump") or _adapter(kind, kind)
     if not (is_known or getattr(kind, "__abstractmethods__", None) or getattr(kind, "_is_protocol", False)):
-        raise OptionsError(f"{kind.__name__} is no result in JSON: {WAY_OUT}")
+        raise OptionsError(f"{kind.__name__} is not a result in JSON: {WAY_OUT}")
 
 
 _UNWRITABLE = (abc.Callable, abc.Awaitable, abc.Coroutine)
@@ -449,7 +451,7 @@ def _misfit(path: str, error: Exception) -> _Misfit:
 
 def _whole_number(value: Any) -> int:
     if value != int(value):
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     return int(value)
 
 

@@ -317,7 +317,7 @@ def with_command_hooks(
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
     """The engine with the commands of trusted settings behind its own hooks, and a finding for each that has no place.
 
-    A matcher that is no regular expression stands for every tool: a hook that was meant to block is not lost. `fits` judges
+    A matcher that is not a regular expression stands for every tool: a hook that was meant to block is not lost. `fits` judges
     the conditions of hooks; without it every call fits.
     """
     found: dict[str, list[HookMatcher]] = {}
@@ -333,7 +333,7 @@ def with_command_hooks(
             continue
         pattern, regex = matched_names(hook.matcher)
         if regex is not None and not _is_regex(regex):
-            text = f"matcher {regex!r} is no regular expression; {hook.command!r} runs for every tool"
+            text = f"matcher {regex!r} is not a regular expression; {hook.command!r} runs for every tool"
             problems.append(Diagnostic("hook", text, path=hook.source, is_error=True))
             regex = None
         usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S

@@ -57,7 +57,7 @@ def decision_of(point: str, code: int, out: str, err: str, command: str = "the h
 
 
 def answer_of(point: str, text: str) -> HookDecision | None:
-    """What a hook's stdout decides. Text that is no JSON object is context at the points where Claude Code says so.
+    """What a hook's stdout decides. Text that is not a JSON object is context at the points where Claude Code says so.
 
     Raises RuntimeError for an object whose fields have other types than documented, unless it plainly forbids.
     """

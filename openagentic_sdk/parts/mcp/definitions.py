@@ -102,7 +102,7 @@ def is_wanted(settings: McpServer, tool: str) -> bool:
 def _read_definition(server: str, raw: Any) -> ToolDefinition:
     """Raises ValueError with the reason for a tool that cannot be offered."""
     if not isinstance(raw, Mapping):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     name = raw.get("name")
     if not isinstance(name, str) or not name or len(name) > 512:
         raise ValueError("it has no name, or none that is a text of up to 512 letters")
@@ -159,7 +159,7 @@ def read_schema(schema: Any) -> dict[str, Any]:
     if schema is None:
         schema = {}
     if not isinstance(schema, Mapping):
-        raise ValueError(f"its input schema is no object but a {type(schema).__name__}")
+        raise ValueError(f"its input schema is not an object but a {type(schema).__name__}")
     with suppress(InvalidEventError):
         text = dumps_json(schema)
         if len(text) <= MAX_SCHEMA_BYTES:

@@ -202,7 +202,7 @@ class HttpWire:
         try:
             whole = read_message(await answer.read_all())
         except ValueError as error:
-            raise self._garbled(f"sent an answer that is no JSON ({error})") from None
+            raise self._garbled(f"sent an answer that is not JSON ({error})") from None
         if not self._take(whole, asked):
             raise self._garbled("sent an answer that is none to what was asked")
 
@@ -299,7 +299,7 @@ class HttpWire:
         try:
             return self._take(read_message(event.data.encode("utf-8", "replace")), asked)
         except ValueError:
-            return False  # it is no message; the answer may still come
+            return False  # it is not a message; the answer may still come
 
     def listen(self) -> None:
         """Open the stream on which a legacy server sends requests and notifications of its own."""

@@ -65,7 +65,7 @@ def param_headers(schema: Any) -> ParamHeaders:
         if way is None or not way:
             raise ValueError(f"{_ANNOTATION} stands where no argument is named by properties alone")
         if not isinstance(header, str) or re.fullmatch(_TOKEN, header) is None:
-            raise ValueError(f"{_ANNOTATION} {header!r:.100} is no name for a header")
+            raise ValueError(f"{_ANNOTATION} {header!r:.100} is not a name for a header")
         if header.lower() in (other.lower() for other in found.values()):
             raise ValueError(f"two arguments want the header {header!r:.100}")
         if annotated.get("type") not in ("string", "integer", "boolean"):

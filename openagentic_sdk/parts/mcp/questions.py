@@ -187,9 +187,9 @@ class _Field:
     def _read_number(self, said: str) -> int | float:
         read = float(said)  # its ValueError is in words
         if self.schema.get("type") == "integer" and not read.is_integer():
-            raise ValueError("it is no whole number")
+            raise ValueError("it is not a whole number")
         if not math.isfinite(read):
-            raise ValueError("it is no number")
+            raise ValueError("it is not a number")
         # Digits are read as they stand: a float does not hold every whole number above 2 ** 53.
         whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
         number = whole if read.is_integer() else read

@@ -251,7 +251,7 @@ def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
 
 
 def _check_texts(key: str, value: Any) -> None:
-    """Raise `OptionsError` that names the member of `env` or `headers` that is no text, and not its value."""
+    """Raise `OptionsError` that names the member of `env` or `headers` that is not a text, and not its value."""
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
             raise OptionsError(f"{key}.{shown(name)} must be a text, not a {type(text).__name__}: put it in quotes")
@@ -293,6 +293,6 @@ def check_server_name(name: Any) -> None:
     """Raise `OptionsError` for a name that could not stand in the name of a tool, `mcp__server__tool`."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
-            f"mcp_servers: {shown(name)} is no name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
+            f"mcp_servers: {shown(name)} is not a name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
             "row and none at an end"
         )

@@ -83,7 +83,7 @@ class StdioWire:
         environment = server_environment(settings, cwd)
         folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
         if program is None:
-            text = f"{settings.command!r} is no program that is on PATH: install it, or give its path"
+            text = f"{settings.command!r} is not a program that is on PATH: install it, or give its path"
             raise McpError(text, server=self.name)
         (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
@@ -171,7 +171,7 @@ class StdioWire:
                 for message in whole:
                     self.peer.take(message)
                 return
-        self.take_stray("it is no message", line)
+        self.take_stray("it is not a message", line)
 
     def _read_stderr(self) -> bool:
         """Read one piece of its errors; says whether there was one."""

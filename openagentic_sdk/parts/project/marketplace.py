@@ -82,7 +82,7 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
                 elif one is not None:
                     found[one.id] = one
     elif problems is not None and market is not None:
-        notes.append(Diagnostic.left_out("marketplace", "it is no JSON object"))
+        notes.append(Diagnostic.left_out("marketplace", "it is not a JSON object"))
     if problems is not None:
         problems += [Diagnostic(note.code, note.message, path=path, is_error=note.is_error) for note in notes]
     return list(found.values())
@@ -96,7 +96,7 @@ def _dotted(market: Mapping[str, Any]) -> Iterator[str]:
 def _listed(
     root: str, market: Mapping[str, Any], market_name: str, entry: Any, where: str, notes: list[Diagnostic]
 ) -> ListedPlugin | None:
-    """One entry; None, and a finding, for one that is no folder of the marketplace."""
+    """One entry; None, and a finding, for one that is not a folder of the marketplace."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
         notes.append(Diagnostic.left_out("plugin", f"{where} has no name of letters, digits and hyphens"))

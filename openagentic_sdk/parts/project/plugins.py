@@ -142,7 +142,7 @@ class PluginRegistry:
         """
         root = os.path.realpath(folder)
         if not os.path.isdir(root):
-            raise OptionsError(f"{root} is no folder: give one with {MANIFEST}, or with {MARKETPLACE}")
+            raise OptionsError(f"{root} is not a folder: give one with {MANIFEST}, or with {MARKETPLACE}")
         listed: list[ListedPlugin | None] = [None]
         if is_marketplace(root):
             listed = [*listed_plugins(root, wrong)]

@@ -158,7 +158,7 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_belo
 
 
 def read_settings_file(path: str) -> Settings:
-    """What one file says, as a user's own settings. Raises `OptionsError` when it cannot be read or is no JSON object."""
+    """What one file says, as a user's own settings. Raises `OptionsError` when it cannot be read or is not a JSON object."""
     if not os.path.lexists(path):
         raise OptionsError(f"there is no settings file {path!r}")
     read = _read_file(_File(path, "user", None))
@@ -199,7 +199,7 @@ def _read_file(file: _File) -> Settings | None:
         note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     if not isinstance(data, dict):
-        note = Diagnostic("settings-unreadable", "left out: this is no JSON object", path=file.path, is_error=True)
+        note = Diagnostic("settings-unreadable", "left out: this is not a JSON object", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     return Entries(file.path, file.scope, text).settings(data)
 

@@ -30,7 +30,7 @@ def add_allow_rule(project_dir: str | os.PathLike[str], rule: str) -> bool:
         permissions = settings.setdefault("permissions", {})
         allowed = permissions.setdefault("allow", []) if isinstance(permissions, dict) else None
         if not isinstance(allowed, list):
-            raise OptionsError(f"permissions.allow in {path} is no list: correct it before a rule can be kept there")
+            raise OptionsError(f"permissions.allow in {path} is not a list: correct it before a rule can be kept there")
         if rule in allowed:
             return False
         allowed.append(rule)
@@ -48,7 +48,7 @@ def change_json(
 ) -> bool:
     """Let `change` have the object of the file `name`, and its path; written when it says so. Gives what it said.
 
-    `what` is kept there, for errors; `mode` is that of a new file. Raises `OptionsError` when the file is no JSON object,
+    `what` is kept there, for errors; `mode` is that of a new file. Raises `OptionsError` when the file is not a JSON object,
     lies outside of the project or cannot be written.
     """
     root = os.path.realpath(project_dir)
@@ -62,7 +62,7 @@ def change_json(
             text = read_bytes(path, boundary=root, max_bytes=MAX_SETTINGS_BYTES).decode("utf-8-sig")
         data = json.loads(text) if text.strip() else {}
         if not isinstance(data, dict):
-            raise OptionsError(f"{path} is no JSON object: correct it before {what} can be kept there")
+            raise OptionsError(f"{path} is not a JSON object: correct it before {what} can be kept there")
         if not change(data, path):
             return False
         written = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) + "\n"

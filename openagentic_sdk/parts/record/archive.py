@@ -140,7 +140,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
         with ZipFile(path) as file:
             size, packed = (sum(getattr(member, each) for member in file.infolist()) for each in _SIZES)
             if size > max(MAX_UNCHECKED_BYTES, packed * MAX_RATIO):
-                raise StorageError(f"{path} is no session archive: {packed:,} bytes of it unpack to {size:,}")
+                raise StorageError(f"{path} is not a session archive: {packed:,} bytes of it unpack to {size:,}")
             yield file
     except (OSError, BadZipFile) as error:
         raise StorageError(f"{path} cannot be read as an archive: {error}") from error
@@ -156,7 +156,7 @@ def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
         raise StorageError("the archive's manifest is too large to be one")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise StorageError("this file is no session archive: its manifest says something else")
+        raise StorageError("this file is not a session archive: its manifest says something else")
     if manifest.get("version") != VERSION:
         raise StorageError(
             f"the archive has version {manifest.get('version')!r}, this package reads {VERSION}: upgrade openagentic-sdk"

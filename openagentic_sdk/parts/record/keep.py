@@ -33,7 +33,7 @@ def retain_session(store: SessionStore, session_id: str, until: float, *, reason
     Fields can still be erased in the meantime.
     """
     if not 0 <= until < 1e11:
-        raise OptionsError(f"{until!r} is no time to keep a session until: give epoch seconds, or 0 to end it")
+        raise OptionsError(f"{until!r} is not a time to keep a session until: give epoch seconds, or 0 to end it")
     for name in (session_id, *descendants(store, session_id)):
         store.append_event(name, RecordKept(until=float(until), reason=reason, by=by))
 

@@ -108,7 +108,7 @@ def leaf_place(event: Event, pointer: str) -> str:
     Raises `OptionsError` for a place that the event does not have, and for fields that hold the session together.
     """
     if not pointer.startswith("/"):
-        raise OptionsError(f"{pointer!r} is no place in an event: begin it with /, as in /output/stdout")
+        raise OptionsError(f"{pointer!r} is not a place in an event: begin it with /, as in /output/stdout")
     value_at(event, pointer)
     known = [place for place, _ in leaves(event) if place]
     if any(is_at_or_below(place, pointer) for place in known):

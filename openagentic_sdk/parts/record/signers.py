@@ -163,7 +163,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
         is_signed = ["ssh-keygen", "-Y", "check-novalidate", *signed]
         if trust.allowed_signers is None:
             if not _succeeds(is_signed, statement):
-                return fingerprint, "invalid", "it is no signature of this"
+                return fingerprint, "invalid", "it is not a signature of this"
             return fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says"
         allowed = ["-f", trust.allowed_signers]
         found = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
@@ -173,7 +173,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
                 return on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}"
         if _succeeds(is_signed, statement):
             return fingerprint, "invalid", f"{trust.allowed_signers} does not allow this key"
-    return fingerprint, "invalid", "it is no signature of this"
+    return fingerprint, "invalid", "it is not a signature of this"
 
 
 def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
@@ -220,10 +220,10 @@ def read_ssh_signature(text: str) -> tuple[str, str]:
     head, _, rest = text.strip().partition("\n")
     body, _, end = rest.rpartition("\n")
     if head != _SSH_HEAD or end != _SSH_END:
-        raise ValueError("it is no ssh signature")
+        raise ValueError("it is not an ssh signature")
     data = b64decode("".join(body.split()), validate=True)
     if data[:10] != b"SSHSIG\0\0\0\1":
-        raise ValueError("it is no ssh signature of version 1")
+        raise ValueError("it is not an ssh signature of version 1")
     key, rest_ = _ssh_string(data[10:])
     kind, _ = _ssh_string(key)
     namespace, _ = _ssh_string(rest_)

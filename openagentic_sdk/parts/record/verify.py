@@ -364,7 +364,7 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
         statement = statement_of(said)
         signatures = list(said.signatures)
     except (KeyError, TypeError) as error:
-        raise OptionsError(f"this is no receipt of a signed record: {error} is missing") from None
+        raise OptionsError(f"this is not a receipt of a signed record: {error} is missing") from None
     if said.session_id != session_id:
         return [Problem("receipt", detail=f"the receipt is of session {on_one_line(str(said.session_id), 80)}")]
     if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):

@@ -239,7 +239,7 @@ def _json_object(page: str, where: str) -> Mapping[str, object]:
     try:
         return as_mapping(json.loads(page))
     except (ValueError, RecursionError):
-        raise ProviderResponseError(f"the answer of {shown_url(where)} is no JSON") from None
+        raise ProviderResponseError(f"the answer of {shown_url(where)} is not JSON") from None
 
 
 def _read_token(path: str, variable: str) -> str:

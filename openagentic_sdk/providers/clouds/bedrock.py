@@ -76,7 +76,7 @@ class BedrockEndpoint(EndpointProvider):
         found = region or read_region(profile)
         if not found or not _REGION.fullmatch(found):
             raise OptionsError(
-                f"region {found!r} is no AWS region: pass region= (for example us-east-1) or set AWS_REGION"
+                f"region {found!r} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
             )
         # Anyone can have a host below amazonaws.com; the key of the environment goes to Bedrock's only.
         self.hosts = (f"bedrock-runtime.{found}.amazonaws.com", f"bedrock.{found}.amazonaws.com")

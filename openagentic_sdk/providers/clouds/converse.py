@@ -183,7 +183,7 @@ class ConverseReading(Reading):
             return [TextDelta(text)]
         if use := as_mapping(delta.get("toolUse")):
             if "toolUse" not in block:
-                raise GarbledResponseError("the endpoint sent arguments for a block that is no call")
+                raise GarbledResponseError("the endpoint sent arguments for a block that is not a call")
             self._inputs.setdefault(place, []).append(as_text(use.get("input")))
         if results := as_mappings(delta.get("toolResult")):
             result = block.setdefault("toolResult", {})

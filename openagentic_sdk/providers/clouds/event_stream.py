@@ -118,7 +118,7 @@ def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SS
     try:
         data: Any = json.loads(payload) if payload else {}
     except (ValueError, RecursionError):
-        raise ProviderResponseError(f"the endpoint sent a message that is no JSON: {payload[:200]!r}") from None
+        raise ProviderResponseError(f"the endpoint sent a message that is not JSON: {payload[:200]!r}") from None
     kind = headers.get(":message-type", "event")
     if kind in ("exception", "error"):
         name = headers.get(":exception-type") or headers.get(":error-code") or "error"

@@ -47,7 +47,7 @@ class BodyReader:
     """Tells a stream of events from a JSON body, and reads it. Pure.
 
     `has_begun` says that an answer is coming: a first event with something in it, or the first byte of a JSON body. What
-    only keeps the line open (white space, comments, events without data) is no answer yet.
+    only keeps the line open (white space, comments, events without data) is not an answer yet.
     """
 
     def __init__(self) -> None:

@@ -356,7 +356,7 @@ def read_url(url: str) -> SplitResult:
         usable = False
     if not usable:
         raise OptionsError(
-            f"{shown!r} is no http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
+            f"{shown!r} is not an http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
         )
     if "@" in parts.netloc:
         raise OptionsError(f"{shown!r} has a user in it: pass credentials as api_key or headers")
@@ -368,7 +368,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     # http.client would refuse them too, with the value, which may be a key, in its message.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
-            raise OptionsError(f"{name!r} is no name for a header")
+            raise OptionsError(f"{name!r} is not a name for a header")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
             raise OptionsError(f"the value of the header {name} has line ends or characters that are not ASCII")
 

@@ -331,7 +331,7 @@ def _folder(path: Any, name: str) -> str:
     """The normalized path of an existing folder. Raises `OptionsError` for any other or a relative path."""
     folder = _absolute(path, name)
     if not os.path.isdir(folder):
-        raise OptionsError(f"{name} {path!r:.1000} is no folder: create it or name another")
+        raise OptionsError(f"{name} {path!r:.1000} is not a folder: create it or name another")
     return folder
 
 

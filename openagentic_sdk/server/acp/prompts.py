@@ -54,7 +54,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
             return {"type": kind, "data": blob, "name": on_one_line(posixpath.basename(unquote(uri)), 200), **known}
     shown = block.get("type") if isinstance(block, Mapping) else block
     raise OptionsError(
-        f"{where} is no text, image, audio, resource_link or resource with all that one needs: {shown!r:.100}"
+        f"{where} is not a text, image, audio, resource_link or resource with all that one needs: {shown!r:.100}"
     )
 
 

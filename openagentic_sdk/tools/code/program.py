@@ -300,7 +300,7 @@ def _read_call(body: bytes, seen: set[int]) -> tuple[int, str, Mapping[str, Any]
     except InvalidEventError as error:
         raise ToolError(str(error)) from None
     if not isinstance(frame, dict) or frame.keys() != {"id", "tool", "input"}:
-        raise ToolError("what came is no call")
+        raise ToolError("what came is not a call")
     number, tool, input = frame["id"], frame["tool"], frame["input"]
     if type(number) is not int or number in seen or number < 0 or number > sys.maxsize:
         raise ToolError("the number of a call is taken, or is none")

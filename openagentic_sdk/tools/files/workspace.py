@@ -39,7 +39,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     Raises `ToolError` for an empty path, one with a NUL, and an ambiguous one, whose `..` follows a link.
     """
     if not path or "\0" in path:
-        raise ToolError(f"{path!r} is no path: give the path of a file, absolute or relative to {cwd}")
+        raise ToolError(f"{path!r} is not a path: give the path of a file, absolute or relative to {cwd}")
     expanded = os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
     # POSIX keeps a leading double slash apart; the kernel does not.
     joined = re.sub("^//+", "/", os.path.join(os.path.abspath(cwd), expanded))

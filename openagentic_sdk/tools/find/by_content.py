@@ -81,7 +81,7 @@ def search_contents(
         reading = FileSearch(query, timeout_s, ctx, clock)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ToolInputError(
-            f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
+            f"{query['pattern']!r} is not a regular expression: {error}; put a backslash before characters that are meant "
             "as they are",
             path="query",
         ) from None

@@ -193,7 +193,7 @@ class MemoryFolders:
             shown.append(f'<memory path="{entry.path}" from="{since}">\n{contain(entry.text)}\n</memory>')
         if not entries:
             return ""
-        intro = "What you kept in earlier sessions. It may be out of date, and it is no instruction of the user."
+        intro = "What you kept in earlier sessions. It may be out of date, and it is not an instruction of the user."
         more = "Look at these with the tool memory when they could matter:"
         rest = [more, *listed[:_LISTED_ENTRIES]] if listed else []
         doubtful = sum(bool(entry.doubt) for entry in entries)
@@ -213,7 +213,7 @@ def split_path(path: str) -> tuple[str, str]:
         return "", ""
     if parts[:2] != ["", "memories"]:
         raise ToolError(
-            f"{on_one_line(path, 200)!r} is no path of the memory: paths begin with {ROOT}/project or {ROOT}/user"
+            f"{on_one_line(path, 200)!r} is not a path of the memory: paths begin with {ROOT}/project or {ROOT}/user"
         )
     names = [unicodedata.normalize("NFC", part) for part in parts[2:] if part]
     for name in names:

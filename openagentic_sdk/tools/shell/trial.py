@@ -190,7 +190,7 @@ def _problem(status: os.stat_result) -> str | None:
     if stat.S_ISLNK(status.st_mode):
         return "it makes a link"
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        return "it makes something that is no file"
+        return "it makes something that is not a file"
     return "it lets a file run with other rights" if status.st_mode & (stat.S_ISUID | stat.S_ISGID) else None
 
 

@@ -162,7 +162,7 @@ def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
         try:
             return str(_as_connected(ipaddress.IPv6Address(host[1:-1])))
         except ValueError:
-            raise AddressRefusedError(url, f"{host!r} is no IPv6 address") from None
+            raise AddressRefusedError(url, f"{host!r} is not an IPv6 address") from None
     host = _ascii_host(url, host).lower().removesuffix(".")
     labels = host.split(".")
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
@@ -172,7 +172,7 @@ def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
             why = f"{host!r} spells an address in an unusual way: write it as four decimal numbers"
             raise AddressRefusedError(url, why) from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise AddressRefusedError(url, f"{host!r} is no host name")
+        raise AddressRefusedError(url, f"{host!r} is not a host name")
     if not allow_local_names and any(host == suffix or host.endswith("." + suffix) for suffix in _LOCAL_SUFFIXES):
         raise AddressRefusedError(url, f"{host!r} is a name of this machine or its network")
     return host
@@ -192,7 +192,7 @@ def _ascii_host(url: str, host: str) -> str:
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError as error:
-        raise AddressRefusedError(url, f"{host!r} is no host name ({error})") from None
+        raise AddressRefusedError(url, f"{host!r} is not a host name ({error})") from None
 
 
 def _as_connected(address: IPAddress) -> IPAddress:
@@ -230,4 +230,4 @@ def _parsed_answer(url: str, host: str, answer: str) -> IPAddress:
     try:
         return _as_connected(ipaddress.ip_address(answer))
     except ValueError:
-        raise AddressRefusedError(url, f"{host!r} resolves to {answer!r}, which is no address") from None
+        raise AddressRefusedError(url, f"{host!r} resolves to {answer!r}, which is not an address") from None

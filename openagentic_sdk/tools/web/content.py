@@ -106,7 +106,7 @@ def known_charset(name: str) -> str | None:
         return None
     try:
         found = codecs.lookup(name)
-        b"x".decode(found.name, "replace")  # refuses what is no text encoding, such as zip and rot13
+        b"x".decode(found.name, "replace")  # refuses what is not a text encoding, such as zip and rot13
     except (LookupError, ValueError):
         return None
     # No page is served in these, and each makes text of bytes in a way of its own.

@@ -153,7 +153,7 @@ class PlanInterpreter:
             level: Sequence[ast.AST] = [tree := ast.parse(code)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             self.line = (error.lineno or 0) if isinstance(error, SyntaxError) else 0
-            raise ToolError(f"the code is no Python: {error}") from None
+            raise ToolError(f"the code is not Python: {error}") from None
         for _ in range(MAX_NESTING):
             level = [child for node in level for child in ast.iter_child_nodes(node)]
         if level:
@@ -560,4 +560,4 @@ def _changed_names(node: ast.AST) -> set[str]:
 
 
 def _unknown(node: ast.AST) -> ToolError:
-    return ToolError(f"{type(node).__name__} is no part of what a plan is written in: write it otherwise")
+    return ToolError(f"{type(node).__name__} is not a part of what a plan is written in: write it otherwise")

@@ -159,7 +159,7 @@ def _entries(
     if servers is None:
         return
     if not isinstance(servers, Mapping):
-        problems.append(Diagnostic("mcp-file", "left out: mcpServers is no object", path=source, is_error=True))
+        problems.append(Diagnostic("mcp-file", "left out: mcpServers is not an object", path=source, is_error=True))
         return
     if len(servers) > MAX_SERVERS:
         text = f"it names {len(servers)} servers, and the first {MAX_SERVERS} of them count"
@@ -176,7 +176,7 @@ def _entries(
 def _unreadable(entry: Any) -> str | None:
     """Why an entry cannot be shown to a person who should agree to it; None when it can."""
     if not isinstance(entry, Mapping):
-        return "it is no object"
+        return "it is not an object"
     try:
         is_short = len(json.dumps(entry)) <= MAX_ENTRY_CHARS
     except RecursionError:
@@ -206,13 +206,13 @@ def read_json_file(
         return made
 
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     try:
         text = read_bytes(path, boundary=boundary, max_bytes=max_bytes).decode("utf-8-sig")
         data = json.loads(text, object_pairs_hook=once, parse_constant=refuse)
         if not isinstance(data, dict):
-            raise FileRefusedError(f"{path} is no JSON object")
+            raise FileRefusedError(f"{path} is not a JSON object")
         return data
     except (OSError, ValueError, RecursionError) as error:
         problems.append(Diagnostic("mcp-file", f"left out: {error}", path=path, is_error=True))

@@ -91,7 +91,7 @@ def read_entry(text: str) -> dict[str, Any]:
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise OptionsError(f"that is no JSON: {error}") from error
+        raise OptionsError(f"that is not JSON: {error}") from error
     if not isinstance(entry, dict):
         raise OptionsError('an entry is an object, such as {"command": "npx", "args": ["-y", "some-server"]}')
     return entry
@@ -99,7 +99,7 @@ def read_entry(text: str) -> dict[str, Any]:
 
 def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
     if not isinstance(servers, dict):
-        raise OptionsError(f"mcpServers in {path} is no object: correct it first")
+        raise OptionsError(f"mcpServers in {path} is not an object: correct it first")
     if name in servers:
         raise OptionsError(f"{path} names a server {name!r} already: `openagentic-sdk mcp remove {name}` takes it out")
     servers[name] = dict(entry)

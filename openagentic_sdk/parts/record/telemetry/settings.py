@@ -107,7 +107,7 @@ def _with_path(base: str) -> str:
     try:
         parts = urlsplit(base)
     except ValueError as error:
-        raise OptionsError(f"otlp_endpoint {base!r} is no address: {error}") from None
+        raise OptionsError(f"otlp_endpoint {base!r} is not an address: {error}") from None
     path = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
 
