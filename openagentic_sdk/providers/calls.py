@@ -118,7 +118,7 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text when it is not a JSON object. Nothing at all means no arguments."""
+    """The arguments of a call and None, or {} and the text if it is not a JSON object. An empty text means no arguments."""
     if not text.strip():
         return {}, None
     try:

@@ -359,7 +359,7 @@ class DeclarationsTest(unittest.TestCase):
         result = Session("guard").run("Read.", call("read_mail"), PAY_BOB, tools=[read, send_money])
         self.assertEqual(outcomes(result), ["ok", "denied"])
 
-    def test_numbers_that_python_writes_in_no_text_stop_nothing(self) -> None:
+    def test_a_number_that_python_writes_in_no_text_is_an_error_of_its_tool_and_stops_nothing_else(self) -> None:
         @tool(name="read_mail", effect="read", source="trusted", control=())
         async def read() -> Any:
             "Read."
@@ -367,7 +367,7 @@ class DeclarationsTest(unittest.TestCase):
 
         tools = [read, send_money, contacts]
         result = Session("guard").run("Pay 50.", call("contacts"), call("read_mail"), PAY_BOB, tools=tools)
-        self.assertEqual(outcomes(result), ["ok", "ok", "ok"], result.error_message)
+        self.assertEqual(outcomes(result), ["ok", "error", "ok"], result.error_message)
 
 
 class AmountsTest(unittest.TestCase):

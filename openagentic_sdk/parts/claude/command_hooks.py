@@ -317,7 +317,7 @@ def with_command_hooks(
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
     """The engine with the commands of trusted settings behind its own hooks, and a finding for each that has no place.
 
-    A matcher that is not a regular expression stands for every tool: a hook that was meant to block is not lost. `fits` judges
+    A matcher that is not a regular expression stands for every tool: a hook meant to block is not lost. `fits` judges
     the conditions of hooks; without it every call fits.
     """
     found: dict[str, list[HookMatcher]] = {}

@@ -252,8 +252,8 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         shown = re.sub("//[^/]*@", "//", url)
         reason = on_one_line(str(error), 200).replace(url, "it")
         raise OptionsError(
-            f"{shown!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number], or rediss:// "
-            f"for TLS ({reason})"
+            f"{shown!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number], "
+            f"or rediss:// for TLS ({reason})"
         ) from None
     return address, prefix, durability
 
