@@ -216,9 +216,7 @@ class SessionLockedError(SessionError):
 
 
 class QuestionOpenError(SessionError):
-    """The session awaits the answer to `question_ids`, and a prompt from somebody who may not answer would close them;
-    nothing was changed.
-    """
+    """The session awaits answers to `question_ids`, and the prompt's sender may not answer; nothing was changed."""
 
     def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
         super().__init__(
@@ -402,9 +400,7 @@ class IncompleteResponseError(ProviderError):
 
 
 class CircuitOpenError(ProviderError):
-    """The request was not sent, because the endpoint has failed too often recently; `retry_after_s` is the time until the
-    next try.
-    """
+    """Not sent: the endpoint has failed too often recently; `retry_after_s` is the time until the next try."""
 
     def __init__(self, endpoint: str, retry_after_s: float) -> None:
         super().__init__(
@@ -546,9 +542,7 @@ class GuardrailTrippedError(RunFailedError):
 
 
 class RequestRefusedError(OpenAgentSdkError):
-    """A server refused a request. `status` is the HTTP status, `code` a code for programs; `retry_after_s` is when to try
-    again.
-    """
+    """A server refused a request: `status` of HTTP, `code` for programs; `retry_after_s` is when to try again."""
 
     def __init__(self, status: int, message: str, code: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(message)

@@ -424,9 +424,7 @@ class ToolStarted(Event):
 
 @frozen
 class TrialStarted(Event):
-    """A call is about to be tried on a copy, where it changes nothing, with the reason. A later decision judges its
-    effects.
-    """
+    """A call is about to be tried on a copy, where it changes nothing; a later decision judges its effects."""
 
     type: ClassVar[Literal["trial.started"]] = "trial.started"
     tool_use_id: str
@@ -740,9 +738,7 @@ class SessionForked(Event):
 
 @frozen
 class SessionRewound(Event):
-    """In the model's view, everything after `to_seq` is removed. The log keeps all of it. `request_id` makes a retried
-    rewind idempotent.
-    """
+    """In the model's view, everything after `to_seq` is removed. `request_id` makes a retried rewind idempotent."""
 
     type: ClassVar[Literal["session.rewound"]] = "session.rewound"
     to_seq: int

@@ -354,9 +354,7 @@ class Guest(Generic[T]):
             self._hurried.set_result(None)
 
     def value(self) -> T:
-        """Its return value. Raises its exception; one that would end the process or cancel this task is wrapped in a
-        `RuntimeError`.
-        """
+        """Its return value. Raises its exception; what would end the process becomes a `RuntimeError`."""
         if self.error is not None:
             if isinstance(self.error, Exception):
                 raise self.error
@@ -423,9 +421,7 @@ async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
 
 
 def error_words(error: BaseException) -> tuple[str, str]:
-    """An error's type and message for the log, even if its `__str__` fails; unwraps a guest's error that would end the
-    process.
-    """
+    """An error's type and message for the log, even if its `__str__` fails; that of a guest is unwrapped."""
     cause = error.__cause__
     if isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, Exception):
         error = cause

@@ -89,9 +89,7 @@ class StoreCore(ABC):
 
     @abstractmethod
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Iterate over stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`,
-        `LogCorruptError`.
-        """
+        """Stored events with `seq > after_seq`, at most `limit`. Raises `SessionNotFoundError`, `LogCorruptError`."""
 
     @abstractmethod
     def read_run_state(self, session_id: str) -> str:

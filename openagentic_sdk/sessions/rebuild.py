@@ -94,9 +94,7 @@ class _SentRequest:
 
 @frozen
 class _Audience:
-    """The recipient of a message: a provider and, if known, the context of its requests; `before` is the digest of the
-    prefix.
-    """
+    """The recipient: a provider and, if known, the context of its requests; `before` digests the prefix."""
 
     provider: str | None
     context: ModelContext | None
@@ -299,9 +297,7 @@ class Conversation:
         return [*before, *self._settled, *rest]
 
     def request_sha256(self, appended: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The digest of the request that would be sent now: the system prompt, `messages()` and what is appended to them,
-        the model and the tools.
-        """
+        """The digest of the request that would be sent now: prompt, `messages()`, additions, model and tools."""
         digest = self._settle()[1]
         if appended:
             digest = digest.copy()

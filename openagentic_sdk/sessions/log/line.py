@@ -103,9 +103,7 @@ def is_barrier(event: Event) -> bool:
 
 
 def encode_event(event: Event) -> str:
-    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError` for values JSON cannot
-    express.
-    """
+    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError`."""
     if not isinstance(event, UnknownEvent):
         return dumps_fields(event)
     if not isinstance(event.data.get("type"), str):
