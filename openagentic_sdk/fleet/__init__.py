@@ -1,4 +1,4 @@
-"""Runs that survive the machine they run on: a queue of them in a shared database, and workers on any number of hosts."""
+"""Runs that survive the loss of their machine: a queue in a shared database, and workers on any number of hosts."""
 
 from .fleet import Fleet
 from .record import FleetRun

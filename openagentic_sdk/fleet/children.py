@@ -1,4 +1,4 @@
-"""The steps of a workflow that are runs of the fleet: queued by it, run by any worker, and their ends told to it."""
+"""Run the steps of a workflow as runs of the fleet: queue them, let any worker run them, and deliver their results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .record import OPEN, FleetRun, Outcome
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-# What the session of such a run has in the place of a call: with it, it is a child of the workflow's session.
+# Replaces the id of a tool call in the metadata of such a run's session, which makes it a child of the workflow's session.
 RUN_OF_STEP = "workflow.run"
 
 
 class StepRuns(PackagePart, RunsElsewhere):
-    """Puts the steps of the workflow that is this row's run into the fleet's queues, for its tenant."""
+    """A part that puts the steps of this row's workflow into the fleet's queues, for the row's tenant."""
 
     def __init__(self, run: Run, fleet: Fleet, row: FleetRun) -> None:
         super().__init__(run)
@@ -70,7 +70,7 @@ class StepRuns(PackagePart, RunsElsewhere):
 
 
 def _answer(store: SessionStore, session: str, seal: Seal) -> str:
-    """What the last run of a session that this installation wrote came to; empty for none."""
+    """The result of the last run in a session that this installation wrote; empty if there is none."""
     try:
         view, _ = load_view(store, session, seal=seal)
     except SessionNotFoundError:
@@ -83,7 +83,10 @@ def _answer(store: SessionStore, session: str, seal: Seal) -> str:
 
 
 async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
-    """Tell the workflow whose step a run was that it is over, once; end the runs of the steps of one that was ended."""
+    """Notify the workflow that a run belongs to of the run's end, once.
+
+    If the run was cancelled or failed, cancel the runs of its own steps.
+    """
     if outcome.state in ("cancelled", "failed"):
         await cancel_steps(fleet, row)
     if row.told is None:
@@ -91,9 +94,9 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
     session, event = row.told
     is_there = await off_loop(True, fleet.store.session_exists, session)
     if row.is_step and not is_there:
-        return  # it was deleted
+        return  # the workflow was deleted
     payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
-    # Never the text: it is in the log of the run, and may be long.
+    # Without the result's text: it is in the log of the run, and may be long.
     told = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )
@@ -105,7 +108,7 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
 
 
 async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
-    """End the runs of a workflow's steps, since the workflow has ended without waiting for them."""
+    """Cancel the runs of a workflow's steps, because the workflow has ended without waiting for them."""
     for session, run_id in await off_loop(True, _step_runs, fleet.store, row.session):
         with suppress(RunNotFoundError):
             step = await fleet.status(run_id)
@@ -114,7 +117,7 @@ async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
 
 
 def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
-    """The runs that steps of a workflow, and of workflows inside of it, may be, each with its workflow's session."""
+    """The numbers of runs that steps of a workflow and of its nested workflows name, each with its workflow's session."""
     found = list[tuple[str, int]]()
     with suppress(SessionError):
         steps = load_view(store, session, (StepsFold,))[0].fold(StepsFold)
@@ -129,5 +132,5 @@ def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
 
 
 def is_run_of_step(store: SessionStore, session: str) -> bool:
-    """Whether a session is that of a run of its own. Raises `SessionNotFoundError`."""
+    """Whether a session belongs to a run that a workflow step enqueued. Raises `SessionNotFoundError`."""
     return bool(store.read_metadata(session)["metadata"].get("parent_tool_use_id") == RUN_OF_STEP)

@@ -1,7 +1,7 @@
-"""When a cron line fires next, in a time zone: five fields as in crontab(5), computed field by field and never by search.
+"""Compute the next time that a cron line fires in a time zone: five fields as in crontab(5), field by field, no search.
 
-A line describes times on a wall clock. Where the clock skips times, those of the gap fire once, at the first minute behind
-it; where it shows times twice, they fire the first time only. For hours that are counted, the zone is `UTC`.
+A line describes wall-clock times. Times that the clock skips fire once, at the first minute after the gap; times that it
+repeats fire only the first time. Use the zone `UTC` to fire at equal intervals.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ _SHORT = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-# The longest month of each number.
+# The maximum length of each month.
 _LONGEST = {month: monthrange(2000, month)[1] for month in range(1, 13)}
-# Behind the last year that a clock here can show with a margin for its zone.
+# The end of the calendar: `datetime` ends with the year 9999, and conversion to a zone needs a margin.
 _LAST_YEAR = 9998
 
 
 @frozen
 class Cron:
-    """A line that was read: the numbers of each field, in order. `weekdays` has 0 for Sunday.
+    """A parsed line: the numbers of each field, in order. `weekdays` has 0 for Sunday.
 
-    `either_day`: a day that fits one of both fields of days is enough, as crontab(5) says for lines that restrict both.
+    If `either_day` is true, a day that matches one of the two day fields is enough, as crontab(5) specifies for lines that
+    restrict both.
     """
 
     text: str
@@ -55,16 +56,17 @@ class Cron:
     either_day: bool
 
     def fires_on(self, day: datetime) -> bool:
-        """Whether the line fires on this day of the calendar at all."""
+        """Whether the line fires at all on this calendar day."""
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         fits = in_month or in_week if self.either_day else in_month and in_week
         return day.month in self.months and fits
 
 
 def parse_cron(text: str) -> Cron:
-    """Read `minute hour day-of-month month day-of-week` with `*`, names, ranges, lists and steps, or `@daily` and its like.
+    """Parse `minute hour day-of-month month day-of-week` with `*`, names, ranges, lists and steps, or `@daily` and the
+    like.
 
-    Raises `OptionsError` for anything else, and for a line that can never fire, as on 30 February.
+    Raises `OptionsError` for anything else, and for a line that can never fire, such as one for 30 February.
     """
     if not isinstance(text, str) or len(text) > MAX_CHARS:
         raise OptionsError(f"cron line {text!r:.100} must be a text of at most {MAX_CHARS} characters")
@@ -76,7 +78,7 @@ def parse_cron(text: str) -> Cron:
         )
     read = [_read_field(text, word.lower(), *field) for word, field in zip(words, _FIELDS, strict=True)]
     minutes, hours, days, months, weekdays = read
-    # Debian's crontab(5): "restricted" is a field that does not start with *.
+    # Debian's crontab(5): a field is "restricted" if it does not start with *.
     either_day = not words[2].startswith("*") and not words[4].startswith("*")
     if not either_day and min(days) > max(_LONGEST[month] for month in months):
         raise OptionsError(f"cron line {text!r} never fires: no month of it has a day {min(days)}")
@@ -86,7 +88,7 @@ def parse_cron(text: str) -> Cron:
 
 
 def read_zone(name: str) -> ZoneInfo:
-    """The time zone of that name of the IANA database. Raises `OptionsError` where there is none."""
+    """The time zone of that name in the IANA database. Raises `OptionsError` if there is none."""
     try:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", name):
             raise ValueError(name)
@@ -100,7 +102,7 @@ def read_zone(name: str) -> ZoneInfo:
 def next_fire(cron: Cron, after: float, zone: tzinfo) -> float:
     """The first time after `after` at which the line fires; both are epoch seconds.
 
-    Raises `OptionsError` when there is none before the calendar ends.
+    Raises `OptionsError` if there is none before the calendar ends.
     """
     for wall in _wall_times(cron, datetime.fromtimestamp(after, zone).replace(tzinfo=None, fold=0)):
         at = _instant(wall, zone)
@@ -140,7 +142,7 @@ def _number(word: str, names: dict[str, int]) -> int:
 
 
 def _wall_times(cron: Cron, after: datetime) -> Iterator[datetime]:
-    """What the wall clock shows whenever the line fires, from the minute of `after` on: days are counted, not minutes."""
+    """The wall-clock times at which the line fires, starting with the minute of `after`; iterates over days, not minutes."""
     start = after.replace(second=0, microsecond=0)
     for year in range(start.year, _LAST_YEAR + 1):
         for month in cron.months:
@@ -158,11 +160,11 @@ def _wall_times(cron: Cron, after: datetime) -> Iterator[datetime]:
 
 
 def _instant(wall: datetime, zone: tzinfo) -> float:
-    """When the wall clock shows this for the first time; the first whole minute behind the gap when it never does."""
+    """The first instant with this wall-clock time; if the clock skips it, the first whole minute after the gap."""
     at = wall.replace(tzinfo=zone).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
         return at.timestamp()
-    # Between what both sides of the gap would make of it lies the second at which the clock is put forward.
+    # The clock moves forward at a second between the results with the offsets before and after the gap.
     before, behind = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at
     offset = behind.astimezone(zone).utcoffset()
     while behind - before > timedelta(seconds=1):

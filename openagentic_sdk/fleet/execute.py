@@ -1,4 +1,4 @@
-"""One claimed run, from the look at its log to the last step of its row."""
+"""Execute one claimed run, from reading its log to updating its row."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from .prepare import rated_options, within_budget, workspace_of
 from .record import OVER, FleetRun, Outcome
 from .standing import Standing, ended_itself, look, parked, used_behind
 
-# How long a run is left alone whose session somebody else uses, or whose store refused.
+# The delay before a run is tried again whose session is in use, or whose store refused an operation.
 BUSY_S = 1.0
 REFUSED_S = 2.0
 MAX_ERROR_CHARS = 1000
 
 
 async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> Outcome | None:
-    """Go on with a run until it is over, parked or handed back, and say so in its row; None when the lease was lost.
+    """Continue a run until it is over, parked or handed back, and update its row; None if the lease was lost.
 
-    When `draining` is set, what runs may come to the end of its step for `grace_s` seconds, and is handed back then.
+    Once `draining` is set, a running step has `grace_s` seconds to finish before the run is handed back.
     """
     run, store, standing = lease.run, fleet.store, Standing(False)
     try:
@@ -57,7 +57,7 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
     except (RunLostError, LeaseLostError):
         return None
     except (SessionLockedError, SessionExistsError, SessionNotFoundError) as error:
-        # Somebody else uses it, has made it, or has taken it back just now: the log is looked at anew.
+        # Another process uses, has just created or has just taken over the session: read the log again later.
         outcome = Outcome("queued", error=_words(error), delay_s=BUSY_S)
     except StorageError as error:
         outcome = Outcome("queued", error=_words(error), delay_s=REFUSED_S)
@@ -70,7 +70,7 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
 
 
 async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -> bool:
-    """Say in the row what became of the run, and what it used behind that event; False when it is another's."""
+    """Write the outcome of the run into its row, with its usage after that event; False if another worker owns it."""
     run = lease.run
     if lease.is_lost:
         return False
@@ -78,14 +78,14 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
         with suppress(LogCorruptError, SessionNotFoundError):
             outcome = replace(outcome, used=await off_loop(True, used_behind, fleet.store, run.session, after_seq))
         if run.tenant and fleet.queue.limits.are_any:
-            # Without an event nothing was asked of a model.
+            # If there is no event, no request was sent to a model.
             cost_usd = 0.0 if outcome.used is None else outcome.used.cost_usd
             await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
-        if outcome.state in OVER:  # before its row says so: what dies in between is done again
+        if outcome.state in OVER:  # before updating the row: after a crash in between, it is repeated
             await tell_end(fleet, run, outcome)
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except (StorageError, SessionLockedError, LeaseLostError, ConcurrencyError):
-        return False  # the next worker finds in the log what became of it
+        return False  # the next worker finds the outcome in the log
 
 
 async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> Outcome:
@@ -114,7 +114,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
 
 
 def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
-    """The options of a run: the registry's, what its client wished, and where it goes on."""
+    """The options of a run: those of the registry, those that its client requested, and the session to create or resume."""
     place: dict[str, Any] = {"resume": run.session} if standing.is_there else {"session_id": run.session}
     ours: dict[str, Any] = {"session_store": fleet.store, "on_storage_error": "stop"}
     ours["traceparent"] = run.traceparent
@@ -127,7 +127,7 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
 
 
 def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
-    """The prompt under its request id, which the queue keeps unique among those of its tenant."""
+    """The prompt with its request id, which the queue keeps unique within the tenant."""
     if run.prompt is None:
         return None
     may_name = fleet.agents[run.agent].client_files
@@ -135,7 +135,7 @@ def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:
-    """Wait until it has ended; end it when its lease is lost or somebody wants that, and suspend it for a drain."""
+    """Wait for the run to end; cancel it if its lease changes (lost, or cancellation requested), suspend it for a drain."""
     over = asyncio.ensure_future(background.over())
     signals = {asyncio.ensure_future(lease.changed.wait()), asyncio.ensure_future(draining.wait())}
     suspending: asyncio.Future[None] | None = None
@@ -158,7 +158,7 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
 
 
 async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None) -> Outcome:
-    """The next state of a run that this process gives up."""
+    """The next state of a run that this process releases."""
     if background.state == "cancelled":
         return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
     result = await background.wait()
@@ -169,14 +169,14 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, 
         is_over = result.stop_reason == "interrupted" and await off_loop(True, ended_itself, store, lease.run.session)
         return Outcome("cancelled", "interrupted") if lease.is_cancelled or is_over else Outcome("queued")
     if result.state == "failed":
-        # A store that refused has no result: then the run is not over.
+        # If the store refused an operation, the log has no result: the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
         return standing.outcome or Outcome("queued", error=_words(result.error), delay_s=REFUSED_S)
     return Outcome("ended", result.stop_reason, None if result.success else _words(result.error))
 
 
 def _take_over(store: SessionStore, session: str) -> None:
-    """Keep the process that ran it, and its subagents, from writing, in case it still lives."""
+    """Prevent the previous process of the run, if it is still alive, and its subagents from writing."""
     with suppress(SessionNotFoundError):
         store.take_over(session).close()
         for child in store.list_children(session):
@@ -185,7 +185,7 @@ def _take_over(store: SessionStore, session: str) -> None:
 
 
 def end_log(store: SessionStore, run: FleetRun, key_file: str | None) -> None:
-    """Close what a run left open in its log, so that the session can be used. Raises `SessionLockedError`."""
+    """Close whatever a run left open in its log, so that the session can be used again. Raises `SessionLockedError`."""
     by = f"interrupted by {run.cancelled_by or 'the fleet'}"
     with suppress(SessionNotFoundError):
         end_session(store, run.session, Seal(key_file), also_parked=True, answered_by=by)

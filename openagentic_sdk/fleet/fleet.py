@@ -1,4 +1,4 @@
-"""A fleet as its clients see it: put a run into the queue, see how it stands, answer it, end it, follow it."""
+"""The client's view of a fleet: enqueue a run, query its state, answer, cancel and follow it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .workspace import read_wish
 MAX_NAME_CHARS = 256
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_PRIORITY = 1_000_000
-# How soon a follower sees that a run is over whose log says nothing of that.
+# The longest delay before a follower notices that a run is over if its log does not show it.
 LOOK_S = 1.0
 
 
@@ -49,8 +49,8 @@ class Fleet:
     """Runs of named agents over one store, in Postgres for many hosts or in SQLite for one.
 
     `store` may be its address. `workspace_dir` is where this host keeps repositories and their checkouts (default: `fleet`
-    in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents` runs can be looked at, answered and ended, but none can
-    be begun. Raises `FleetStoreError` for a store that is no database.
+    in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents`, runs can be inspected, answered and cancelled, but
+    not started. Raises `FleetStoreError` if the store is not a database.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Fleet:
 
     @property
     def agents(self) -> Agents:
-        """What may be started. Raises `OptionsError` where nothing may."""
+        """The agents that may be started. Raises `OptionsError` if there are none."""
         if self._agents is None:
             raise OptionsError("this fleet has no agents: give the registry, Fleet(store, agents=...)")
         return self._agents
 
     @property
     def workspace_dir(self) -> Path:
-        """Where this host keeps repositories and their checkouts. Raises `OptionsError` where there is no such place."""
+        """Where this host keeps repositories and their checkouts. Raises `OptionsError` if there is no such place."""
         return Path(self._workspace_dir or sdk_home() / "fleet").expanduser().absolute()
 
     async def enqueue(
@@ -97,17 +97,18 @@ class Fleet:
         connection: Any = None,
         told: tuple[str, str] | None = None,
     ) -> int:
-        """Put a run of this agent into the queue; returns its number. It is durable then.
+        """Enqueue a run of this agent, durably; return its number.
 
-        `prompt` is a text or a list of parts; None goes on with what is in the log. `session` names the session, which is
-        made if it is not there; None is a new one. With a `request_id` the same run is not put there twice. Higher
-        `priority` comes first, later `run_at` (a datetime with a time zone, or seconds since 1970) later. `wishes` are as in
-        `Agents.options`. On a `connection` of the caller's own (psycopg or sqlite3, to the store's database) it is part of
-        his transaction: without a commit nothing is there. An async connection of psycopg does as well. `told` names a
-        workflow's session and an event: it is delivered there when the run is over.
+        `prompt` is a text or a list of parts; None continues what is in the log. `session` names the session, which is
+        created if it does not exist; None creates a new one. With a `request_id`, the same run is enqueued only once. Runs
+        with a higher `priority` come first; no run starts before its `run_at` (a datetime with a time zone, or seconds
+        since 1970). `wishes` are as in `Agents.options`. If `connection` is given (the caller's own psycopg or sqlite3
+        connection to the store's database, or an async one of psycopg), the run is part of the caller's transaction and
+        does not exist without its commit. `told` names a workflow's session and an event that is delivered to it when the
+        run is over.
 
-        Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
-        a request id that came with something else before, and `StorageError`.
+        Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError`
+        for a request id that was already used for a different run, and `StorageError`.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told)
         if traceparent is not None and read_traceparent(traceparent) is None:
@@ -126,7 +127,7 @@ class Fleet:
             await off_loop(True, _check_tenant, self.store, session, tenant)
         if connection is None:
             return int(await off_loop(True, self.queue.add, new))
-        # The tables are there before the caller's transaction is asked for them.
+        # Create the tables now, outside of the caller's transaction.
         await off_loop(True, partial(self.queue.rows, limit=0))
         return await self.queue.tables.change_on(connection, self.queue.adding(new))
 
@@ -147,8 +148,9 @@ class Fleet:
     ) -> Schedule:
         """Enqueue such a run, in a new session, whenever the cron line fires in that time zone (see `fleet.cron`).
 
-        Any worker of the fleet does it. What was missed while none worked is made up for once. `schedules` lists, pauses and
-        removes them. Raises what `enqueue` raises, and `OptionsError` for a line, a zone or a name that cannot be used.
+        Any worker of the fleet does this. Times missed while no worker was running are made up for by one run. `schedules`
+        lists, pauses and removes schedules. Raises what `enqueue` raises, and `OptionsError` for an invalid line, zone or
+        name.
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace)
         if prompt is None:
@@ -169,7 +171,7 @@ class Fleet:
         workspace: str | None,
         told: tuple[str, str] | None = None,
     ) -> NewRun:
-        """A run that can be enqueued once it has a session and a request id. Raises what `enqueue` raises."""
+        """A run that can be enqueued as soon as it has a session and a request id. Raises what `enqueue` raises."""
         known = self.agents[agent]
         if wishes:
             self.agents.options(agent, wishes)
@@ -187,25 +189,25 @@ class Fleet:
         return new
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
-        """How the fleet stands and what it has done, of all tenants or of one."""
+        """The current and past figures of the fleet, for all tenants or for one."""
         found: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
         return found
 
     async def status(self, run_id: int) -> FleetRun:
-        """How a run stands. Raises `RunNotFoundError`."""
+        """The state of a run. Raises `RunNotFoundError`."""
         run: FleetRun = await off_loop(True, self.queue.find, run_id)
         return run
 
     async def runs(
         self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
     ) -> list[FleetRun]:
-        """Runs, the newest first."""
+        """Runs, newest first."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
         found: list[FleetRun] = await off_loop(True, find)
         return found
 
     async def cancel(self, run_id: int, *, cancelled_by: str = "user") -> bool:
-        """End a run for good; one that runs is told to end, by its owner. False when it is over already.
+        """Cancel a run for good, through its owner if it is running. Returns False if it is already over.
 
         Raises `RunNotFoundError`.
         """
@@ -215,17 +217,18 @@ class Fleet:
             await tell_end(self, run, Outcome("cancelled", "interrupted"))
             standing: Standing = await off_loop(True, look, self.store, run)
             if standing.is_said and (standing.outcome is None or standing.outcome.state == "waiting"):
-                # What a park or a hand-over left open in the log.
+                # Close what a park or a hand-over left open in the log.
                 with suppress(SessionNotFoundError, SessionLockedError):
                     key_file = self.key_file(run)
                     await cancel_session(self.store, run.session, cancelled_by=cancelled_by, key_file=key_file)
         return is_open
 
     async def answer(self, run_id: int, question_id: str | None, answer: str, *, answered_by: str = "user") -> None:
-        """Answer a question that a run is parked on; it goes back into the queue. None is its only question.
+        """Answer a question that a run is parked on, and queue the run again. None as `question_id` means its only
+        question.
 
-        Raises `RunNotFoundError`, `AnswerRefusedError` for words that are no answer to it, and `FleetError` when it does
-        not wait for that.
+        Raises `RunNotFoundError`, `AnswerRefusedError` if the text is not a valid answer, and `FleetError` if the run is
+        not waiting for it.
         """
         run = await self.status(run_id)
         if run.is_over:
@@ -245,14 +248,14 @@ class Fleet:
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
 
     async def questions(self, run_id: int) -> list[UserQuestion]:
-        """What a parked run waits to hear; `answer` takes their ids. Raises `RunNotFoundError`."""
+        """The open questions of a parked run; `answer` takes their ids. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
         seal = Seal(self.key_file(run))
         found: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
         return found
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """The events of its session, those that are stored and the others as they come, until it is over or parked."""
+        """The events of the run's session, stored ones first, then new ones, until the run is over or parked."""
         run = await self.status(run_id)
         follower: Follower | None = None
         try:
@@ -276,13 +279,13 @@ class Fleet:
                 await follower.close()
 
     def key_file(self, run: FleetRun) -> str | None:
-        """The file with the key of a run's agent, where the registry is known here."""
+        """The file with the key of a run's agent; None without a registry here."""
         return (
             self._agents.options(run.agent).key_file if self._agents is not None and run.agent in self._agents else None
         )
 
     def close(self) -> None:
-        """End the listening of this fleet; the store stays open, for it belongs to the caller."""
+        """Stop listening; the store stays open, because it belongs to the caller."""
         self.queue.tables.close()
 
 

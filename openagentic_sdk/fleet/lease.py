@@ -1,8 +1,9 @@
-"""How long this process may go on with a run, and the thread that renews that time.
+"""The lease that lets this process continue a run, and the thread that renews it.
 
-A lease says who should try; it is counted from before the moment when it was asked for, on a clock that also runs while the
-process is stopped. A run whose lease is over is lost for good here, whatever the database says later: nothing more is
-started and nothing more is written. Who may write, should two believe that they go on with it, the session's epoch decides.
+A lease decides which worker should try. It is counted from before the moment at which it was requested, on a clock that
+also runs while the process is stopped. Once the lease has expired, the run is lost for good here, whatever the database
+returns later: nothing more is started or written. If two processes both believe that they own a run, the session's epoch
+decides which may write.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ..ground.clock import elapsed_s
 from .queue import Queue
 from .record import FleetRun
 
-# A beat comes this often in a lease; after one that failed, the next comes sooner.
+# Heartbeats per lease; after a failed one, the next comes sooner.
 BEATS, BEATS_AFTER_FAILURE = 3, 10
-# So much of a lease is left for ending what runs.
+# The fraction of a lease that is reserved for stopping the run.
 MARGIN = 0.1
 
 
 class Lease:
-    """This process's right to go on with one run. `changed` is set when it is lost, or somebody wants the run to end."""
+    """This process's right to continue one run. `changed` is set when it is lost or the run is to be cancelled."""
 
     def __init__(self, run: FleetRun, lease_s: float, asked_at: float) -> None:
         self.run = run
@@ -35,33 +36,33 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; none once it was lost."""
+        """The remaining seconds; 0 once the lease was lost."""
         if elapsed_s() >= self._until:
             self._is_lost = True
         return 0.0 if self._is_lost else self._until - elapsed_s()
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process may not go on."""
+        """Whether this process may no longer continue the run."""
         return self.left_s <= 0
 
     def check(self) -> None:
-        """Raise `RunLostError` when this process may not go on."""
+        """Raise `RunLostError` if this process may no longer continue the run."""
         if self.is_lost:
             raise RunLostError(self.run.id)
 
     def renew(self, lease_s: float, asked_at: float) -> None:
-        """Extend the lease, unless it was lost meanwhile."""
+        """Extend the lease, unless it was lost in the meantime."""
         if not self.is_lost:
             self._until = asked_at + lease_s * (1 - MARGIN)
 
     def lose(self) -> None:
-        """Note that another worker has the run."""
+        """Mark the lease as lost: another worker owns the run."""
         self._is_lost = True
         self._tell()
 
     def cancel(self) -> None:
-        """Note that the run is to end."""
+        """Mark the run as to be cancelled."""
         if not self.is_cancelled:
             self.is_cancelled = True
             self._tell()
@@ -74,7 +75,7 @@ class Lease:
 
 
 class Heart:
-    """Renews the leases of one process in a thread, which neither a busy event loop nor a long tool holds up."""
+    """Renews the leases of one process in a thread, so that neither a busy event loop nor a long tool delays it."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -84,7 +85,7 @@ class Heart:
         self._running = False
 
     def hold(self, lease: Lease) -> None:
-        """Start to renew this lease."""
+        """Start renewing this lease."""
         with self._changed:
             self._leases[lease.run.id] = lease
             if not self._running:
@@ -92,14 +93,14 @@ class Heart:
                 threading.Thread(target=self._run, name="openagentic-fleet-lease", daemon=True).start()
 
     def drop(self, lease: Lease) -> None:
-        """Stop renewing it."""
+        """Stop renewing this lease."""
         with self._changed:
             if self._leases.get(lease.run.id) is lease:
                 del self._leases[lease.run.id]
             self._changed.notify_all()
 
     def held(self) -> list[Lease]:
-        """The leases that are renewed."""
+        """The leases that are being renewed."""
         with self._changed:
             return list(self._leases.values())
 
@@ -130,7 +131,7 @@ class Heart:
                 {run_id: lease.run.fence for run_id, lease in mine.items()}, self.lease_s, patience_s
             )
         except SessionError:
-            return False  # the database is away: the leases run out unless it comes back in time
+            return False  # the database is unreachable: the leases expire unless it returns in time
         except Exception:  # noqa: BLE001 - a heart that stops without a word would have every run done twice
             return False
         for run_id, lease in mine.items():

@@ -1,12 +1,11 @@
-"""What a fleet may use at a time: runs of a tenant, queue or agent, money of a tenant, requests and tokens of a key.
+"""The limits of a fleet: concurrent runs of a tenant, queue or agent, a tenant's budget, requests and tokens of a key.
 
-All of it is in the database. The counts are exact: where there are limits at all, claims take turns, so each sees what the
-one before it took. Money is reserved before a run and settled when its worker lets go of it, by what the session's log says
-that it cost.
+All state is in the database. The counts are exact: if any limit is set, claims are serialized, so each sees the effect of
+the one before. Money is reserved before a run and settled when its worker releases it, by the cost in the session's log.
 
-The row of a provider's key is a bucket that the database fills. A caller takes first and then waits for its turn, so all go
-in turn without polling; in no minute more begins than the limit allows. The wait that a 429 asks for holds for everybody:
-whoever slept meanwhile takes a new turn behind it.
+The row of a provider's key is a token bucket that is refilled by the database's clock. A caller takes tokens first and then
+waits for its turn, so all callers proceed in order without polling; no minute starts more than the limit allows. The wait
+that a 429 response requests applies to all callers: whoever was asleep by then takes a new turn after it.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from ..ground.frozen import frozen
 from ..sessions.stores.tables import Execute, Tables
 
 KINDS = ("tenant", "queue", "agent")
-# How soon after the first limit was set all claims take turns, and a host learns of the first limit, or wait, of a key.
+# The maximum age of a cached answer: by then every host respects a first limit of runs, and a key's first limit or block.
 LOOK_S = 1.0
-# What a run of a tenant with a budget reserves, of the budget, when neither it nor the tenant has a limit for one run.
+# The fraction of a tenant's budget that a run reserves if neither the run nor the tenant limits the cost of one run.
 SHARE_OF_RUN = 0.1
 
-# Who has how many runs, counted once for a claim.
+# The number of runs per tenant, queue and agent, counted once per claim.
 BUSY = "busy AS (SELECT tenant, queue, agent, count(*) AS n FROM openagentic_runs WHERE state = 'running' GROUP BY 1, 2, 3)"
-# The first run of each tenant, queue and agent, found by jumping along an index, however many wait: to the next agent of the
-# queue, else to the next queue of the tenant, else to the next tenant. Compared as one row of three, SQLite looks at every
-# run of the tenant instead.
+# The first run of each tenant, queue and agent, found by skipping along an index, however many wait: to the queue's next
+# agent, else to the tenant's next queue, else to the next tenant. With one row comparison instead of three subqueries, SQLite
+# would scan every run of the tenant.
 _NEXT = """(
             SELECT next.id FROM openagentic_runs AS next
             WHERE next.state = 'queued' AND {where}
@@ -53,7 +52,7 @@ _HEADS = f"""
         SELECT coalesce({_JUMPS}) FROM heads WHERE heads.id IS NOT NULL
     )
 """
-# Whether a limit keeps another run from beginning.
+# Whether a limit prevents another run from starting.
 IS_FULL = """
     EXISTS (
         SELECT 1 FROM openagentic_limits AS lim WHERE
@@ -68,7 +67,7 @@ IS_FULL = """
             AND budget.spent_usd + budget.reserved_usd >= budget.max_usd
     )
 """
-# Tenants with the fewest runs come first, then who has waited longest with the highest priority: `rank` has the age in it.
+# Tenants with the fewest runs come first, then the run with the highest `rank`, which combines priority and age.
 FAIR = (
     f"WITH RECURSIVE {BUSY}, {_HEADS}, groups AS ("
     "SELECT run.tenant, run.queue, run.agent, run.rank FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
@@ -92,9 +91,9 @@ _SPEND = (
 )
 
 
-# Where no rate says how those who waited for the end of a block are to follow each other, they come within so long.
+# Without a rate, callers that waited for the end of a block are spread over this time.
 SPREAD_S = 1.0
-# A bucket holds a twentieth of a minute's worth, and is filled so slowly that both together make no more than a minute's.
+# A bucket's capacity is a twentieth of a minute's limit; capacity plus refill of one minute never exceeds the limit.
 _REQUESTS_CAP = "(CASE WHEN requests_per_minute > 20 THEN requests_per_minute / 20.0 ELSE 1.0 END)"
 _REQUESTS_PER_S = f"((requests_per_minute - {_REQUESTS_CAP} + 1.0) / 60.0)"
 _TOKENS_CAP = "(tokens_per_minute / 20.0)"
@@ -105,8 +104,8 @@ _TAKE = """
     RETURNING requests, {requests_per_s}, tokens, {tokens_per_s}, {tokens_cap}, blocked_until - {now}
 """
 _SETTLE = "UPDATE openagentic_rates SET tokens = tokens - %s WHERE name = %s RETURNING name"
-# What would have come in meanwhile is lost, or all who wait would be let go at once. Of two who are told at the same time
-# only the longer wait counts.
+# Drop the refill during the block, or all waiting callers would be released at once. If two responses request a block at the
+# same time, only the longer one counts.
 _BLOCK = """
     UPDATE openagentic_rates SET
         requests = requests - {requests_per_s} * {longer}, tokens = tokens - {tokens_per_s} * {longer},
@@ -128,7 +127,7 @@ _SET = """
 
 @frozen
 class Limit:
-    """At most so many runs of this tenant, queue or agent (`kind`) at a time, on all hosts together."""
+    """The maximum number of concurrent runs of this tenant, queue or agent (`kind`), on all hosts together."""
 
     kind: str
     name: str
@@ -137,7 +136,7 @@ class Limit:
 
 @frozen
 class TenantBudget:
-    """What a tenant may spend in US dollars, and has; `run_usd` is what one run may, None for a tenth of it all."""
+    """A tenant's budget in US dollars and its use. `run_usd` is the limit of one run; None means a tenth of `max_usd`."""
 
     tenant: str
     max_usd: float
@@ -156,7 +155,7 @@ class _SetLimits:
         self._found: list[Any] = []
 
     def _found_lately(self) -> list[Any]:
-        """The first column of `look`; asked of the database at most once in a second."""
+        """The first column of the `look` query; queries the database at most once a second."""
         now = time.monotonic()
         if self._looked_at is None or now - self._looked_at > LOOK_S:
             self._found, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
@@ -164,16 +163,16 @@ class _SetLimits:
 
 
 class FleetLimits(_SetLimits):
-    """The limits and budgets of one database."""
+    """The limits and budgets in one database."""
 
     def __init__(self, tables: Tables) -> None:
         look = "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
         super().__init__(tables, look)
 
-    # --- as they are set -----------------------------------------------------------------------------------------------
+    # --- setting limits ------------------------------------------------------------------------------------------------
 
     def set(self, kind: str, name: str, max_running: int | None) -> None:
-        """Limit the runs at a time, from the next claims on; None takes the limit away. Raises `OptionsError`."""
+        """Limit the number of concurrent runs, from the next claim on; None removes the limit. Raises `OptionsError`."""
         if kind not in KINDS:
             raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
         if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
@@ -193,12 +192,12 @@ class FleetLimits(_SetLimits):
         self._looked_at = None
 
     def rows(self) -> list[Limit]:
-        """All limits of runs at a time."""
+        """All limits of concurrent runs."""
         command = "SELECT kind, name, max_running FROM openagentic_limits ORDER BY kind, name"
         return [Limit(*row) for row in self._tables.read(command)]
 
     def set_budget(self, tenant: str, max_usd: float | None, run_usd: float | None = None) -> None:
-        """What a tenant may spend from now on; None takes the budget away. What is reserved stays. Raises `OptionsError`."""
+        """Set what a tenant may spend from now on; None removes the budget. Reserved amounts stay. Raises `OptionsError`."""
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
                 raise OptionsError(f"a budget is a number of US dollars from 0 on, not {amount!r:.100}")
@@ -216,32 +215,32 @@ class FleetLimits(_SetLimits):
         self._looked_at = None
 
     def budgets(self) -> list[TenantBudget]:
-        """All budgets, with what is spent and reserved of them."""
+        """All budgets, with the amounts spent and reserved."""
         command = "SELECT tenant, max_usd, run_usd, spent_usd, reserved_usd FROM openagentic_budgets ORDER BY tenant"
         return [TenantBudget(*row) for row in self._tables.read(command)]
 
-    # --- as they hold --------------------------------------------------------------------------------------------------
+    # --- enforcing them ------------------------------------------------------------------------------------------------
 
     @property
     def are_any(self) -> bool:
-        """Whether claims have to take turns; asked of the database at most once in a second."""
+        """Whether claims have to be serialized; queries the database at most once a second."""
         return bool(self._found_lately())
 
     def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
-        """Set money aside for a run that this process owns: what the run may spend, or None where its tenant has no budget.
+        """Reserve money for a run that this process owns; return the run's limit, or None if its tenant has no budget.
 
-        0.0 says that the budget is spent, or that others have reserved what is left of it.
+        0.0 means that the budget is spent, or that the rest of it is reserved by other runs.
         """
 
         def attempt(execute: Execute) -> float | None:
-            # Who writes the row first is alone with it until the transaction's end.
+            # The first writer of the row locks it until the end of the transaction.
             rows = execute(_ALONE, (tenant,))
             if not rows:
                 return None
             max_usd, run_usd, spent_usd, reserved_usd = rows[0]
             mine = execute("SELECT reserved_usd FROM openagentic_runs WHERE id = %s AND fence = %s", (run_id, fence))
             if mine and mine[0][0] > 0:
-                return float(mine[0][0])  # kept from a worker that died, or an answer of ours that was lost
+                return float(mine[0][0])  # reserved by a dead worker, or by a call of ours whose answer was lost
             usual = max_usd * SHARE_OF_RUN if run_usd is None else run_usd
             asked = usual if wanted_usd is None else wanted_usd if run_usd is None else min(wanted_usd, run_usd)
             amount = max(0.0, min(max_usd - spent_usd - reserved_usd, asked))
@@ -253,14 +252,14 @@ class FleetLimits(_SetLimits):
         return self._tables.change(attempt, steps=4, durable=True)
 
     def is_spent(self, tenant: str) -> bool:
-        """Whether nothing is left of a tenant's budget, and nothing can come back."""
+        """Whether a tenant's budget is used up for good: nothing is left and no reservation can return."""
         command = "SELECT 1 FROM openagentic_budgets WHERE tenant = %s AND spent_usd >= max_usd AND reserved_usd <= 0"
         return bool(self._tables.read(command, (tenant,)))
 
     def settle(self, run_id: int, fence: int, tenant: str, cost_usd: float | None) -> None:
-        """Say what a run has cost by now, whose owner this process is, and give back what it had reserved.
+        """Book the cost so far of a run that this process owns, and return its reservation.
 
-        A cost that is not known (None) counts as all that was reserved.
+        An unknown cost (None) counts as the whole reservation.
         """
 
         def attempt(execute: Execute) -> None:
@@ -278,7 +277,7 @@ class FleetLimits(_SetLimits):
 
 
 class Rates(_SetLimits):
-    """The buckets of one database, by the names of keys."""
+    """The token buckets of one database, by the names of keys."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables, "SELECT name FROM openagentic_rates")
@@ -295,11 +294,11 @@ class Rates(_SetLimits):
         self._block = _BLOCK.format(longer=_LONGER.format(now=now), **names)
 
     def is_known(self, name: str) -> bool:
-        """Whether there is anything to wait for; asked of the database at most once in a second, for all keys."""
+        """Whether this key has a limit or a block; queries the database at most once a second, for all keys."""
         return name in self._found_lately()
 
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
-        """Limit a key; None is no limit. Raises `OptionsError`."""
+        """Limit a key; None means no limit. Raises `OptionsError`."""
         for limit in (requests_per_minute, tokens_per_minute):
             if limit is not None and (not isinstance(limit, int | float) or not 0 < limit < 1e12):
                 raise OptionsError(f"a rate is a number above 0, or None, not {limit!r:.100}")
@@ -312,13 +311,13 @@ class Rates(_SetLimits):
         self._looked_at = None
 
     def rows(self) -> list[tuple[str, float | None, float | None, float]]:
-        """Each key with its requests and tokens per minute, and for how many seconds more it is left alone."""
+        """Each key with its requests and tokens per minute, and the seconds for which it is still blocked."""
         blocked = f"CASE WHEN blocked_until > {self._tables.now} THEN blocked_until - {self._tables.now} ELSE 0.0 END"
         command = f"SELECT name, requests_per_minute, tokens_per_minute, {blocked} FROM openagentic_rates ORDER BY name"
         return [(name, requests, tokens, left_s) for name, requests, tokens, left_s in self._tables.read(command)]
 
     def take(self, name: str, tokens: int) -> float:
-        """Take one request of about so many tokens; gives the seconds until its turn, 0 for now."""
+        """Take one request of about this many tokens; return the seconds until its turn, 0 for now."""
         rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
         if not rows:
             return 0.0
@@ -329,12 +328,12 @@ class Rates(_SetLimits):
         else:
             waits[0] += random.uniform(0, SPREAD_S) if blocked_s > 0 else 0.0
         if tokens_per_s is not None:
-            # What is larger than the bucket begins when that is full; those behind it pay for the rest.
+            # A request larger than the bucket starts when the bucket is full; later requests wait for the rest.
             waits.append((min(tokens, cap) - tokens - left) / tokens_per_s)
         return float(max(0.0, *waits))
 
     def settle(self, name: str, tokens: int) -> None:
-        """Say how many tokens more it was than was taken; fewer is a negative number."""
+        """Correct the number of tokens taken by this difference; negative if fewer were used."""
         self._tables.change(lambda execute: execute(_SETTLE, (tokens, name)))
 
     def block(self, name: str, for_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a claimed run gets before it begins on this host: its turn at the provider, its share of a budget, its files."""
+"""Prepare a claimed run on this host: rate limits at its providers, its share of a budget, its workspace."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .limits import Rates
 from .record import FleetRun, Outcome
 from .workspace import open_workspace, read_wish
 
-# How long a run is left alone whose tenant's budget is reserved by others.
+# The delay before a run is tried again whose tenant's budget is reserved by other runs.
 RESERVED_S = 5.0
-# How long all hosts leave a key alone after a 429 that names no time, and at most.
+# How long a 429 response blocks a key for all hosts: if it names no time, and at most.
 UNNAMED_BLOCK_S = 1.0
 MAX_BLOCK_S = 600.0
 
 
 class RatedProvider(AroundProvider):
-    """A provider that asks when the turn of its key has come. It stands inside of retries: each attempt is a request."""
+    """A provider that waits for its key's turn. Place it inside retries, because each attempt is a request."""
 
     def __init__(self, provider: Provider, rates: Rates, key: str, *, clock: Clock | None = None) -> None:
         super().__init__(provider)
@@ -48,7 +48,7 @@ class RatedProvider(AroundProvider):
         self._clock = clock or SystemClock()
 
     def with_idempotency_key(self, key: str) -> Self:
-        """The same around a provider that marks its attempts, when it can."""
+        """A copy around a provider that marks its attempts with this key, if it supports that."""
         other = copy(self)
         if isinstance(self.provider, KeyedProvider):
             other.provider = self.provider.with_idempotency_key(key)
@@ -57,7 +57,7 @@ class RatedProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer, once its turn has come."""
+        """The answer, requested after waiting for the turn."""
         taken = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
         is_counted = await off_loop(True, self._rates.is_known, self._key)
         while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, taken))) > 0:
@@ -84,9 +84,9 @@ class RatedProvider(AroundProvider):
 
 
 def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> OpenAgenticOptions:
-    """The options with every provider of a run, except its subagents' own, behind the key that all hosts share.
+    """The options with the rate limits of all hosts around every provider of a run, except those of its subagents.
 
-    The key has the name that the registry gives it.
+    The key's name comes from the registry.
     """
     assert options.provider is not None, "the registry has checked it"
     key = fleet.agents[run.agent].rate_key or options.provider.name
@@ -110,9 +110,9 @@ def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> O
 def within_budget(
     fleet: Fleet, run: FleetRun, options: OpenAgenticOptions, cost_usd: float | None
 ) -> OpenAgenticOptions | Outcome:
-    """The options of a run that may cost what was reserved for it, or where it goes when nothing was.
+    """The options of a run, limited to its reservation, or the outcome of the run if nothing could be reserved.
 
-    `cost_usd` is what its session has cost by now. Blocks, and raises `StorageError`.
+    `cost_usd` is the cost of its session so far. Blocks, and raises `StorageError`.
     """
     limits = fleet.queue.limits
     if not run.tenant or not limits.are_any:
@@ -133,7 +133,7 @@ def within_budget(
 async def workspace_of(
     fleet: Fleet, lease: Lease, options: OpenAgenticOptions, draining: asyncio.Event
 ) -> AsyncIterator[OpenAgenticOptions]:
-    """The options of a run in its workspace, which is there until the block ends."""
+    """The options of a run in its workspace, which exists until the block ends."""
     run, stop = lease.run, threading.Event()
     agent = fleet.agents[run.agent]
     wish = read_wish(agent, run.workspace)

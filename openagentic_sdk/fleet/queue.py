@@ -1,7 +1,7 @@
-"""The rows of a fleet's runs: every step that one of them can take, each as one statement by the database's clock.
+"""The rows of a fleet's runs: each transition of a run is one statement that uses the database's clock.
 
-No step reads first and writes later, and no transaction is open while a run runs. An answer may be lost with its connection;
-then the statement is sent again, and knows by `claim`, `fence` or `request_id` what it did before.
+No transition reads first and writes later, and no transaction is open while a run is running. If a connection is lost with
+the answer, the statement is sent again and recognizes its own earlier effect by `claim`, `fence` or `request_id`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .limits import BUSY, FAIR, IS_FULL, FleetLimits
 from .record import FORMAT, FleetRun, Outcome, State
 
 CHANNEL = "openagentic_runs"
-# How long a worker waits for a database that is away before it asks anew.
+# How long a worker waits for an unreachable database before it retries.
 PATIENCE_S = 5.0
-# A run that waits so much longer stands before one whose priority is higher by one.
+# A run that has waited this much longer precedes a run whose priority is higher by one.
 RANK_S = 60.0
 
 _COLUMNS = (
@@ -35,8 +35,8 @@ _ADD = """
     FROM (SELECT coalesce({at_wall}, {now}) AS due) AS times WHERE true
     ON CONFLICT (tenant, request_id) DO NOTHING RETURNING id
 """
-# Of one session only the first that is not over may run, but for those that are not due yet. A parked run holds back what
-# was queued before it parked; a prompt that was queued behind that ends the question.
+# Within a session, only the first unfinished run may run; runs that are not due yet do not count. A parked run blocks runs
+# that were queued before it parked; a prompt that was queued later ends the question.
 _IS_FIRST = """
     NOT EXISTS (
         SELECT 1 FROM openagentic_runs AS other
@@ -60,7 +60,7 @@ _QUEUED = """
     SELECT id FROM openagentic_runs AS run
     WHERE state = 'queued' AND run_at <= {now} AND {mine} AND {is_first} ORDER BY rank DESC, id LIMIT 1 {skip_locked}
 """
-# Behind the head that was found: what was claimed just now stands before it in the index, and is not looked at again.
+# Start at the head that was found: runs claimed just now precede it in the index and need not be scanned again.
 _OF_GROUP = (
     "run.tenant = groups.tenant AND run.queue = groups.queue AND run.agent = groups.agent AND run.rank <= groups.rank "
     "AND run.format <= %s"
@@ -77,7 +77,7 @@ _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
     RETURNING id, cancel_requested_at IS NOT NULL
 """
-# What was parked or handed back did not crash. A run that is to be cancelled is queued again, for a worker to end it.
+# A park or a hand-over is not a crash and does not count as an attempt. A run to be cancelled is queued for a worker to end.
 _LEAVE = """
     UPDATE openagentic_runs SET
         state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
@@ -100,7 +100,7 @@ _CANCEL = """
         state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END
     WHERE id = %s AND state IN ('queued', 'running', 'waiting') RETURNING id
 """
-# A run that is due again at a time is queued for that; it may be woken before.
+# A run that waits for a time is queued for it; an event may wake it earlier.
 _IS_PARKED = "(state = 'waiting' OR (state = 'queued' AND stop_reason = 'waiting' AND run_at > {now}))"
 _WAKE = """
     UPDATE openagentic_runs SET state = 'queued', run_at = {now}, parked_seq = %s
@@ -116,7 +116,7 @@ _MOVED = """
 
 @frozen
 class NewRun:
-    """What is known of a run when it is enqueued. `run_at` None is now."""
+    """A run to be enqueued. `run_at` None means now."""
 
     agent: str
     body: str
@@ -133,7 +133,9 @@ class NewRun:
 
 @frozen
 class Claimer:
-    """Who claims: a worker's name, how long its lease is, and what it can run; `queues` empty means all."""
+    """The worker that claims: its name, the length of its lease, and the runs that it accepts; no `queues` means all
+    queues.
+    """
 
     owner: str
     lease_s: float
@@ -142,24 +144,24 @@ class Claimer:
 
 
 class Queue:
-    """All runs of one database. Every call blocks, and raises `StorageError` when the database is away for too long."""
+    """All runs of one database. Every call blocks, and raises `StorageError` if the database is unreachable for too long."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
 
-    # --- before a run --------------------------------------------------------------------------------------------------
+    # --- enqueuing -----------------------------------------------------------------------------------------------------
 
     def add(self, new: NewRun) -> int:
-        """Put a run into the queue, once; returns its number.
+        """Enqueue a run, once; return its number.
 
-        Raises `FleetError` when its request id came with something else before.
+        Raises `FleetError` if its request id was already used for a different run.
         """
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
     def adding(self, new: NewRun) -> Steps[int]:
-        """The statements of `add`, for a caller with a connection of its own."""
+        """The statements of `add`, for a caller with its own connection."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
         rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values
@@ -176,11 +178,11 @@ class Queue:
             yield tells
         return int(rows[0][0])
 
-    # --- who runs it ---------------------------------------------------------------------------------------------------
+    # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Become the owner of the next run that is due or was lost, or of this one; None when there is none."""
-        if not self.tables.skip_locked:  # who writes shuts others out
+        """Become the owner of the next run that is due or lost, or of the run `run_id`; None if there is none."""
+        if not self.tables.skip_locked:  # a writer blocks other writers
             candidate, values = self._candidate(who, run_id)
             if self.tables.read(f"SELECT {candidate}", values) == [(None,)]:
                 return None
@@ -198,13 +200,13 @@ class Queue:
                 command = _CLAIM.format(now=self.tables.now, candidate=candidate, columns=self._columns)
                 return execute(command, (name, who.owner, who.lease_s, *values))
             except self.tables.conflict:
-                return []  # another run of the same session was faster
+                return []  # another run of the same session was claimed first
 
         rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
         return _read(rows[0]) if rows else None
 
     def _candidate(self, who: Claimer, run_id: int | None) -> tuple[str, list[Any]]:
-        """The number of the next run to claim, as SQL, and its values."""
+        """The number of the next run to claim, as an SQL expression and its values."""
         mine, values = f"run.format <= %s AND run.agent IN ({_marks(who.agents)})", [FORMAT, *who.agents]
         if who.queues:
             mine, values = f"{mine} AND run.queue IN ({_marks(who.queues)})", [*values, *who.queues]
@@ -223,9 +225,9 @@ class Queue:
         return f"coalesce(({lost}), ({queued}))", [*values, *queued_values]
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
-        """Make the leases of these runs (their numbers and fences) longer, from now on.
+        """Extend the leases of these runs (numbers and fences), counted from now.
 
-        Gives those that still are the caller's, each with whether somebody wants it to end.
+        Returns the runs that the caller still owns, each with whether it is to be cancelled.
         """
         pairs = " OR ".join(["(id = %s AND fence = %s)"] * len(fences))
         command = _BEAT.format(now=self.tables.now, pairs=pairs)
@@ -233,7 +235,7 @@ class Queue:
         return dict(self.tables.change(lambda execute: execute(command, values), patience_s=patience_s))
 
     def leave(self, run: FleetRun, outcome: Outcome, *, patience_s: float = 30.0) -> bool:
-        """Move the run from `running` to its next state; False when it has another owner by now."""
+        """Move the run from `running` to its next state; False if it has another owner by now."""
         state, attempts = outcome.state, 0
         values = (
             *(state, state, state, state, state, outcome.delay_s, state, outcome.parked_seq, outcome.parked_seq),
@@ -248,16 +250,16 @@ class Queue:
                 if state == "queued":
                     self._tell(execute)
                 return True
-            # At this fence nobody but the owner ends it: an earlier attempt did, whose answer was lost.
+            # Only the owner can end it at this fence: an earlier attempt of ours did, and its answer was lost.
             command = "SELECT 1 FROM openagentic_runs WHERE id = %s AND fence = %s AND state <> 'running'"
             return attempts > 1 and bool(execute(command, (run.id, run.fence)))
 
         return self.tables.change(attempt, durable=True, patience_s=patience_s)
 
-    # --- what others do with it ----------------------------------------------------------------------------------------
+    # --- for everyone else ---------------------------------------------------------------------------------------------
 
     def cancel(self, run_id: int, cancelled_by: str) -> bool:
-        """End a run that has no owner, else tell its owner to end it; False when it is over already."""
+        """End a run that has no owner, otherwise ask its owner to end it; False if it is already over."""
 
         def attempt(execute: Execute) -> bool:
             is_open = bool(execute(_CANCEL.format(now=self.tables.now), (cancelled_by, run_id)))
@@ -267,9 +269,9 @@ class Queue:
         return self.tables.change(attempt, durable=True)
 
     def wake_answered(self, is_answered: Callable[[str, int], bool]) -> list[int]:
-        """Put parked runs that got an answer or an event back into the queue, wherever that was done; gives their numbers.
+        """Queue parked runs again that got an answer or an event from any process; return their numbers.
 
-        `is_answered(session, seq)` says whether one stands in the log behind that event.
+        `is_answered(session, seq)` returns whether the log contains one after that event.
         """
         tables = self.tables
         is_parked = _IS_PARKED.format(now=tables.now)
@@ -280,7 +282,7 @@ class Queue:
                 self.wake(run_id, parked_seq)
                 woken.append(run_id)
             else:
-                # Something else was written: what is behind it is looked at next time.
+                # Something else was appended: next time, look only at the events after it.
                 values = (last_seq, run_id, parked_seq)
                 self._change(
                     f"UPDATE openagentic_runs SET parked_seq = %s WHERE id = %s AND {is_parked} AND parked_seq = %s "
@@ -290,7 +292,7 @@ class Queue:
         return woken
 
     def wake(self, run_id: int, parked_seq: int) -> None:
-        """Put a parked run back into the queue, if it is not there already."""
+        """Queue a parked run again, unless it is already queued."""
 
         def attempt(execute: Execute) -> None:
             now = self.tables.now
@@ -304,13 +306,13 @@ class Queue:
         return self.tables.change(lambda execute: execute(command, values))
 
     def now(self) -> float:
-        """The time that `run_at` and the other times of runs are of."""
+        """The time of the clock that `run_at` and the other times of runs refer to."""
         return float(self.tables.read(f"SELECT {self.tables.now}")[0][0])
 
-    # --- looking -------------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------------
 
     def find(self, run_id: int) -> FleetRun:
-        """How it stands. Raises `RunNotFoundError`."""
+        """The run with this number. Raises `RunNotFoundError`."""
         rows = self._select(self.tables.read, "id = %s", (run_id,))
         if not rows:
             raise RunNotFoundError(run_id)
@@ -319,7 +321,7 @@ class Queue:
     def rows(
         self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
     ) -> list[FleetRun]:
-        """Runs, the newest first."""
+        """Runs, newest first."""
         conditions = [f"state IN ({_marks(states)})"] if states else []
         values: list[Any] = list(states)
         for column, value in (("tenant", tenant), ("session", session)):
@@ -331,7 +333,7 @@ class Queue:
         return list(map(_read, rows))
 
     def cancelled(self, owner: str) -> list[int]:
-        """The runs of this owner that somebody wants to end."""
+        """The runs of this owner that are to be cancelled."""
         command = (
             "SELECT id FROM openagentic_runs WHERE state = 'running' AND owner = %s AND cancel_requested_at IS NOT NULL"
         )

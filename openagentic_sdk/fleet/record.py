@@ -1,13 +1,13 @@
-"""A run of a fleet as its row says, and how it can come to stand.
+"""The row of a run of a fleet, and its states.
 
     queued    -> running     a worker claims it: it is due, its session is free, the limits allow it
-    running   -> running     another one claims it, because the lease ran out
+    running   -> running     another worker claims it, because the lease expired
     running   -> ended, failed, cancelled, waiting, queued (handed back), each by its owner only
     waiting   -> queued      the question is answered
     queued, waiting -> cancelled
 
-Every step out of `running` names the fence of its owner, every other one the state that it leaves. The row is a hint of who
-should try; what happened stands in the session's log, and who may write there is a matter of the session's epoch.
+Every transition out of `running` names the fence of its owner, every other one the state that it leaves. The row is a hint
+about who should try; the session's log records what happened, and the session's epoch decides who may write there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("queued", "running", "waiting", "ended", "failed", "cancelled")
 OPEN: tuple[State, ...] = ("queued", "running", "waiting")
 OVER: tuple[State, ...] = ("ended", "failed", "cancelled")
-# What this version writes into rows, and the newest that it understands.
+# The row format that this version writes, and the newest that it understands.
 FORMAT = 1
 MAX_ATTEMPTS = 3
 
 
 @frozen
 class FleetRun:
-    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None while no worker runs it.
+    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None unless a worker is running it.
 
     `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
     """
@@ -67,47 +67,47 @@ class FleetRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over."""
+        """Whether the run is over."""
         return self.state in OVER
 
     @property
     def is_parked(self) -> bool:
-        """Whether it waits: for a person or an event, or for a time that it named itself."""
+        """Whether the run waits for a person, an event, or a time that it chose itself."""
         return self.state == "waiting" or (self.state == "queued" and self.stop_reason == "waiting")
 
     @property
     def prompt(self) -> Any:
-        """What was said: a text, a list of parts, or None to go on with what is in the log."""
+        """The prompt: a text, a list of parts, or None to continue what is in the log."""
         return loads_json(self.body).get("prompt")
 
     @property
     def wishes(self) -> Mapping[str, Any]:
-        """What its client wished, as in `Agents.options`."""
+        """The options that the client requested, as in `Agents.options`."""
         found: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
         return found
 
     @property
     def told(self) -> tuple[str, str] | None:
-        """The session of the workflow whose step this run is, and the event by which that is told of its end."""
+        """The session of the workflow that this run is a step of, and the event that announces the run's end to it."""
         found = loads_json(self.body).get("told")
         return None if found is None else (str(found[0]), str(found[1]))
 
     @property
     def is_step(self) -> bool:
-        """Whether a workflow put it into the queue as one of its steps; it goes where the workflow's session goes."""
+        """Whether a workflow enqueued it as one of its steps; its session is then a child of the workflow's session."""
         return self.told is not None and self.request_id.startswith("step:")
 
     def to_dict(self) -> dict[str, Any]:
-        """What people and programs are shown: everything but the prompt and the marks of its owner."""
+        """The fields to show to people and programs: everything but the prompt and the marks of its owner."""
         hidden = ("body", "fence", "parked_seq", "format", "lost_owner")
         return {known.name: getattr(self, known.name) for known in fields(self) if known.name not in hidden}
 
 
 @frozen
 class Used:
-    """What a run has used so far, by its session's log; `cost_usd` is None when a price is not known.
+    """The usage of a run so far, by its session's log; `cost_usd` is None if a price is unknown.
 
-    `unknown` counts calls that may or may not have taken effect, `first_s` is how long ago the run's first event was.
+    `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event.
     """
 
     input_tokens: int = 0
@@ -119,9 +119,9 @@ class Used:
 
 @frozen
 class Outcome:
-    """Where a run goes from `running`. `delay_s` is how long it is not claimed again, `parked_seq` the log's end then.
+    """The next state of a run after `running`. It is not claimed for `delay_s` seconds; `parked_seq` is the log's end then.
 
-    `used` None leaves what the row says of that.
+    If `used` is None, the usage in the row is left unchanged.
     """
 
     state: State

@@ -1,8 +1,8 @@
-"""Runs that begin at times: schedules stand in the fleet's database, and any worker fires those that are due, each once.
+"""Schedules of runs: rows in the fleet's database; any worker fires those that are due, each once.
 
-A schedule's next time stands in its row, by the database's clock. Firing enqueues a run whose request id is the schedule's
-name and that time, and moves the row on from that time to the first one after now, in one transaction: who comes second does
-nothing, and what was missed while no worker ran is made up for once.
+A schedule's next time is in its row, by the database's clock. Firing is one transaction: it enqueues a run with a request
+id made of the schedule's name and that time, and advances the row from that time to the first one after now. So a second
+worker does nothing, and times missed while no worker was running are made up for by one run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..sessions.stores.tables import Execute, drive
 from .cron import next_fire, parse_cron, read_zone
 from .queue import NewRun, Queue
 
-# After how long a schedule that cannot be read on this host is tried again, by any worker.
+# The delay before any worker retries a schedule that this host cannot parse.
 BROKEN_S = 600.0
 MAX_FIRED = 100
 _COLUMNS = (
@@ -46,7 +46,7 @@ _PAUSE = "UPDATE openagentic_schedules SET is_paused = %s, next_at = %s WHERE na
 
 @frozen
 class Schedule:
-    """One row. Times are seconds since 1970; `error` says why it was not fired the last time."""
+    """One row. Times are seconds since 1970; `error` is why it was not fired the last time."""
 
     name: str
     cron: str
@@ -73,38 +73,38 @@ class Schedules:
         self._tables = queue.tables
 
     def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
-        """Begin to enqueue runs like this one, from now on. Raises `OptionsError`, also for a name that is taken."""
+        """Start enqueuing runs like this one, from now on. Raises `OptionsError`, also for a name that is taken."""
         next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
         rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)
         values = (name, cron, zone, *rest, next_at)
         if not self._tables.change(lambda execute: execute(_ADD, values), durable=True):
             row = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
-            # Unless the row is what an attempt of ours, whose answer was lost, made of these values.
+            # Unless an earlier attempt of ours, whose answer was lost, inserted the row with these values.
             if not row or (*row[0][:10], row[0][11]) != values:
                 raise OptionsError(f"there is a schedule {name!r} already: remove it first, or take another name")
         return self.find(name)
 
     def rows(self) -> list[Schedule]:
-        """All of them, by name."""
+        """All schedules, by name."""
         return [
             _schedule(row) for row in self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules ORDER BY name")
         ]
 
     def find(self, name: str) -> Schedule:
-        """The one of this name. Raises `OptionsError`."""
+        """The schedule with this name. Raises `OptionsError`."""
         rows = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
         if not rows:
             raise OptionsError(f"there is no schedule {name!r:.100}: `openagentic-sdk fleet schedule list` shows them")
         return _schedule(rows[0])
 
     def remove(self, name: str) -> None:
-        """End it; what it has enqueued stays. Raises `OptionsError`."""
+        """Delete the schedule; the runs that it enqueued stay. Raises `OptionsError`."""
         self.find(name)
         command = "DELETE FROM openagentic_schedules WHERE name = %s RETURNING name"
         self._tables.change(lambda execute: execute(command, (name,)), durable=True)
 
     def pause(self, name: str, *, paused: bool = True) -> Schedule:
-        """Fire no more until it goes on; then nothing of the time between is made up for. Raises `OptionsError`."""
+        """Stop firing, or resume with `paused=False`; times during the pause are skipped. Raises `OptionsError`."""
         known = self.find(name)
         next_at = known.next_at
         if known.is_paused and not paused:
@@ -113,7 +113,7 @@ class Schedules:
         return self.find(name)
 
     def fire_due(self) -> int:
-        """Enqueue a run for each schedule that is due; gives how many this call enqueued. For all workers, all the time."""
+        """Enqueue a run for each schedule that is due; return how many. Every worker calls this continually."""
         due = _DUE.format(columns=_COLUMNS, wall=self._tables.wall)
         return sum(self._fire(_schedule(row)) for row in self._tables.read(due, (MAX_FIRED,)))
 
@@ -139,7 +139,7 @@ class Schedules:
         )
 
         def attempt(execute: Execute) -> bool:
-            # Who moves the row is the one who fires: the others wait for his transaction and find it moved.
+            # The worker that advances the row fires: the others wait for its transaction and find the row advanced.
             if not execute(_MOVE, (next_at, at, None, schedule.name, at)):
                 return False
             drive(self._queue.adding(run), execute)
@@ -148,7 +148,7 @@ class Schedules:
         try:
             return self._tables.change(attempt, steps=3, durable=True)
         except FleetError as error:
-            # Something else was enqueued under this name and time.
+            # Another run was enqueued with this name and time.
             moved = (next_at, schedule.fired_at, on_one_line(str(error), 500), schedule.name, at)
             self._tables.change(lambda execute: execute(_MOVE, moved))
             return False
@@ -159,7 +159,7 @@ class Schedules:
 
 
 def request_id_of(name: str, at: float) -> str:
-    """The request id of a schedule's run, by which it is the same for all who enqueue it."""
+    """The request id of a schedule's run, the same for every worker that enqueues it."""
     return f"{name}@{datetime.fromtimestamp(at, UTC).isoformat().replace('+00:00', 'Z')}"
 
 

@@ -1,4 +1,4 @@
-"""How a run stands in its session's log, which alone says what happened; its row is only a hint."""
+"""The state of a run according to its session's log, the only authority; the run's row is a hint."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from .record import FleetRun, Outcome, Used
 
 @frozen
 class Standing:
-    """Whether its session is there, whether its prompt is the newest in the log, and what came of it; None when it is to go
-    on.
+    """Whether the session exists, whether its newest prompt is the run's, and the run's outcome; None if it is to continue.
 
-    Its own events stand behind `after_seq`; `cost_usd` is what the session has cost by now, None when that is not known.
+    The run's own events come after `after_seq`; `cost_usd` is the cost of the session so far, None if unknown.
     """
 
     is_there: bool
@@ -34,7 +33,7 @@ class Standing:
 
 
 def look(store: SessionStore, run: FleetRun) -> Standing:
-    """What the log says of a run. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
+    """The state of a run by its log. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
     try:
         known = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
@@ -59,7 +58,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
 
 
 def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | None:
-    """What the run has used whose events stand behind that one, None when there are none. Raises what reading raises."""
+    """The usage of the run whose events come after that one; None if there are none. Raises what reading a log raises."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
     if not events:
         return None
@@ -67,7 +66,7 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
     cost_usd: float | None = 0.0
     for event in own_spending(events):
         if event.usage is None and event.cost_usd is None:
-            continue  # cut before its usage came
+            continue  # cut off before the usage arrived
         tokens = add_usage(tokens, event.usage)
         cost_usd = add_cost(cost_usd, event.cost_usd)
     return Used(
@@ -80,37 +79,37 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
 
 
 def outcome_of(result: Result) -> Outcome:
-    """The next state of a run that ended like this."""
+    """The next state of a run with this result."""
     if result.stop_reason == "error":
         return Outcome("failed", "error", result.error_message or "error")
     return Outcome("ended", result.stop_reason, result.error_message)
 
 
 def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
-    """What a run is that was parked or interrupted last; None when it is to go on."""
+    """The outcome of a run that was last parked or interrupted; None if it is to continue."""
     at = last.seq or 0
     if last.stop_reason == "waiting" and run.lost_owner and not is_answered(store, run.session, at):
-        # Its owner died between the log and the row.
+        # Its owner died after writing the log and before updating the row.
         return parked(store, run.session, at)
     if last.stop_reason == "interrupted" and ended_itself(store, run.session):
         return Outcome("cancelled", "interrupted")
     if last.stop_reason == "interrupted" and 0 < run.parked_seq < at:
         since = list(store.iter_events(run.session, after_seq=run.parked_seq, limit=at - run.parked_seq))
         if not any(isinstance(event, SystemInit) for event in since):
-            # It was ended where it was parked, by somebody who knows the session only.
+            # It was ended while parked, by a client that used only the session and not the fleet.
             return Outcome("cancelled", "interrupted")
     return None
 
 
 def ended_itself(store: SessionStore, session: str) -> bool:
-    """Whether a workflow was told to end by an event, and has cleaned up: nothing is left to go on with."""
+    """Whether a workflow was cancelled by an event and has cleaned up, so that there is nothing to continue."""
     return load_view(store, session, (StepsFold,))[0].fold(StepsFold).find(CANCELLED) is not None
 
 
 def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> Outcome:
-    """Where a run goes that has parked, its log ending with that event: a workflow goes on by itself when its time comes.
+    """The outcome of a run that has parked, whose log ends with that event; a workflow continues by itself when it is due.
 
-    What came for it between its last look and its end did not find it parked. Blocks.
+    Events that arrived between the workflow's last check and its end did not find it parked. Blocks.
     """
     park = Park.read(store, session)
     if park is None:
@@ -123,8 +122,10 @@ def parked(store: SessionStore, session: str, seq: int, key_file: str | None = N
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:
-    """Whether an answer, or an event for a workflow, stands in the log behind that event. True for a log that cannot be
-    read: the run will say so."""
+    """Whether the log contains an answer, or an event for a workflow, after that event.
+
+    True for an unreadable log: the run will report the error.
+    """
     try:
         return any(
             isinstance(event, UserAnswer) or (isinstance(event, SystemNotice) and event.code == ARRIVED)

@@ -1,6 +1,6 @@
-"""What a fleet has to do, does and has done, by its rows: figures for people, and as text for Prometheus and its like.
+"""Figures of a fleet's pending, running and finished work, by its rows: for people, and as text for Prometheus.
 
-All of it is counted in the database, so every host tells the same, and a row that somebody deletes is counted no more.
+Everything is counted in the database, so all hosts report the same figures; a deleted row is no longer counted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..ground.frozen import frozen
 from ..sessions.stores.tables import Tables
 from .record import STATES
 
-# Seconds from when a run was due to its first event: what one bucket holds, the ones before it included.
+# Upper bounds, in seconds, of the cumulative buckets for the time from when a run was due to its first event.
 BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
-# Tenants beyond so many, the ones with the fewest runs, are told of together.
+# Beyond this number of tenants, those with the fewest runs are reported together.
 MAX_TENANTS = 500
 OTHERS = "(others)"
 _ROWS = """
@@ -34,11 +34,11 @@ _FIRST_S = "CASE WHEN first_event_at > run_at THEN first_event_at - run_at WHEN 
 class GroupStats:
     """The runs of one tenant and queue in one state.
 
-    `claims` counts every time that a worker took one of them, `steals` those where the lease of another had run out, and
-    `lost_now` leases that ran out and that no worker has taken over yet. `oldest_s` is how long the longest waiting one has
-    been due. `unknown` counts calls that may or may not have taken effect. `cost_usd` leaves out `unpriced` runs.
-    `first_event_s` is the sum of the seconds from when a run was due to its first event, over `begun` runs; `first_within`
-    counts those within each of `BUCKETS_S`.
+    `claims` counts every time that a worker claimed one of them, `steals` the claims of runs whose lease had expired, and
+    `lost_now` the expired leases that no worker has taken over yet. `oldest_s` is how long the longest waiting run has been
+    due. `unknown` counts calls that may or may not have taken effect. `cost_usd` excludes `unpriced` runs. `first_event_s`
+    is the sum of the seconds from when a run was due to its first event, over `begun` runs; `first_within` counts those
+    within each of `BUCKETS_S`.
     """
 
     tenant: str
@@ -67,12 +67,12 @@ class FleetStats:
     budgets: tuple[tuple[str, float, float, float], ...] = ()
 
     def total(self, name: str, **only: str) -> float:
-        """The sum of a figure over the groups whose fields are these."""
+        """The sum of a figure over the groups with these field values."""
         chosen = (vars(group) for group in self.groups)
         return float(sum(group[name] for group in chosen if all(group[key] == value for key, value in only.items())))
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON value: all of it, and what it adds up to."""
+        """The figures as a JSON value, with their totals."""
         summed = ("claims", "steals", "unknown", "input_tokens", "output_tokens", "cost_usd", "lost_now", "unpriced")
         totals = {name: self.total(name) if name == "cost_usd" else int(self.total(name)) for name in summed}
         runs = {state: int(self.total("runs", state=state)) for state in STATES}
@@ -93,7 +93,7 @@ class FleetStats:
 
 
 def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
-    """Count everything, in one look at the rows. Blocks, and raises `StorageError`."""
+    """Count everything in one query of the rows. Blocks, and raises `StorageError`."""
     buckets = ", ".join(f"sum(CASE WHEN ({_FIRST_S}) <= {within_s} THEN 1 ELSE 0 END)" for within_s in BUCKETS_S)
     command = _ROWS.format(now=tables.now, first_s=_FIRST_S, buckets=buckets)
     groups = []
@@ -114,7 +114,7 @@ def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
 
 
 def to_text(stats: FleetStats) -> str:
-    """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics' readers take too."""
+    """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics readers accept, too."""
     most = Counter[str]()
     for group in stats.groups:
         most[group.tenant] += group.runs

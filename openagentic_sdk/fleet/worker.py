@@ -1,4 +1,4 @@
-"""A worker: claims runs that are due, goes on with them until they are over or parked, and hands them back when it ends."""
+"""A worker: claims runs that are due, continues them until they are over or parked, and hands them back when it stops."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from .standing import is_answered
 LEASE_S = 15.0
 GRACE_S = 25.0
 SLOTS = 4
-# How often a worker with a free slot asks for what is due or lost, when it is told of nothing.
+# How often a worker with a free slot polls for due and lost runs if it gets no notification.
 POLL_S = 0.6
 _POLLS, _CLAIMS = Backoff(POLL_S, POLL_S, jitter=0.3), Backoff(POLL_S / 2, POLL_S / 2, jitter=0.6)
 _AFTER_FAILURES = Backoff(0.2, 5.0, jitter=0.5)
-# How often it looks for what was answered, and for what somebody wants to end; when it is told of something, sooner.
+# How often it checks for answered runs and for runs to cancel; more often after a notification.
 TICK_S, TOLD_TICK_S = 1.0, 0.2
 
-# Told of each run when it begins and when it is over here: (the run, what became of it, in words).
+# Called with each run when it starts and ends here: (the run, its state in words).
 Report = Callable[[FleetRun, str], None]
 
 
 class Worker:
-    """Runs of a fleet in this process, `slots` at a time, of these queues; of all when none is named.
+    """Executes runs of a fleet in this process, `slots` at a time, from these queues, or from all if none is named.
 
-    `lease_s` is how long a run is left alone after its worker fell silent: more than the longest pause of a process and of
-    the database. `grace_s` is how long a drain lets steps come to their end. `complain` is told when the database cannot be
-    used; the worker goes on asking.
+    `lease_s` is how long a run is left alone after its worker stops responding: more than the longest pause of a process
+    and of the database. `grace_s` is how long a drain lets steps finish. `complain` is called if the database is unusable;
+    the worker keeps trying.
     """
 
     def __init__(
@@ -84,13 +84,15 @@ class Worker:
         self._draining.set()
 
     async def work(self, *, until_idle: bool = False) -> None:
-        """Work until `drain`, or with `until_idle` until nothing is due. When cancelled, it hands back first."""
+        """Work until `drain`, or with `until_idle` until no run is due. On cancellation, hand back the runs first."""
         running_loop("a worker")
         news: asyncio.Future[bool] | None = None
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0
         try:
-            await self._pause(random.uniform(0.0, 0.02))  # workers that start together do not all ask together
+            await self._pause(
+                random.uniform(0.0, 0.02)
+            )  # so that workers that start together do not all query together
             while not self._draining.is_set():
                 try:
                     await self._tick()
@@ -154,7 +156,7 @@ class Worker:
         self._report(lease.run, _words(outcome))
 
     async def _tick(self) -> None:
-        """What some worker has to do now and then: look for what was lost, answered and cancelled."""
+        """Do the periodic work that any one worker must do: find lost, answered and cancelled runs."""
         if time.monotonic() - self._ticked < (TOLD_TICK_S if self._was_told else TICK_S):
             return
         self._ticked, self._was_told = time.monotonic(), False
@@ -179,11 +181,11 @@ def _worker_name() -> str:
 
 
 async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
-    """Go on with one run until it is over or parked, whoever goes on with it; returns how it stands then.
+    """Continue one run until it is over or parked, in whichever process; return its state then.
 
-    For other schedulers, which may call it as often as they like and at the same time: the run is done once. When it is
-    cancelled, it hands the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and
-    `StorageError` when the database stays away: then call it again.
+    For other schedulers, which may call it repeatedly and concurrently: the run is executed once. On cancellation, it hands
+    the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`, and `StorageError` if the database
+    stays unreachable: then call it again.
     """
     who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)

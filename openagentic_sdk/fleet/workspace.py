@@ -1,13 +1,13 @@
-"""The files of a run that may go on on any host: a folder that all hosts share, or a checkout that is its own.
+"""The files of a run that can continue on any host: a folder that all hosts share, or a checkout of its own.
 
 Each run of a repository gets a clone that borrows the objects of the host's copy (`git clone --shared`) and not a linked
-worktree, whose configuration, refs and hooks all runs would share. What our own git does with files that a model has
-written happens from outside of that clone, with an index and objects beside it: nothing in the checkout, its `.git`
-included, says what git does. Only the registry says which repository; git runs no hook, filter, submodule or helper.
+worktree, whose configuration, refs and hooks all runs would share. Our own git processes files that a model has written
+from outside of that clone, with its index and objects elsewhere: nothing in the checkout, including its `.git`, controls
+what git does. Only the registry chooses the repository; git runs no hook, filter, submodule or helper.
 
-After each call that may have changed files, and before its result is in the log, the changes are kept as a patch among the
-session's blobs. The log says so (`workspace.kept`), and another host begins with the same commit
-and that patch. What git ignores is not kept.
+After each call that may have changed files, and before its result is in the log, the changes are stored as a patch among
+the session's blobs. An event in the log names it (`workspace.kept`), and another host starts with the same commit and that
+patch. Files ignored by git are not kept.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ HOOK = "openagentic.workspace"
 MAX_PATCH_BYTES = 32 * 1024 * 1024
 NETWORK_S = 900.0
 LOCAL_S = 300.0
-# Before a fetch that failed is tried again.
+# The delays before a failed fetch is retried, and the most attempts.
 PAUSES, MAX_FETCHES = Backoff(0.2, 1.0, factor=5.0), 3
-# Tools whose only use is files or commands; others of an agent's own are its own business.
+# Tools that only use files or commands. What an agent's own tools use is its owner's responsibility.
 FILE_TOOLS = frozenset({*READ_TOOLS, *EDIT_TOOLS, "Bash", "BashOutput", "KillBash"})
-# Calls of these change nothing in a workspace.
+# Calls to these tools change nothing in a workspace.
 _QUIET = frozenset({*READ_TOOLS, *NETWORK_TOOLS, *(SESSION_TOOLS - TASK_TOOLS)})
 _NO_FILES = (
     "this run has no workspace, and files of one host are not there on the next one: whoever owns the agent names a "
     "workspace for it, in the registry"
 )
-# What of this process's environment git and ssh need to reach a server.
+# The variables of this process's environment that git and ssh need to reach a server.
 _REACHING = (
     "HOME", "USER", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY",
     "http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
 )  # fmt: skip
 _SETTINGS = {
-    "http.followRedirects": "false",  # a header with a token goes to its own host only
+    "http.followRedirects": "false",  # send a header with a token to its own host only
     "gc.auto": "0",
     "maintenance.auto": "false",
     "core.autocrlf": "false",
@@ -80,7 +80,7 @@ _ZERO: Callable[[], bool] = lambda: False  # noqa: E731
 
 @frozen
 class Wish:
-    """The workspace that a run named: its name in the registry, and the ref for a repository, empty for the registry's."""
+    """The requested workspace: its name in the registry, and the ref for a repository, empty for the registry's."""
 
     name: str
     ref: str = ""
@@ -88,7 +88,7 @@ class Wish:
 
 @frozen
 class Kept:
-    """What a session's log says of its workspace: where its checkout began, and the newest patch, empty before the first."""
+    """The workspace that a session's log records: its checkout's commit, and the newest patch, empty before the first."""
 
     name: str
     commit: str
@@ -96,9 +96,9 @@ class Kept:
 
 
 def read_wish(agent: NamedAgent, named: str | None) -> Wish | None:
-    """What `NAME` or `NAME@REF` means for this agent; without a name its workspace `default`, and None when it has none.
+    """The workspace that `NAME` or `NAME@REF` means for this agent; `default` without a name, None if it has none.
 
-    Raises `OptionsError` for a name that is not in the registry, and for a ref that is none.
+    Raises `OptionsError` for a name that is not in the registry, and for an invalid ref.
     """
     if named is None:
         return Wish("default") if "default" in agent.workspaces else None
@@ -115,13 +115,13 @@ def read_wish(agent: NamedAgent, named: str | None) -> Wish | None:
 
 
 def kept_workspace(events: Iterable[Event]) -> Kept | None:
-    """The checkout that a session works in and its newest patch, or None when it never had one. A fold over the log."""
+    """The checkout that a session works in and its newest patch; None if it never had one. A fold over the log."""
     kept: Kept | None = None
     for event in events:
         if isinstance(event, WorkspaceKept):
             kept = Kept(event.workspace, event.commit, event.patch)
         elif isinstance(event, HookEvent) and event.name == HOOK:
-            # Older logs have no `workspace.kept`: the fields are words of the action.
+            # Logs of older versions have no `workspace.kept`: the fields are words in the action.
             word, *said = (event.action or "").split(" ")
             if word == "opened" and len(said) == 2:
                 kept = Kept(said[0], said[1], kept.patch if kept is not None else "")
@@ -141,10 +141,10 @@ def open_workspace(
     root: Path,
     is_cancelled: Callable[[], bool] = _ZERO,
 ) -> Iterator[OpenAgenticOptions]:
-    """The options of a run in its workspace, which is there until the block ends. Blocks: call it in a thread.
+    """The options of a run in its workspace, which exists until the block ends. Blocks: call it in a thread.
 
-    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `FleetError` when the workspace
-    cannot be had, and `StorageError` when the run was cancelled meanwhile.
+    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `FleetError` if the workspace is
+    unavailable, and `StorageError` if the run was cancelled in the meantime.
     """
     if wish is None:
         refuse = HookMatcher(HOOK, "|".join(sorted(FILE_TOOLS)), lambda _: HookDecision(True, _NO_FILES))
@@ -188,7 +188,7 @@ def open_workspace(
 
 
 class _CheckoutHooks:
-    """What the log is told of a checkout while its run goes on."""
+    """Hooks that record the state of a checkout in the log while its run continues."""
 
     def __init__(
         self, checkout: _Checkout, store: SessionStore, session_id: str, kept: Kept | None, patch: bytes | None
@@ -223,7 +223,7 @@ class _CheckoutHooks:
         return HookDecision(action="kept", additional_context=note, log_as=self._log_as())
 
     def has_branch(self, payload: Mapping[str, Any]) -> bool:
-        """Whether a run that ends so is pushed to a branch."""
+        """Whether a run that ends like this is pushed to a branch."""
         ended = payload["context"].get("stop_reason") == "end"
         return ended and bool(self._patch) and bool(self._checkout.git.place.branches)
 
@@ -238,7 +238,7 @@ class _CheckoutHooks:
 
 
 class _Checkout:
-    """One working tree: `home/<name>` is what the run sees, the rest of `home` is ours."""
+    """One working tree: the run sees `home/<name>`; the rest of `home` is private to this package."""
 
     def __init__(self, git: _Git, copy: Path, home: Path, name: str, commit: str) -> None:
         self.git = git
@@ -251,7 +251,7 @@ class _Checkout:
         self._last: tuple[bytes, str] = b"", ""
 
     def fill(self, patch: bytes | None) -> None:
-        """Write the files of the commit, as the patch changed them, into a repository of the run's own."""
+        """Write the commit's files, with the patch applied, into a repository of the run's own."""
         git, own = self.git, {"GIT_DIR": f"{self.tree}/.git", "GIT_WORK_TREE": str(self.tree)}
         self.tree.mkdir()
         (self._home / "objects").mkdir()
@@ -267,7 +267,7 @@ class _Checkout:
         shutil.copyfile(self.tree / ".git/index", self._home / "index")
 
     def patch(self) -> tuple[bytes, str]:
-        """Everything that differs from the commit, and a sentence about what of it could not be read."""
+        """All differences from the commit, and a sentence about what could not be read."""
         env = {
             "GIT_DIR": str(self._copy),
             "GIT_WORK_TREE": str(self.tree),
@@ -276,7 +276,7 @@ class _Checkout:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{self._copy}/objects",
         }
         git, home = self.git, self._home
-        # A repository in the tree brings its own configuration, with filters that git would run to compare its files.
+        # A nested repository has its own configuration, with filters that git would run to compare its files.
         nested = _nested_repositories(self.tree)
         places = [b".", *(b":(exclude,literal)" + os.fsencode(place) for place in nested)]
         (home / "places").write_bytes(b"\0".join(places))
@@ -291,7 +291,7 @@ class _Checkout:
         return self._last
 
     def push(self, branch: str) -> None:
-        """Commit the newest patch on top of the commit and push that, in place of what the branch was."""
+        """Commit the newest patch on top of the commit, and force-push it to the branch."""
         env = {
             "GIT_DIR": str(self._copy),
             "GIT_OBJECT_DIRECTORY": f"{self._home}/objects",
@@ -320,10 +320,10 @@ class _GitOutput:
 
 
 class _Git:
-    """Git as it is run for one repository: nothing of the host's or of a repository's configuration, no program but ssh.
+    """Runs git for one repository, without any configuration of the host or the repository, and with no program but ssh.
 
-    What touches a working tree (`run`) has no token and no agent for keys, and is confined to `home` where this machine has
-    a sandbox; what has them (`reach`) touches none.
+    Commands on a working tree (`run`) get no token and no ssh agent, and are confined to `home` if this machine has a
+    sandbox; commands that get them (`reach`) touch no working tree.
     """
 
     def __init__(self, place: Repository, is_cancelled: Callable[[], bool]) -> None:
@@ -340,7 +340,7 @@ class _Git:
                 raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
             told = base64.b64encode(f"x-access-token:{token}".encode()).decode()
             reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
-        # Without a program to be found it starts no second git in a repository that a model has put into the tree.
+        # With an empty PATH, git cannot start a second git in a repository that a model has put into the tree.
         nowhere = dict.fromkeys(("HOME", "PATH", "GIT_EXEC_PATH"), "/nonexistent")
         self._env = {**_environment(_SETTINGS), **nowhere, "GIT_ALLOW_PROTOCOL": "none"}
         self._reaching_env = {
@@ -351,7 +351,7 @@ class _Git:
         }
 
     def reach(self, *arguments: str, home: Path, env: Mapping[str, str]) -> _GitOutput:
-        """Run git where it reaches the server, away from any working tree. Raises what `run` raises."""
+        """Run git with access to the server, away from any working tree. Raises what `run` raises."""
         return self._run(arguments, home, {**self._reaching_env, **env}, home, False, NETWORK_S, None)
 
     def run(
@@ -362,7 +362,7 @@ class _Git:
         cwd: Path | None = None,
         may_fail: bool = False,
     ) -> _GitOutput:
-        """Run git and return what it wrote. Raises `FleetError` with its complaint, `StorageError` when it was cancelled."""
+        """Run git and return its output. Raises `FleetError` with git's message, and `StorageError` if cancelled."""
         level = probe_sandbox().level
         place = str(cwd or home)
         plan = None if level == "none" else sandbox_plan(level, cwd=place, writable=[str(home.resolve())])
@@ -402,14 +402,14 @@ class _Git:
             why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
                 report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
             )
-            # What was cancelled is tried again by the next worker; what git refuses is refused there too.
+            # The next worker retries a cancelled command; what git refuses here, it refuses there, too.
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _GitOutput(data, problem)
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """What every git here gets: these settings, and nothing that this machine or its user have set."""
+    """The environment for every git process here: these settings, and no setting of this machine or its user."""
     return {
         "PATH": os.defpath,
         "LC_ALL": "C",
@@ -425,7 +425,7 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _nested_repositories(tree: Path) -> list[str]:
-    """The folders below the top of a working tree that hold a `.git`, whatever its letters, links not followed."""
+    """The folders below the top of a working tree that contain a `.git` in any letter case; links are not followed."""
     found = []
     for folder, folders, files in os.walk(tree):
         is_top = folder == str(tree)
@@ -438,9 +438,9 @@ def _nested_repositories(tree: Path) -> list[str]:
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
-    """This host's copy of the repository, and the commit that a ref means; a commit that is there is not asked for again.
+    """This host's copy of the repository, and the commit that a ref means; a commit already present is not fetched again.
 
-    Only what a branch or tag holds is ever fetched, so a commit that lies in some fork is not to be had.
+    Only branches and tags are ever fetched, so a commit that exists only in a fork is unavailable.
     """
     copy = root / f"{hashlib.sha256(git.place.url.encode()).hexdigest()[:32]}.git"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -487,7 +487,7 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
 
 @contextmanager
 def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
-    """A folder for one checkout, by the same name on each host where that is free; what dead processes left is removed."""
+    """A folder for one checkout, with the same name on each host if it is free; leftovers of dead processes are removed."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     name, fd = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:24], -1
     with _locked(root / "lock", _ZERO):
@@ -510,7 +510,7 @@ def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
 
 
 def _take(path: str) -> int:
-    """The open file whose lock is ours now, or -1."""
+    """The descriptor of the file that is now locked by us, or -1."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
     if try_lock(fd):
         hold(fd)
@@ -520,7 +520,7 @@ def _take(path: str) -> int:
 
 
 def _sweep(root: Path) -> list[Path]:
-    """Move aside the folders whose process has died, and say where everything is that is to go."""
+    """Move aside the folders of dead processes, and return all paths to delete."""
     for lock in root.glob("*.lock"):
         fd = _take(str(lock))
         if fd >= 0:
@@ -534,7 +534,7 @@ def _sweep(root: Path) -> list[Path]:
 
 
 def _remove(folders: Iterable[Path]) -> None:
-    """Delete folders, also such as were made unwritable; what cannot be deleted is left for the next sweep."""
+    """Delete folders, including unwritable ones; whatever cannot be deleted is left for the next sweep."""
 
     for folder in folders:
         os.chmod(folder, stat.S_IRWXU)
@@ -547,7 +547,7 @@ def _remove(folders: Iterable[Path]) -> None:
 
 @contextmanager
 def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Be the only one of this host, as long as the block lasts. Raises `StorageError` when the run is cancelled first."""
+    """Hold an exclusive lock on this host until the block ends. Raises `StorageError` if the run is cancelled first."""
     while (fd := _take(str(path))) < 0:
         if is_cancelled():
             raise StorageError(f"the run was cancelled while another one held {str(path)!r}")
@@ -560,7 +560,7 @@ def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
 
 
 def _with_hooks(hooks: HookEngine | None, **ours: Sequence[HookMatcher]) -> HookEngine:
-    """The hooks with ours before the others of their points, none of which can then keep ours from running."""
+    """The hooks with ours before the others at the same points, so that none of them can prevent ours from running."""
     hooks = hooks or HookEngine()
     together: dict[str, Any] = {point: (*matchers, *getattr(hooks, point)) for point, matchers in ours.items()}
     return replace(hooks, **together)
