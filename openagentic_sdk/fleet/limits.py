@@ -27,8 +27,8 @@ SHARE_OF_RUN = 0.1
 # The number of runs per tenant, queue and agent, counted once per claim.
 BUSY = "busy AS (SELECT tenant, queue, agent, count(*) AS n FROM openagentic_runs WHERE state = 'running' GROUP BY 1, 2, 3)"
 # The first run of each tenant, queue and agent, found by skipping along an index, however many wait: to the queue's next
-# agent, else to the tenant's next queue, else to the next tenant. With one row comparison instead of three subqueries, SQLite
-# would scan every run of the tenant.
+# agent, else to the tenant's next queue, else to the next tenant. With one row comparison instead of three subqueries,
+# SQLite would scan every run of the tenant.
 _NEXT = """(
             SELECT next.id FROM openagentic_runs AS next
             WHERE next.state = 'queued' AND {where}
