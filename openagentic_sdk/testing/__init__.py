@@ -12,7 +12,7 @@ __all__ = ["FakeClock", "ScriptedProvider", "crash_everywhere", "crash_report"]
 
 
 def __getattr__(name: str) -> Any:
-    # Crashes are judged with what features make of a log, and a scripted model needs none of them.
+    # Imported on demand: judging crashes needs the folds of many features, a scripted model needs none of them.
     if name not in ("crash_everywhere", "crash_report"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import crash

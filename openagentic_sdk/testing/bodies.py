@@ -1,4 +1,4 @@
-"""In a test, refuse what the body of a workflow must not do: read values that its next run would find changed."""
+"""Make a workflow fail in a test if its body reads values that may be different in its next run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..parts.workflows.body import GUARD
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _IMPORTS = "<frozen importlib"
-# Functions of C by the beginning of their names: the module's, or for methods that of the class.
+# C functions by the prefix of their names: the module, or for methods the class.
 _CLOCK = ("time.", "datetime.now", "datetime.utcnow", "datetime.today", "date.today")
 _CHANCE = ("Random.", "posix.urandom", "nt.urandom", "posix.getrandom")
 _WORLD = (
@@ -33,9 +33,9 @@ _INSTEAD = ((_CLOCK, "flow.now()"), (_CHANCE, "flow.random() or flow.uuid()"), (
 
 @contextmanager
 def strict_bodies() -> Iterator[None]:
-    """Inside this context, a workflow fails as soon as its body reads the clock, randomness, files or the network.
+    """Make a workflow fail as soon as its body reads the clock, randomness, files or the network inside this context.
 
-    Its steps may do so. Code that C libraries run by themselves is not detected; the linter reads the source.
+    Its steps may do so. Calls that C libraries make by themselves are not detected; the linter reads the source.
     """
     token = GUARD.set(_watched)
     try:

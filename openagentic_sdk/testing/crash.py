@@ -1,4 +1,4 @@
-"""Kill an agent or a workflow everywhere, let it go on, and see which promise broke.
+"""Kill an agent or a workflow at every point, let it continue, and report broken promises.
 
     def build(life):
         @tool
@@ -14,11 +14,11 @@
 
     crash_everywhere(build, check)
 
-`build` does what a process of yours does when it starts: it begins the work, or goes on with what is in the store. The first
-life of it comes to its end. Then, for each thing that it stored and for each of its effects, a life is killed before it and
-another one behind it; a second life goes on, and what came of it is judged. A kill is simulated: from that moment on nothing
-that the life does reaches the store or the world, whatever its `finally` tries. With `real`, each life that is killed is a
-process, and SIGKILL ends it.
+`build` does what a process of yours does at its start: it begins the work, or continues what is in the store. The first
+life of the work runs to its end. Then, for each store operation and for each effect of that life, one life is killed before
+it and another one after it; a second life continues, and its outcome is judged. A kill is simulated: from that moment on,
+nothing that the life does reaches the store or the world, whatever its `finally` blocks try. With `real`, each life to be
+killed is a process, and is ended by SIGKILL.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MAX_CHARS = 300
 
 
 class Killed(BaseException):
-    """This life is over. Code that catches it continues in vain: nothing that it does lasts."""
+    """This life is over. Code that catches it continues in vain: nothing that it does is stored."""
 
 
 @frozen
@@ -111,7 +111,7 @@ class World:
         vars(store).update((name, value) for name, value in vars(self._memory).items() if name[0] == "_")
         for session in store._sessions.values():
             session.held = False
-            session.epoch += 1  # what a thread of an earlier life still tries to write is refused
+            session.epoch += 1  # so that a surviving thread of an earlier life cannot write
         self._memory = store
         return _make_mortal(store, life)
 
@@ -137,17 +137,19 @@ class Life:
 
     @property
     def folder(self) -> Path:
-        """A folder for what the work leaves outside its store."""
+        """A folder for what the work stores outside its store."""
         return self._world.folder
 
     def effect(self, what: str) -> None:
-        """Record an effect on the world. The same text twice, if the first life has it once, is a doubled effect: a
-        repeatable tool must skip what the world does only once for its `idempotency_key`.
+        """Record an effect on the world.
+
+        A text that is recorded more often than in the first life is a doubled effect: a repeatable tool must use its
+        `idempotency_key` to skip an effect that may happen only once.
         """
         self.do(f"effect {what!r}", partial(self._world.take_effect, what))
 
     def do(self, what: str, work: Callable[[], R]) -> R:
-        """Do one thing that lasts. The life may be killed before and after it."""
+        """Do one thing that lasts. The life may be killed before or after it."""
         with self._guard:
             self._die(self.is_dead)
             self.seen.append(what)
@@ -193,7 +195,7 @@ class _MortalWriter(SessionWriter):
             self._inner.close()
 
 
-# What of a store changes what outlives the process, and the words for it. Appends go through the writers.
+# The store's methods that change stored data, and their descriptions. Appends go through the writers.
 _CHANGES = {
     "create_session": "a new session",
     "copy_session": "a copied session",
@@ -343,13 +345,13 @@ def _crash(
         moment = moments[0] if number == 1 else Moment(drawn.randint(1, 40), drawn.random() < 0.5, "drawn")
         seen = _die(build, world, number, moment)
         if seen is None:
-            break  # it came to its end before
+            break  # it ended before
         killed.append(Moment(moment.number, moment.is_behind, seen))
     life = Life(world, len(killed) + 1)
     stored = {name: [*life.store.iter_events(name)] for name in life.store.list_sessions()}
     try:
         outcome = _outcome(world, life, _live(build, life), tuple(killed))
-    except Exception as error:  # noqa: BLE001 - the work may raise anything, and should not have
+    except Exception as error:  # noqa: BLE001 - the work may raise anything, and any error breaks a promise
         return life.number, [Broken("no end", tuple(killed), ": ".join(error_words(error)))]
     return life.number, list(_judge(standard, outcome, stored, check))
 
@@ -377,7 +379,7 @@ def _live(build: Build[T], life: Life) -> T:
 
 
 async def _awaited(work: Awaitable[T]) -> T:
-    # What a killed life leaves behind is nobody's to look at.
+    # Do not report the unfinished tasks and unretrieved errors of a killed life.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     return await work
 
@@ -456,7 +458,7 @@ def _judge(
 
 
 def _more(found: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """What occurs more than once, and more often than it should."""
+    """The items that occur more than once, and more often than they should."""
     return ((what, count) for what, count in Counter(found).items() if count > max(1, allowed.get(what, 0)))
 
 

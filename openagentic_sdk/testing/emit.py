@@ -13,7 +13,7 @@ from ..permissions.shell import word_set
 from ..serialization import dumps_event
 from ..tools.defaults import default_tools
 
-# What a replay reads; hooks, decisions, retries and the like explain a session but do not shape its requests.
+# The events that a replay needs; hooks, decisions, retries and the like explain a session but do not affect its requests.
 _NEEDED = word_set("""
     system.init user.message model.context model.request model.response assistant.reasoning assistant.message tool.use
     tool.result permission.decision user.question user.answer session.compacted session.rewound
@@ -50,7 +50,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / {folder!r}))
 
 from {module} import {name}  # noqa: E402
 """
-# A session of the command: no code made its agent.
+# A session of the command line: its agent was not created by the user's code.
 _PLAIN_SETUP = """from openagentic_sdk import OpenAgenticOptions, PermissionGate
 """
 _PLAIN_OPTIONS = (

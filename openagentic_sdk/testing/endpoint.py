@@ -1,11 +1,11 @@
-"""An endpoint on 127.0.0.1 that counts what a vendor's prompt cache would hold, and refuses what the vendors refuse.
+"""An endpoint on 127.0.0.1 that simulates a vendor's prompt cache, and refuses what the vendors refuse.
 
-It speaks chat completions, Responses, Messages and Gemini, answers what a script says, and binds reasoning as `validity`
-describes. Its cache is that of the vendors' documentation:
+It implements chat completions, Responses, Messages and Gemini, answers from a script, and binds reasoning as `validity`
+describes. Its cache follows the vendors' documentation:
 
 - Messages (platform.claude.com, "Prompt caching"): tools, then system, then messages; an entry ends at each of at most four
-  marks; a request finds one at its marks or up to 20 blocks before; a prefix below `min_tokens` is never held.
-- The others cache by themselves: the longest beginning that an earlier request had, in steps of 128 tokens from 1024 on.
+  marks; a request finds one at its marks or up to 20 blocks before; a prefix below `min_tokens` is never cached.
+- The others cache automatically: the longest prefix of an earlier request, in steps of 128 tokens from 1024 on.
 
 A token is four bytes of canonical JSON.
 """
@@ -71,7 +71,7 @@ class Asked:
 
 
 class _EndpointServer(ThreadingHTTPServer):
-    """Closes open connections when it is closed, and waits for the threads that serve them."""
+    """A server that, when closed, closes its open connections and waits for the threads that serve them."""
 
     daemon_threads = False
 
@@ -89,7 +89,7 @@ class _EndpointServer(ThreadingHTTPServer):
 
     def server_close(self) -> None:
         for request in list(self._open):
-            with contextlib.suppress(OSError):  # its client has closed it
+            with contextlib.suppress(OSError):  # the client has closed the connection
                 request.shutdown(socket.SHUT_RDWR)
         super().server_close()
 
@@ -97,8 +97,8 @@ class _EndpointServer(ThreadingHTTPServer):
 class CachingEndpoint:
     """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` returns each answer.
 
-    `checks_binding` refuses reasoning that does not fit, like an account for which the vendor enforces it; that of another
-    `account` never fits. Without `knows_drop_block` there is no control to have it dropped.
+    `checks_binding` refuses reasoning that does not fit, as if the vendor enforced it for the account; reasoning of another
+    `account` never fits. Without `knows_drop_block`, a request cannot have it dropped.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class CachingEndpoint:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # a body that is its own packet would wait for the client's delayed answer
+            disable_nagle_algorithm = True  # a body in its own packet would wait for the client's delayed ACK
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -247,7 +247,7 @@ def _drops_blocks(asked: Asked) -> bool:
 
 
 def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
-    """The refusal in the vendor's own words."""
+    """The refusal in the vendor's wording."""
     if asked.protocol == "messages":
         way_out = (
             ', or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". That setting requires the '
@@ -262,7 +262,7 @@ def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
     return f"{path}: the thought signature is not valid: it belongs to another {reason}."
 
 
-# --- answers, whole, in the words of each protocol -------------------------------------------------------------------
+# --- complete answers in the format of each protocol -----------------------------------------------------------------
 
 
 def _messages_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from typing import Any
 
 from ..ground.disk import Disk, SystemDisk
 
-# What can go wrong. The first group is raised as an OSError before anything happens; `short` and `torn` write half.
+# The possible faults. The first group is raised as an OSError before the operation; `short` and `torn` write half.
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EINTR")
 WRITE_FAULTS = ("short", "torn ENOSPC", "torn EIO")
 KILLS = ("kill before", "kill middle", "kill after")
 
 
 def _spoiled(name: str) -> Any:
-    """A counted operation of the disk, which may be the one that fails."""
+    """Wrap an operation of the disk: count it, and let it fail if it is the chosen one."""
 
     def operation(self: FaultyOS, *arguments: Any, **named: Any) -> Any:
         self._strike(name)

@@ -1,4 +1,4 @@
-"""What every part must do that keeps a state, as test cases: subclass `PartContract` and say how to make an agent.
+"""The contract of parts that keep a state, as test cases: subclass `PartContract` and define how to create an agent.
 
     class NotebookTest(part_contract.PartContract):
         part = Notebook
@@ -7,9 +7,9 @@
         def make_agent(self, provider, store):
             return build_agent(OpenAgenticOptions(provider=provider, session_store=store, parts=[Notebook], ...))
 
-`turns` are what the model answers, in the words of `testing.scripted`, one after the other. Their calls should be to tools
-of effect "read", which run again after a crash. A part passes whose state follows from prompts and results, and not from
-what a process does twice. Import the module, not the class, or unittest runs the abstract class too.
+`turns` are the model's answers, in the format of `testing.scripted`, one after the other. Their calls should be to tools of
+effect "read", which run again after a crash. A part passes if its state follows from prompts and results, not from what a
+process does twice. Import the module, not the class, or unittest runs the abstract class, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
             answers = sum(isinstance(event, ModelResponse) and event.complete for event in events)
             with self.subTest(killed_behind=f"event {count}, {events[-1].type}"):
                 if is_torn(events, self.events[count]):
-                    continue  # one write holds a whole answer, and a process that is killed has written it or not
+                    continue  # a whole answer is one write, which a killed process has either done or not
                 session_id, state = await self._play(
                     store, self._turns(answers), None if is_asked else self.prompt, resume=self.session_id
                 )

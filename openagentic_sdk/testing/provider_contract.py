@@ -1,13 +1,13 @@
-"""What every model provider must do, as test cases: subclass `ProviderContract` and say how to make a provider.
+"""The contract of model providers, as test cases: subclass `ProviderContract` and define how to create a provider.
 
     class MyProviderTest(provider_contract.ProviderContract):
         def make_provider(self, turns):
             return MyProvider(base_url=self.start_server_that_plays(turns))
 
-`turns` are what the endpoint is to answer, one per request, in the words of `testing.scripted`: `text`, `reasoning`,
-`tool_calls`, `usage`, `error` (`type`, `status`, `message`, `after` so many characters) and `delay_s` before the answer.
-A provider that reads bytes defines `make_garbled_provider` too: its endpoint's answers are spoiled on their way.
-Import the module, not the class, or unittest runs the abstract class too.
+`turns` are the endpoint's answers, one per request, in the format of `testing.scripted`: `text`, `reasoning`, `tool_calls`,
+`usage`, `error` (`type`, `status`, `message`, `after` this many characters) and `delay_s` before the answer. A provider
+that reads bytes defines `make_garbled_provider`, too: its endpoint's answers are corrupted in transit. Import the module,
+not the class, or unittest runs the abstract class, too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CALLS = (
 
 
 class ProviderContract(unittest.IsolatedAsyncioTestCase):
-    """Subclass it and define `make_provider`. `shows_reasoning` False skips the reasoning."""
+    """Subclass it and define `make_provider`. `shows_reasoning = False` skips the cases about reasoning."""
 
     shows_reasoning = True
 
@@ -202,9 +202,9 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         before = set(threading.enumerate())
         provider = self.make_provider([{"text": "late", "delay_s": 600}])
         task = asyncio.create_task(self._collect(provider, []))
-        await asyncio.sleep(0.1)  # mostly it waits for the answer by then
+        await asyncio.sleep(0.1)  # usually it is waiting for the answer by then
         task.cancel()
-        await asyncio.wait({task}, timeout=60)  # long before the answer comes
+        await asyncio.wait({task}, timeout=60)  # long before the answer is due
         self.assertTrue(task.cancelled())
         await self._no_new_threads(before)
 

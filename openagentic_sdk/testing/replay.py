@@ -35,7 +35,7 @@ from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, To
 from ..sessions.request import RequestDigest
 from ..tools.base import Tool
 
-# What changes what the model is sent, besides its own answers and the results of its calls; and what parts keep in the log.
+# Events that change the requests, besides answers and results of calls; and the state that parts keep in the log.
 _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared", "part.state")
 
 
@@ -120,10 +120,10 @@ class RequestDifference:
 
 
 class ReplayProvider:
-    """Gives requests their recorded answers.
+    """A provider that answers requests with the recorded answers.
 
     With `strict`, a request whose digest differs from the recorded one raises `ReplayMismatchError` with the difference;
-    without, it is added to `differences` and answered all the same. `name` is the recorded provider's.
+    without, the difference is added to `differences` and the request is answered anyway. `name` is the recorded provider's.
     """
 
     def __init__(self, recording: Recording, *, strict: bool = True) -> None:
@@ -134,7 +134,7 @@ class ReplayProvider:
         self._strict = strict
         self._digest = RequestDigest()
         self._step: RecordedStep | None = None
-        self._asked: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}  # those that differed
+        self._asked: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}  # the requests that differed
 
     def expect(self, step: RecordedStep) -> None:
         """Set the next expected request."""
@@ -143,7 +143,7 @@ class ReplayProvider:
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncIterator[Any]:
-        """The recorded answer. One that was cut off is cut off again."""
+        """The recorded answer. An answer that was cut off is cut off again."""
         step = self._step
         if step is None:
             raise ReplayMismatchError("the loop asked the model once more than it did when the session was recorded")
@@ -152,7 +152,7 @@ class ReplayProvider:
         if step.text:
             yield TextDelta(step.text)
         if step.response is None or not step.response.complete:
-            # By the name that it had: what became of a prompt depends on how its request failed.
+            # With the recorded name: how a prompt is continued depends on the error of its request.
             name = (step.response.error_type if step.response else None) or IncompleteResponseError.__name__
             recorded = type(name, (IncompleteResponseError,), {})
             raise recorded("this answer was cut when it was recorded", partial_text=step.text)
@@ -191,8 +191,9 @@ class ReplayProvider:
             )
 
     def diff(self, seq: int, places: Mapping[str, str] | None = None) -> str:
-        """A differing request, beside the recorded one of event `seq`; empty if only `places` differ: the recorded and
-        current names of folders.
+        """The difference between a request and the recorded one of event `seq`.
+
+        Empty if they differ only in `places`: the recorded and the current names of folders.
         """
         recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
         if recorded is None:
@@ -230,7 +231,7 @@ class RecordedTool(Tool):
 
 
 def recorded_outcome(result: ToolResult) -> ToolOutput:
-    """What a tool must return or raise so that the model reads exactly what was recorded."""
+    """The value that a tool must return, or the error it must raise, so that the model reads exactly what was recorded."""
     if result.is_error and result.error_message is not None:
         raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
     return ToolOutput(result.output, is_error=result.is_error, attachments=result.attachments)

@@ -1,32 +1,32 @@
 """A model that plays from a script: for tests, examples, and a first run without a network.
 
 A script is a list of turns, as Python objects or as a JSON file `{"name": ..., "turns": [...]}`. Each turn answers one
-request and may hold
+request and may contain
 
-    text        what the model says
-    tool_calls  [{"name": ..., "arguments": {...}, "id": ...}]; without an id, one is made from the turn and position.
-                `"raw_arguments": "..."` instead of arguments plays a call whose arguments are no JSON object, `"caller"`
-                one that code of the vendor's made
+    text        the text of the answer
+    tool_calls  [{"name": ..., "arguments": {...}, "id": ...}]; a missing id is derived from the turn and the position.
+                `"raw_arguments": "..."` instead of arguments plays a call whose arguments are not a JSON object, `"caller"`
+                one made by code that the vendor executes
     reasoning   the model's reasoning
     deltas      how the text is cut: a number of characters per piece (default 12), or a list of sizes; 0 sends it whole
-    usage       {"input_tokens": ..., "output_tokens": ...}; counted from the texts, four characters a token, when absent;
-                null plays an endpoint that does not say
+    usage       {"input_tokens": ..., "output_tokens": ...}; default: counted from the texts, four characters a token;
+                null plays an endpoint that does not report it
     delay_s     seconds before each piece
     error       {"message": ..., "type": "http" | "connection" | "timeout" | "incomplete", "status": ..., "after": n}: fails,
                 after n characters of the text
     finish_reason  default "tool_calls" or "stop"
-    expect      what the request must look like, or the run fails with the difference:
+    expect      properties of the request; if one is not met, the run fails with the difference:
                   "last": text that the last message must contain, or a list of such texts
                   "contains": text or texts that some message must contain; "lacks": that none may contain
                   "tool_results": {name of the tool: text} that the newest result of that tool must contain
-                  "messages": how many messages there must be; "tools": names of tools that must be offered
+                  "messages": the number of messages; "tools": names of tools that must be offered
     agent       plays only for the subagent whose system prompt contains this text
 
-With `resumable`, a request plays the turn behind as many others of its kind (those of its `agent`, or those of none) as
-the conversation holds answers, so that a provider that is made anew after a crash goes on where the last one was.
+With `resumable`, the turn for a request follows from the number of answers in its conversation, counting only turns of its
+kind (those of its `agent`, or those of none), so a provider created after a crash continues where the last one stopped.
 
-A script that has no turn left fails with `ScriptError`. An `expect` that does not hold ends the run with an error, and
-`query()` and `run()` then raise it as `ScriptMismatchError`, an `AssertionError`: the test fails with its words.
+A script without turns left raises `ScriptError`. An `expect` that is not met ends the run with an error, which `query()`
+and `run()` then raise as `ScriptMismatchError`, an `AssertionError`, so the test fails with its message.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id", "caller"))
 _ERROR_KEYS = frozenset(("message", "type", "status", "after"))
 _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
-# Its number in the script, from 1, and the turn.
+# The turn's number in the script, from 1, and the turn.
 _Turn = tuple[int, Mapping[str, Any]]
 
 
@@ -77,7 +77,7 @@ class ScriptedProvider(StreamedProvider):
 
     def __init__(
         self,
-        # The second is what mypy makes of a list of both that has a name.
+        # The second type is the one that mypy infers for a variable with a list of both.
         turns: Iterable[Mapping[str, Any] | str] | Iterable[Collection[str]] = (),
         *,
         name: str = "scripted",

@@ -1,15 +1,15 @@
-"""A disk as a machine has it: processes that die on it, a page cache, write-back that fails, and power that goes.
+"""A simulated machine's disk: processes that die, a page cache, failing write-back, and power cuts.
 
     disk = SimulatedDisk(folder, random.Random(7))
     one = disk.process()
     store = FileSessionStore(folder, disk=one)
-    one.faults = {3: "kill middle"}        # the process dies inside of its third operation from now on
-    disk.cut_power()                       # all of them die, and what was not synced is lost, or not
+    one.faults = {3: "kill middle"}        # the process dies inside its third operation from now on
+    disk.cut_power()                       # all of them die; unsynced data may be lost
 
-The files are real, and show what the page cache would. What stands on the disk behind them is decided when the power is cut:
-each extent that was written since the last sync that succeeded is of any age, also of none (zeros), a length is any that the
-file grew through, and of the names in a folder that was not synced the newest are lost. A sync that fails loses what it
-should have written, and the next one succeeds, as on Linux. The same random numbers give the same disk.
+The files are real, and have the contents of the page cache. The contents of the disk are decided when the power is cut:
+each extent written since the last successful sync is of any age, or was never written (zeros); the length is any that the
+file had or grew through; and in a folder that was not synced, the newest changes of names are lost. A failing sync loses
+what it should have written, and the next one succeeds, as on Linux. The same random numbers produce the same disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..ground.frozen import frozen
 from .crash import Killed
 
 PAGE_BYTES = 4096
-# What goes wrong in an operation; `lost` is a sync that fails and drops what it should have written.
+# Faults of an operation; `lost` is a sync that fails and drops what it should have written.
 KILLS = ("kill before", "kill middle", "kill behind")
 WRITE_ERRORS = ("short", "torn ENOSPC", "torn EIO", "ENOSPC", "EIO")
 
@@ -52,7 +52,7 @@ class _PagedFile:
 
     def synced(self, shown: Callable[[], bytes]) -> None:
         if any(step.kind == "failed sync" for step in self.steps):
-            self.steps.append(FileStep("sync"))  # what that one dropped this one does not bring back
+            self.steps.append(FileStep("sync"))  # a later sync does not restore what the failed one dropped
         else:
             self.base, self.steps = shown(), []
 
@@ -66,7 +66,7 @@ class SimulatedDisk:
         self.failing_syncs = failing_syncs
         self.processes: list[ProcessDisk] = []
         self.files: dict[int, _PagedFile] = {}
-        # How to take back each change of a folder's names since it was synced, by the folder's inode.
+        # How to undo each change of a folder's names since it was synced, by the folder's inode.
         self.names: dict[int, list[tuple[str, str, str, str]]] = {}
         self._grave = f"{self.root}.grave"
         self._buried = 0
@@ -77,7 +77,7 @@ class SimulatedDisk:
         return self.processes[-1]
 
     def bury(self, path: str) -> str:
-        """Keep a file whose name is removed, in case that is undone."""
+        """Keep a file whose name is removed, in case the removal is undone."""
         os.makedirs(self._grave, exist_ok=True)
         self._buried += 1
         grave = f"{self._grave}/{self._buried}"
@@ -90,18 +90,21 @@ class SimulatedDisk:
         self.names.setdefault(os.stat(os.path.dirname(path)).st_ino, []).append((kind, path, source, buried))
 
     def cut_power(self) -> None:
-        """End all processes, and leave on the disk what a power cut may leave."""
+        """End all processes, and leave on the disk a state that a power cut may leave."""
         for process in self.processes:
             process.kill()
         self.processes.clear()
         for changes in self.names.values():
             kept = self.rng.randint(0, len(changes))
             for change in reversed(changes[kept:]):
-                with suppress(OSError):  # what it was in is gone itself
+                with suppress(OSError):  # its folder no longer exists
                     _take_back(*change)
         self.names.clear()
         paths = {os.lstat(path).st_ino: path for path in _paths(self.root)}
-        for inode, file in self.files.items():  # in the order in which they were opened, which a seed repeats
+        for (
+            inode,
+            file,
+        ) in self.files.items():  # in the order in which they were opened, which is reproducible with a seed
             if file.steps and inode in paths:
                 with open(paths[inode], "r+b") as shown:
                     shown.truncate(0)
@@ -174,7 +177,7 @@ class ProcessDisk(SystemDisk):
         fault = self._strike("lost", *WRITE_ERRORS)
         is_new = bool(flags & os.O_CREAT) and not os.path.lexists(path)
         if flags & os.O_WRONLY:
-            flags += os.O_RDWR - os.O_WRONLY  # so that what is synced can be looked at
+            flags += os.O_RDWR - os.O_WRONLY  # so that the synced contents can be read
         fd = os.open(path, flags, mode)
         file = None
         if flags & os.O_RDWR:
@@ -279,9 +282,9 @@ def _content(fd: int) -> bytes:
 def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) -> bytes:
     """Possible contents of a file that had `base` safely on disk before these steps and the power cut.
 
-    Everything up to the last sync is there. After it each extent independently has any age, including never written
-    (zeros), and the length is any that the file had or grew through. The same holds after a failed sync, and a page that
-    was to be written for the first time then gets no second chance, unless it is truncated.
+    Everything up to the last sync is present. After it, each extent independently has any age, including never written
+    (zeros), and the length is any that the file had or grew through. The same holds after a failed sync; a page that was to
+    be written then for the first time is not written later, unless it is truncated.
     """
     page_bytes = rng.choice((PAGE_BYTES, 512))
     on_disk = shown = base
@@ -310,7 +313,7 @@ def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) 
 def _mixed(
     on_disk: bytes, ages: Sequence[bytes], size: int, dirty: set[int], page_bytes: int, rng: random.Random
 ) -> bytes:
-    """A file of which each dirty extent, one or several pages, has any of these ages, and the rest is as on disk."""
+    """A file in which each dirty extent, one or several pages, has any of these ages, and the rest is as on disk."""
     pages, age, by_page = [], on_disk, rng.random() < 0.5
     for number, start in enumerate(range(0, size, page_bytes)):
         if number not in dirty:

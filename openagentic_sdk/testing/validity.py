@@ -1,10 +1,10 @@
-"""The rules by which endpoints accept a conversation, for tests of whatever makes one.
+"""The rules by which endpoints accept a conversation, for tests of code that creates one.
 
-`find_fault` is about chat messages, written from the behaviour of several vendors' endpoints: the strictest of them decides
-each rule. `read_prompt` takes a request of any protocol apart as its endpoint reads it, and `find_binding_fault` says
-whether the reasoning in it still fits. Anthropic's rule for preserved thinking (platform.claude.com, "Prefix checks on
-thinking blocks") is that a block is bound to its model and to all that stood before it, and that a block between others may
-not be left out; OpenAI's encrypted reasoning and Gemini's thought signatures are bound to their model.
+`find_fault` checks chat messages by the behavior of several vendors' endpoints: the strictest of them determines each rule.
+`read_prompt` splits a request of any protocol as its endpoint reads it, and `find_binding_fault` checks whether its
+reasoning still fits. By Anthropic's rule for preserved thinking (platform.claude.com, "Prefix checks on thinking blocks"),
+a block is bound to its model and to everything before it, and a block between others may not be omitted; OpenAI's encrypted
+reasoning and Gemini's thought signatures are bound to their model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARKS = ("cache_control",)
 
 
 def find_fault(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why a provider would refuse the messages, or None when it would not."""
+    """The reason why a provider would refuse the messages; None if it would not."""
     waiting: list[str] = []
     for position, message in enumerate(messages):
         fault = _fault_of(message, waiting)
@@ -73,10 +73,10 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
 
 @frozen
 class CachedPiece:
-    """One piece of a prompt in the order in which a vendor caches it: `data` is its canonical JSON, marks left out.
+    """One piece of a prompt in the order in which a vendor caches it: `data` is its canonical JSON without marks.
 
-    `kind` is `tool`, `system` or `message`; `path` says where it stands in the request; `is_marked` that the request wants
-    a cache entry to end here. `bound` is the signature of reasoning, None for anything else.
+    `kind` is `tool`, `system` or `message`; `path` is its place in the request; `is_marked` is true if the request wants a
+    cache entry to end here. `bound` is the signature of reasoning, None for anything else.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class CachedPiece:
 
 
 def protocol_of(path: str) -> Protocol | None:
-    """Which protocol a request to this URL path speaks; None for none of them."""
+    """The protocol of a request to this URL path; None if it is none of ours."""
     path = path.partition("?")[0]
     if "GenerateContent" in path or "generateContent" in path:
         return "gemini"
@@ -98,7 +98,7 @@ def protocol_of(path: str) -> Protocol | None:
 def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[CachedPiece]:
     """The parts of a request's prompt: tools, then system, then messages piece by piece.
 
-    Tools that load only when they are found (`defer_loading`) are no part of the prompt.
+    Tools that are loaded only when they are found (`defer_loading`) are not part of the prompt.
     """
     parts = [
         _part("tool", f"tools.{index}", tool)
@@ -113,7 +113,7 @@ def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[CachedPiece
 
 
 def prompt_sha256(parts: Sequence[CachedPiece]) -> str:
-    """The digest of a stretch of prompt from its start."""
+    """The digest of a prefix of the prompt."""
     return hashlib.sha256(b"\n".join(part.kind.encode() + b" " + part.data for part in parts)).hexdigest()
 
 
@@ -150,11 +150,11 @@ def _part(kind: str, path: str, value: Any) -> CachedPiece:
     return CachedPiece(kind, path, data, any(mark in held for mark in _MARKS), signature)
 
 
-# --- reasoning that is bound -----------------------------------------------------------------------------------------
+# --- bound reasoning -------------------------------------------------------------------------------------------------
 
 
 def bound_signature(protocol: Protocol, model: str, before: Sequence[CachedPiece], account: str = "") -> str:
-    """What an endpoint puts on reasoning: the model and account, and what it is bound to, for `find_binding_fault`."""
+    """The signature that an endpoint puts on reasoning: its model, account and binding, for `find_binding_fault`."""
     to = prompt_sha256(before) if protocol == "messages" else "any"
     return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}{account and '.'}{account}"
 
@@ -170,7 +170,7 @@ class BindingFault:
 def find_binding_fault(
     protocol: Protocol, model: str, parts: Sequence[CachedPiece], account: str = ""
 ) -> BindingFault | None:
-    """The first piece of reasoning that this model may not be sent at this place; None when all of it fits."""
+    """The first piece of reasoning that must not be sent to this model at this place; None if all of it fits."""
     for index, part in enumerate(parts):
         if part.bound is None:
             continue

@@ -25,7 +25,7 @@ class Appending(StoreTest):
                 + writer.append([UserMessage("z"), UserMessage("a")])
             )
             self.assertEqual(writer.last_seq, 3)
-            # What was acknowledged is there for everybody, not only once the writer is closed.
+            # Acknowledged events are visible to everybody, not only after the writer is closed.
             self.assertEqual(self.open_or_same().read_events(session_id), stored)
         stored.append(self.store.append_event(session_id, UserMessage("d")))
         self.assertEqual([event.seq for event in stored], [1, 2, 3, 4])
@@ -56,7 +56,7 @@ class Appending(StoreTest):
                 stores[number].append_events(session_id, [UserMessage(f"{seq} {number}")], expected_seq=seq)
 
             failures = self.at_once(4, append)
-            # A store that locks a session for each append may also say that another one does.
+            # A store that locks a session for each append may also report that another writer holds the lock.
             kinds = {type(error) for error in failures}
             self.assertLessEqual(kinds, {ConcurrencyError, SessionLockedError})
             self.assertEqual((len(failures), self.store.last_seq(session_id)), (3, seq + 1))
@@ -67,7 +67,7 @@ class Appending(StoreTest):
         writers = [self.started(RACING_WRITER, session_id) for _ in range(2)]
         for _ in range(10):
             seq = self.store.last_seq(session_id)
-            # Where a session is locked for each append, both may find it locked.
+            # If a session is locked for each append, both may find it locked.
             self.assertIn(self.tell_all(writers, str(seq)).count("won"), (0, 1))
         self.assertEqual(len(self.store.read_events(session_id)), self.store.last_seq(session_id))
         self.assertGreater(self.store.last_seq(session_id), 0)

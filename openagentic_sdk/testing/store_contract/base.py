@@ -95,7 +95,7 @@ class StoreTest(unittest.TestCase):
         return any(getattr(made, name) is not getattr(SessionStore, name) for name in names)
 
     def open_or_same(self) -> SessionStore:
-        """A second store object if the backend allows one."""
+        """A second store object if the backend allows one, else the same."""
         return self.open_store() if self.keeps_on_close else self.store
 
     def append_patiently(self, session_id: str, events: Sequence[Event]) -> None:
@@ -108,7 +108,7 @@ class StoreTest(unittest.TestCase):
                 pass
 
     def assert_batches_whole(self, session_id: str, names: list[str], count: int) -> None:
-        """Assert that each writer's batches are there once, complete and in order."""
+        """Assert that each writer's batches are stored once, complete and in order."""
         events = self.store.read_events(session_id)
         self.assertEqual([event.seq for event in events], list(range(1, 2 * count * len(names) + 1)))
         texts = [event.text for event in events if isinstance(event, UserMessage)]

@@ -161,7 +161,7 @@ class Inbox(StoreTest):
         ends = {first: 7, second: 3}
         found = wait(known, timeout_s=30)
         known.update({name: ends.get(name, 0) for name in found})
-        if found != set(ends):  # one of the two as soon as it has something
+        if found != set(ends):  # return whichever of the two has something first
             found |= wait(known, timeout_s=30)
         self.assertEqual(found, set(ends))
         known.update(ends)

@@ -238,7 +238,7 @@ class Listing(StoreTest):
 
         def write() -> None:
             store = self.open_or_same()
-            # Bounded, for a store that folds whole logs for its rows must come to an end too.
+            # Bounded, because a store that folds whole logs for its rows must finish, too.
             for session_id in sorted(ids)[:5] * 50:
                 if not stop.is_set():
                     store.append_event(session_id, UserMessage("x"))

@@ -25,7 +25,7 @@ try:
 except LeaseLostError:
     print("fenced", flush=True)
 """
-# Says that it is ready, does what stands in its arguments when it is told to, and says what it saw before and after.
+# Prints that it is ready, does what its arguments name on request, and prints what it saw before and after.
 READER = """
 import json, sys
 def look():
@@ -43,7 +43,7 @@ for line in sys.stdin:
     store.append_event(sys.argv[1], UserMessage(line.strip()))
     print("done", flush=True)
 """
-# Everything that it acknowledges is stored, although nobody closes the store.
+# Everything that it acknowledges is stored, although the store is never closed.
 KILLING_ITSELF = """
 import os, signal, sys
 from openagentic_sdk.events import UserMessage

@@ -147,7 +147,7 @@ class WholeSessions(StoreTest):
                 if thread == 0:
                     with contextlib.suppress(SessionError):
                         self.store.copy_session(source, target, at_seq=300, tail=[], metadata={})
-                # In the first round nobody deletes.
+                # No deletion in the first round.
                 while thread == 1 and source != "source0" and other.session_exists(source):
                     with contextlib.suppress(SessionLockedError):
                         other.delete_session(source)

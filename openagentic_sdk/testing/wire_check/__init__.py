@@ -1,1 +1,1 @@
-"""Check recorded exchanges with model endpoints: what our readers make of them, wherever they are cut."""
+"""Check our readers against recorded exchanges with model endpoints, complete and cut at every event."""

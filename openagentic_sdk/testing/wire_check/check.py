@@ -1,9 +1,9 @@
-"""What our readers make of a recorded exchange: whole, byte by byte and cut at every event, and the request behind it.
+"""Check how our readers read a recorded exchange: whole, byte by byte and cut at every event, and the request after it.
 
-- *bytes*: the answer read byte by byte is the answer read at once;
-- *reading*: text and calls are those that a plain reading of the protocol gives;
-- *cut*: behind no event would a stream that ends there run a call that the whole does not run, or say what it does not say;
-- *request*: the request that carries the answer back keeps the vendor's rules (`rules.json`, each with its source and date).
+- *bytes*: reading the answer byte by byte has the same result as reading it at once;
+- *reading*: text and calls equal those of a plain reading of the protocol;
+- *cut*: a stream that ends after any of the events runs no call and contains no text that the whole answer does not;
+- *request*: the request that carries the answer back obeys the vendor's rules (`rules.json`, each with source and date).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _THINK, _TAG = regex(r"<think>.*?</think>", re.S), regex(r"</?think>")
 
 @frozen
 class WireDifference:
-    """One thing that is not as it should be; `kind` is bytes, reading, cut or request."""
+    """One deviation from what is expected; `kind` is bytes, reading, cut or request."""
 
     kind: str
     detail: str
@@ -50,9 +50,11 @@ class WireDifference:
 
 @frozen
 class CheckedExchange:
-    """A checked exchange: how many events its answer has, and at how many places it was cut. `refusal` is the error that
-    our reader ends with where the answer is no whole one. `habits` are those of its vendor that it shows, `new_habits` the
-    ones that the vendor's profile does not have (`profiles.json`)."""
+    """A checked exchange: the number of events in its answer, and the number of places at which it was cut.
+
+    `refusal` is the error of our reader for an incomplete answer. `habits` are the habits that the answer shows,
+    `new_habits` those that the vendor's profile lacks (`profiles.json`).
+    """
 
     name: str
     protocol: Protocol
@@ -67,7 +69,7 @@ class CheckedExchange:
 
 @frozen
 class _ReadOutcome:
-    """What an answer came to: `output`, or the error, and the text that came before it."""
+    """The result of reading an answer: `output`, or the error, and the text that preceded it."""
 
     output: ModelOutput | None = None
     error: ProviderError | None = None
@@ -85,7 +87,7 @@ class _ReadOutcome:
         return [(one.name, _canonical(dict(one.arguments))) for one in calls if one.raw_arguments is None]
 
     def told(self) -> tuple[object, ...]:
-        """What must be the same however the bytes came; ids that we make up are not."""
+        """The values that must not depend on how the bytes are cut; ids that we generate are excluded."""
         if self.output is None:
             return (type(self.error), str(self.error))
         held = self.output
@@ -94,7 +96,7 @@ class _ReadOutcome:
 
 
 def check_exchange(exchange: Exchange) -> CheckedExchange | None:
-    """What is different about one exchange; None where no model answered, as with embeddings and errors."""
+    """Check one exchange; None unless a model answered, as for embeddings and errors."""
     chunks = read_plainly(exchange.body) if exchange.status < 300 else []
     protocol = protocol_of_answer(chunks)
     if protocol is None:
@@ -157,7 +159,7 @@ def _model(exchange: Exchange) -> str:
 
 
 def _read(provider: EndpointProvider, exchange: Exchange, pieces: Sequence[bytes]) -> tuple[_ReadOutcome, list[Any]]:
-    """What the answer comes to in these pieces, and its events."""
+    """The result of reading the answer in these pieces, and its events."""
     reader, reading = provider.body_reader(), _reading(provider, exchange)
     events = list[Any]()
     try:
@@ -175,7 +177,7 @@ def _read(provider: EndpointProvider, exchange: Exchange, pieces: Sequence[bytes
 
 
 def _cuts(provider: EndpointProvider, exchange: Exchange, events: Sequence[Any]) -> Iterator[_ReadOutcome]:
-    """What each stream comes to that ends behind one of the events, in order."""
+    """The results of reading a stream that ends after each of the events but the last, in order."""
     reading = _reading(provider, exchange)
     for event in events[:-1]:
         try:
@@ -198,7 +200,7 @@ def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
 def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:
     text, calls = plain_answer(protocol, chunks)
     said = output.assistant_text or ""
-    # Reasoning in tags is told apart from the text by us, and by no protocol.
+    # We separate reasoning in tags from the text; no protocol does.
     forms = {_bare(text), _bare(_THINK.sub("", text)), _bare(_TAG.sub("", text))}
     if not forms & {_bare(said), _bare((output.reasoning or "") + said)}:
         yield WireDifference("reading", f"the text is {_end(text)}, read as {_end(said)}")
@@ -211,7 +213,7 @@ def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> 
 def _broken_rules(
     provider: EndpointProvider, protocol: Protocol, output: ModelOutput, chunks: Sequence[Any]
 ) -> Iterator[str]:
-    """What an endpoint would refuse of the request that carries the answer back, with a result for each of its calls."""
+    """Why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
     asked: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
     calls = [
         {
@@ -241,7 +243,7 @@ def _broken_rules(
 
 
 def _canonical(arguments: Any) -> str:
-    """Arguments as one text, in whichever form they came."""
+    """Arguments as one text, whether they are text or a value."""
     value = arguments
     if isinstance(arguments, str):
         try:
@@ -252,7 +254,7 @@ def _canonical(arguments: Any) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without white space: blanks between two messages are nobody's words."""
+    """The text without white space, because blanks between two messages belong to neither."""
     return "".join(text.split())
 
 

@@ -1,7 +1,7 @@
-"""What endpoints do besides the documentation of their protocol: each habit by its name, and the vendors that have it.
+"""Undocumented habits of endpoints, by name, and the vendors that have them.
 
-A profile of `profiles.json` is a vendor: its hosts, the habits that its recorded answers showed, and when they were read. A
-habit that is new for a vendor is worth a look: it is what will be read otherwise, should our readers not know it.
+A profile in `profiles.json` is a vendor: its hosts, the habits that its recorded answers showed, and when they were read. A
+habit that is new for a vendor deserves a look: readers that do not expect it may misread it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def habits_of(exchange: Exchange, protocol: Protocol, chunks: Sequence[Any]) -> 
 
 
 def profile_of(host: str) -> str | None:
-    """The vendor whose profile is for a host; None where there is none."""
+    """The vendor with a profile for this host; None if there is none."""
     for vendor, profile in PROFILES.items():
         if any(host == one or host.endswith(f".{one}") for one in profile["hosts"]):
             return vendor
@@ -39,7 +39,7 @@ def profile_of(host: str) -> str | None:
 
 
 def new_habits(host: str, shown: Sequence[str]) -> list[str]:
-    """Those that the profile of the host's vendor does not have; none where there is no profile."""
+    """The habits that the profile of the host's vendor lacks; empty without a profile."""
     vendor = profile_of(host)
     return [] if vendor is None else [name for name in shown if name not in PROFILES[vendor]["habits"]]
 
@@ -61,7 +61,7 @@ def _pieces(chunks: Chunks) -> list[Mapping[str, Any]]:
 
 
 def _runs(chunks: Chunks) -> list[list[Mapping[str, Any]]]:
-    """The fragments that stand behind each other under one index."""
+    """The groups of consecutive fragments with the same index."""
     return [list(run) for _, run in groupby(_pieces(chunks), key=lambda piece: str(piece.get("index")))]
 
 
@@ -210,7 +210,7 @@ _HABITS: Mapping[Protocol, Mapping[str, Callable[[Chunks], bool]]] = {
     "converse": {},
 }
 
-# --- what is seen of a stream's bytes only -----------------------------------------------------------------------------
+# --- habits visible only in a stream's bytes ----------------------------------------------------------------------------
 
 
 def _comments(exchange: Exchange, chunks: Chunks, protocol: Protocol) -> bool:

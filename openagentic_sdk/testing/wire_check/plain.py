@@ -1,6 +1,6 @@
-"""A second reading of answers, as plain as it can be: what the documentation of each protocol says, without any tolerance.
+"""A second, minimal reading of answers, strictly by the documentation of each protocol.
 
-Our own readers must come to the same text and the same calls.
+Our own readers must return the same text and the same calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVENT_TYPE = regex(rb":event-type\x07..(\w+)", re.S)
 
 
 def read_plainly(body: bytes) -> list[Any]:
-    """The JSON values of a body: one, or those of its events; none for a body of another kind."""
+    """The JSON values of a body: one, or those of its events; empty for a body of another kind."""
     if body[:1] == b"\0":
         return _frames(body)
     text = body.decode("utf-8", "replace").replace("\r\n", "\n").strip()
@@ -39,7 +39,7 @@ def read_plainly(body: bytes) -> list[Any]:
 
 
 def protocol_of_answer(chunks: Sequence[Any]) -> Protocol | None:
-    """Which protocol an answer speaks, seen from its own words; None for anything but a model's answer."""
+    """The protocol of an answer, by its contents; None for anything but a model's answer."""
     for chunk in map(as_mapping, chunks):
         kind = as_text(chunk.get("type"))
         if kind in ("message_start", "message") and (chunk.get("message") or isinstance(chunk.get("content"), list)):
@@ -57,13 +57,13 @@ def protocol_of_answer(chunks: Sequence[Any]) -> Protocol | None:
 
 
 def plain_answer(protocol: Protocol, chunks: Sequence[Any]) -> PlainAnswer:
-    """What an answer says, read from its JSON values."""
+    """The text and the calls of an answer, read from its JSON values."""
     objects = [chunk for chunk in chunks if isinstance(chunk, Mapping)]
     return _READINGS[protocol](objects)
 
 
 def _frames(body: bytes) -> list[Any]:
-    """The messages of an AWS event stream, with their type; those of InvokeModel hold an event of their own."""
+    """The messages of an AWS event stream, with their type; those of InvokeModel contain an event of their own."""
     found, at = list[Any](), 0
     while at + 16 <= len(body):
         size, headers = (int.from_bytes(body[at + skip : at + skip + 4], "big") for skip in (0, 4))
@@ -72,7 +72,7 @@ def _frames(body: bytes) -> list[Any]:
             inner = as_text(payload.get("bytes"))
             held = json.loads(base64.b64decode(inner)) if inner else None
         except (ValueError, RecursionError):
-            return []  # a picture or a film
+            return []  # an image or a video
         kind = _EVENT_TYPE.search(body[at + 12 : at + 12 + headers])
         found.append(held if inner else {**payload, "type": kind[1].decode() if kind else ""})
         at += max(size, 16)
@@ -86,12 +86,12 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
         if not (text or any(value for key, value in said.items() if key != "role")):
             said = as_mapping(choice.get("message")) or said  # Perplexity repeats the answer so far beside empty deltas
         held = said.get("content")
-        if isinstance(held, Mapping):  # Cloudflare gives an answer of a schema as the object itself
+        if isinstance(held, Mapping):  # Cloudflare returns an answer with a schema as the object itself
             held = json.dumps(held)
         text += held if isinstance(held, str) else "".join(as_text(one.get("text")) for one in as_mappings(held))
         text += as_text(said.get("refusal")) or ("" if held else as_text(choice.get("text")))
         old = as_mapping(said.get("function_call"))
-        if any(old.values()):  # the form before tools
+        if any(old.values()):  # the older form with one function
             said = {"tool_calls": [{"index": 0, "function": old}]}
         for call in as_mappings(said.get("tool_calls")):
             function, call_id = as_mapping(call.get("function")), as_text(call.get("id"))
@@ -113,7 +113,7 @@ def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
 def _responses(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     last = as_mapping(chunks[-1].get("response") or chunks[-1])
     output = as_mappings(last.get("output"))
-    if not output:  # some endpoints name the items only one by one
+    if not output:  # some endpoints send the items only one by one
         output = [as_mapping(c.get("item")) for c in chunks if c.get("type") == "response.output_item.done"]
     parts = [part for item in output if item.get("type") == "message" for part in as_mappings(item.get("content"))]
     text = "".join(as_text(part.get("text")) or as_text(part.get("refusal")) for part in parts)
@@ -149,7 +149,7 @@ def _gemini(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
 
 
 def _joined(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The calls, those in pieces put together: every piece but the first is without a name."""
+    """The calls, with fragments joined: only the first fragment of a call has a name."""
     calls = list[dict[str, Any]]()
     for piece in pieces:
         if piece.get("name"):
@@ -167,7 +167,7 @@ def _joined(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _there(holder: Any, key: Any) -> Any:
-    """What stands at a key, or at an index, up to which a list grows."""
+    """The value at a key, or at an index up to which the list is extended."""
     if isinstance(holder, list):
         holder += [None] * (key + 1 - len(holder))
         return holder[key]
@@ -177,7 +177,7 @@ def _there(holder: Any, key: Any) -> Any:
 def _converse(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     text, calls, done_there = "", dict[Any, list[Any]](), set[Any]()
     message = as_mapping(as_mapping(chunks[0].get("output")).get("message"))
-    # A whole answer is read as the events that would have brought it.
+    # A complete answer is read as the events that would have streamed it.
     whole = [
         {"contentBlockIndex": n, "start": b, "delta": b} for n, b in enumerate(as_mappings(message.get("content")))
     ]

@@ -1,7 +1,7 @@
 """Read recorded HTTP exchanges: vcr (Python, Ruby) and go-vcr in YAML or JSON, httprr, HAR, our own logs, saved streams.
 
-A log holds exchanges where its requests had `keep_raw`. A saved stream is what `curl -N` writes, or a file with one JSON
-chunk a line.
+A log contains exchanges if its requests had `keep_raw`. A saved stream is the output of `curl -N`, or a file with one JSON
+chunk per line.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Exchange:
 
 
 class _CassetteReader(YamlReader):
-    """The YAML of cassettes: values have types, texts may be binary, and what occurs twice may be an alias."""
+    """A reader of cassettes' YAML: values have types, texts may be binary, and repeated values may be aliases."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 1)
         self._marked: dict[str, Any] = {}
 
     def refuse(self, pattern: re.Pattern[str], reason: str) -> None:
-        """Nothing: the answers in cassettes hold lines of dashes, and whatever else came over the wire."""
+        """Refuse nothing: the answers in cassettes contain lines of dashes and any other bytes of the recorded traffic."""
 
     def fail(self, reason: str) -> NoReturn:
         raise ValueError(f"line {self.line()}: {reason}")
@@ -103,7 +103,7 @@ _Found = tuple[str, int, Mapping[str, Any], Any, bytes]
 
 
 def _of_text(data: bytes) -> Iterator[_Found]:
-    """A cassette, a HAR, a log or a stream: whatever text without a suffix that tells may be."""
+    """The exchanges in a text whose suffix does not tell its format: a cassette, a HAR, a log or a stream."""
     text = data.decode("utf-8")
     try:
         document = json.loads(text)
@@ -154,7 +154,7 @@ def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_Found]:
 
 
 def _httprr(data: bytes) -> Iterator[_Found]:
-    """The traces of Go's `httprr`: sizes of a request and its answer, and both as they were sent."""
+    """The exchanges in traces of Go's `httprr`: the sizes of a request and its answer, and both as they were sent."""
     at = data.index(b"\n") + 1
     while size := _HTTPRR.match(data, at):
         middle = size.end() + int(size[1])
@@ -170,7 +170,7 @@ def _httprr(data: bytes) -> Iterator[_Found]:
 
 
 def _answers(chunks: Sequence[Any]) -> Iterator[bytes]:
-    """The streams in a list of chunks, which may hold those of several answers one behind the other."""
+    """The streams in a list of chunks, which may contain several answers one after the other."""
     begun, ended = list[Any](), False
     for chunk in map(as_mapping, chunks):
         first = chunk.get("type") in ("message_start", "response.created")

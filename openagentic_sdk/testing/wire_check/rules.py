@@ -1,10 +1,11 @@
-"""The rules by which vendors refuse a request, as data with source and date, and what applies them.
+"""The rules by which vendors refuse a request, as data with source and date, and the code that applies them.
 
-A rule of `rules.json` is for one protocol, and for some hosts where it names them. `path` leads to values in the request
-(`*` is every item of a list, `type=text` the objects of that type, `!key` and `+key` those without and with that key): each
-must match `match`, or none may be there (`absent`). `returns` leads to values in the answer, each of which must be among
-those at `path`; where an endpoint gives what it sent another id later on, there must be as many. With `when`, the rule is
-for answers that hold something there. Calls are answered right behind the answer that made them; where, is in `_PAIRS`.
+A rule in `rules.json` applies to one protocol, and only to some hosts if it names them. `path` leads to values in the
+request (`*` is every item of a list, `type=text` the objects of that type, `!key` and `+key` those without and with that
+key): each must match `match`, or none may exist (`absent`). `returns` leads to values in the answer, each of which must be
+among those at `path`; if an endpoint later returns what it sent under another id, there must be as many. With `when`, the
+rule applies only to answers with a value at one of those paths. Results must follow directly after the answer that made the
+calls; `_PAIRS` has the paths of both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...ground.packaged import read_packaged
 from .plain import Protocol
 
 RULES: Sequence[Mapping[str, Any]] = json.loads(read_packaged(__spec__, "rules.json"))
-# Where the turns of a request are, and in a turn the calls and the results.
+# The paths of the turns in a request, and of the calls and the results in a turn.
 _PAIRS: Mapping[str, tuple[str, str, str]] = {
     "chat": ("messages.*", "tool_calls.*.id", "tool_call_id"),
     "responses": ("input.*", "type=*_call.call_id", "type=*_output.call_id"),
@@ -32,7 +33,7 @@ _PAIRS: Mapping[str, tuple[str, str, str]] = {
 def find_broken_rules(
     protocol: Protocol, host: str, request: Mapping[str, Any], answer: Sequence[Any]
 ) -> Iterator[str]:
-    """What an endpoint at `host` would refuse of a request that carries this answer back, with each rule's source."""
+    """Why an endpoint at `host` would refuse a request that carries this answer back, with each rule's source."""
     for rule in RULES:
         if rule["protocol"] != protocol or not host.endswith(tuple(rule.get("hosts", [""]))):
             continue
