@@ -1,8 +1,8 @@
-"""AG-UI 1.0: a run as front ends read it, and what they send. Pure: JSON in and out, a fold over the events of one run.
+"""AG-UI 1.0: read a front end's input and fold a run's events into AG-UI events. Pure: JSON in and out.
 
-A thread is a session, and its log is the truth: of the messages that a client sends along, only a new one of the person
-counts. A run that waits for a person ends as an interrupt, and the input that answers goes on with it: its calls are not
-told again, only their results. Tools, state and context of a client are left out, and a custom event says so.
+A thread is a session, and the log is authoritative: of the messages in an input, only a new one of the user counts. A run
+that waits for a person ends with an interrupt, and the input with the answer resumes it: its calls are not sent again, only
+their results. A client's tools, state and context are ignored, and a custom event lists what was ignored.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Json = dict[str, Any]
 
 VERSION = "1.0"
 MAX_ID_CHARS = 200
-# Fields of a client that are ignored here; most clients send the first two empty.
+# Ignored fields of an input; most clients send the first two empty.
 _LEFT_OUT = ("tools", "context", "state", "forwardedProps")
-# What a client learns of a question besides its text and choices.
+# What a client receives about a question besides its text and choices.
 _TOLD = ("tool_name", "preview", "reason", "header", "multi_select")
 _PARTS = {"image": "image", "audio": "audio", "document": "file"}
 _USAGE = {
@@ -61,16 +61,16 @@ _USAGE = {
 }
 
 
-# --- what a client sends ---------------------------------------------------------------------------------------------
+# --- input -----------------------------------------------------------------------------------------------------------
 
 
 @frozen
 class RunInput:
-    """A `RunAgentInput`, as far as it counts here.
+    """The relevant fields of a `RunAgentInput`.
 
-    `prompt` is what the person says, None when the last message is not the person's; `message` is that message as it came.
-    `answers` maps interrupts (questions) to what was said. `known` are the ids of the messages of agents that the client
-    has, `left_out` the fields that are ignored.
+    `prompt` is the user's prompt, None if the last message is not the user's; `message` is that message verbatim. `answers`
+    maps interrupts (questions) to answers. `known` contains the ids of the agent messages that the client has, `left_out`
+    the names of the ignored fields.
     """
 
     thread_id: str
@@ -83,7 +83,7 @@ class RunInput:
 
 
 def read_run_input(data: Any) -> RunInput:
-    """The input of a run. Raises `OptionsError` with the field that cannot be used."""
+    """Return the input of a run. Raises `OptionsError` that names the invalid field."""
     if not isinstance(data, Mapping):
         raise OptionsError("a run's input is one JSON object (RunAgentInput)")
     messages, resume = data.get("messages"), data.get("resume") or []
@@ -112,7 +112,7 @@ def _id(data: Mapping[str, Any], name: str) -> str:
 
 
 def _parts(content: Any) -> list[Json]:
-    """The content of a user's message as parts of a prompt; bytes and addresses only, no handles of vendors."""
+    """Convert a user message's content to prompt parts; only bytes and URLs, no vendor file ids."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
@@ -138,7 +138,9 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _answer(entry: Mapping[str, Any]) -> str:
-    """What an answer says: a text, `{"answer": text}`, `{"approved": bool}` or a bool; a dismissed question means no."""
+    """The answer as text. Accepts a text, `{"answer": text}`, `{"approved": bool}` or a bool; a dismissed question means
+    no.
+    """
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":
         return "no because the question was dismissed"
@@ -155,8 +157,10 @@ def _answer(entry: Mapping[str, Any]) -> str:
 
 
 def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[str] = ()) -> str | None:
-    """Why this input starts nothing; None when it does. `answered` are questions of the thread with an answer: to answer
-    them again is harmless and changes nothing."""
+    """The reason why this input starts nothing; None if it starts a run.
+
+    `answered` contains the thread's answered questions: answering them again is harmless and changes nothing.
+    """
     waiting = list(open_questions)
     missing = [question for question in waiting if question not in run.answers]
     if missing:
@@ -170,7 +174,7 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 
 def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
-    """The newest request of a thread, when the client lacks its last message or it has no end: for who lost its stream."""
+    """The thread's newest request, if it has not ended or the client lacks its last message: the client lost the stream."""
     said = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
     newest = next(said, None)
     found = None if newest is None else find_request(events, (newest.request_id or "").__eq__)
@@ -181,16 +185,15 @@ def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
 
 
 def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Json] | None:
-    """The messages of the thread up to the event from which the run is told, for a client that has others; None when it has
-    the same.
+    """The thread's messages up to event `told_from`, from which the run is streamed; None if the client has them already.
 
-    `events` are all of the thread. Raises `OptionsError` when the client has messages of an agent that the thread never had:
-    that is another conversation.
+    `events` are all events of the thread. Raises `OptionsError` if the client has agent messages that were never in the
+    thread: that is another conversation.
     """
     messages = conversation(event for event in events if (event.seq or 0) <= told_from)
     said_in_all = {message["id"] for message in conversation(events)}
     said = [message["id"] for message in messages if message["role"] == "assistant"]
-    # An answer that was shown in part when its process died is in no message of the log, but it was asked for there.
+    # A partial answer shown when its process died is in no message of the log, but its model request is in the log.
     asked = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
     strangers = [known for known in run.known if known not in asked | said_in_all]
     if strangers:
@@ -203,15 +206,15 @@ def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Jso
     return messages if run.message is None else [*messages, dict(run.message)]
 
 
-# --- what a client is told -------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 class RunEvents:
-    """The events of one run: `take` gives what the next event of the log means, `begin` what comes before the first.
+    """A fold from a run's log to AG-UI events: `take` returns those for the next event, `begin` the first ones.
 
-    To be fed with the session's own events from the run's `system.init` on; deltas may stand between them. The last event is
-    RUN_FINISHED or RUN_ERROR, exactly once; then `is_done`. `snapshot` are the thread's messages for a client that lacks
-    some, see `catch_up`.
+    Feed it the session's own events from the run's `system.init` on; deltas may come between them. The last AG-UI event is
+    RUN_FINISHED or RUN_ERROR, exactly once; then `is_done` is true. `snapshot` contains the thread's messages for a client
+    that lacks some, see `catch_up`.
     """
 
     def __init__(
@@ -226,13 +229,13 @@ class RunEvents:
         self._redact = known_here()
         self._open: set[str] = set()
         self._questions: dict[str, UserQuestion] = {}
-        self._subagents: dict[str, str] = {}  # that are at work: their ids by the session of each
+        self._subagents: dict[str, str] = {}  # active subagents: their ids by session
         self._usage: dict[tuple[str, str], Any] = {}
         self._is_workflow = False
-        self._steps: dict[str, str] = {}  # those of a workflow that are at work: their names by the ids of their calls
+        self._steps: dict[str, str] = {}  # active steps of a workflow: their names by call id
 
     def begin(self) -> list[Json]:
-        """RUN_STARTED, and what a client must know before anything happens; nothing when it was told already."""
+        """RUN_STARTED, the snapshot if any, and a list of ignored fields; empty after the first call."""
         if self._has_begun:
             return []
         self._has_begun = True
@@ -245,7 +248,7 @@ class RunEvents:
         return events
 
     def fail(self, message: str, code: str | None = None) -> list[Json]:
-        """A run that could not start or be followed to its end; nothing when it has ended."""
+        """The end of a run that could not start or be followed; empty if the run has ended."""
         if self.is_done:
             return []
         return [
@@ -254,19 +257,21 @@ class RunEvents:
         ]
 
     def leave(self) -> list[Json]:
-        """What is told when this process ends: the run goes on at another one, which tells it when it is asked again."""
+        """The end of the stream if this process ends: another one resumes the run and streams it if the input is sent
+        again.
+        """
         return self.stop(
             "suspended", "this server is about to end, and the run goes on at another one: send the input again"
         )
 
     def stop(self, state: State, message: str | None = None) -> list[Json]:
-        """The end of a run that stands like this, without an end of its own."""
+        """The end of a run in this state whose log contains no end event."""
         if self.is_done or state != "over":
             return self.fail(message or f"the run is {state}", state)
         return [*self.begin(), *self._end({"type": "RUN_FINISHED", **self._run, "outcome": {"type": "cancelled"}})]
 
     def take(self, event: Event) -> list[Json]:
-        """What this event means, in order."""
+        """The AG-UI events for this event, in order."""
         if self.is_done or event.parent_tool_use_id is not None:
             return []
         told = self.begin()
@@ -319,7 +324,7 @@ class RunEvents:
                 self._questions.pop(event.question_id, None)
             case Result() if is_end(event):
                 return self._finish(event)
-        value: Json  # what AG-UI has no event for, and people want to see
+        value: Json  # without an AG-UI event of its own, but of interest to users
         match event:
             case PermissionDecision():
                 value = {"toolCallId": event.tool_use_id, "toolName": event.name, "allowed": event.allowed}
@@ -351,7 +356,7 @@ class RunEvents:
     def _subagent(self, event: SubagentStarted | SubagentFinished) -> list[Json]:
         run_id = self._subagents.get(event.child_session_id)
         told = []
-        if run_id is None:  # it was started by an earlier run and goes on in this one
+        if run_id is None:  # started by an earlier run and continued in this one
             run_id = self._subagents[event.child_session_id] = f"subagent.{event.seq}"
             known = {"subagentRunId": run_id, "name": event.name, "parentToolCallId": event.tool_use_id}
             told.append({"type": "SUBAGENT_STARTED", **known})
@@ -385,14 +390,14 @@ class RunEvents:
         return self._end({"type": "RUN_ERROR", "message": why, "code": event.error_type or event.stop_reason})
 
     def _end(self, last: Json) -> list[Json]:
-        """The last event, after the ends of all messages and subagents that are open."""
+        """The last event, preceded by the ends of all open messages and subagents."""
         self.is_done = True
         told = []
         for wire_id in sorted(self._open):
             told += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
         for wire_id in self._subagents.values():
             told.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
-        for call_id in list(self._steps):  # they are parked: a run ends with no step at work
+        for call_id in list(self._steps):  # parked: a run ends with no step in progress
             told += self._end_step(call_id)
         usage = [
             _usage(provider, model, spent) for (provider, model), spent in self._usage.items() if spent is not None
@@ -401,7 +406,7 @@ class RunEvents:
 
 
 def _interrupt(question: UserQuestion) -> Json:
-    """What a person is asked; the schema is that of an answer's payload."""
+    """The AG-UI form of a question; the schema describes the payload of an answer."""
     answer: Json = {"type": "string"}
     if question.choices:
         answer["examples" if takes_own_words(question) else "enum"] = list(question.choices)
@@ -424,7 +429,7 @@ def _usage(provider: str, model: str, spent: Mapping[str, Any]) -> Json:
 
 
 def conversation(events: Iterable[Event]) -> list[Json]:
-    """The messages of a thread, as a client that has followed all of its runs has them."""
+    """The messages of a thread, as a client has them that has followed all of its runs."""
     messages: dict[str, Json] = {}
     fold = RunEvents("", "")
     for event in events:
@@ -439,7 +444,7 @@ def conversation(events: Iterable[Event]) -> list[Json]:
 
 
 def _apply(messages: dict[str, Json], told: Json) -> None:
-    """What one event does to the messages."""
+    """Apply one event to the messages."""
     match told:
         case {"type": "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START", "messageId": wire_id, "role": role}:
             messages.setdefault(wire_id, {"id": wire_id, "role": role})["content"] = ""

@@ -1,7 +1,7 @@
-"""The ASGI application: let a request in or refuse it, find its route, and answer what goes wrong.
+"""The ASGI application: authorize a request, find its route, and turn errors into responses.
 
-It runs under any ASGI server, and under the small one of this package. A server that ends waits for open answers, which
-streams are: so signals to end are heard here too, and end the streams first.
+It runs under any ASGI server, including the small one of this package. A server that shuts down waits for open responses,
+and a stream may stay open for long: so the application also handles termination signals, and ends its streams first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .routes import NATIVE, Office, cursor_of, post, read_query
 from .streams import NO_TOKEN, EventLines, Socket
 
 HANDLERS = {**NATIVE, **PROJECTED}
-# The routes of each path, by method; a path's first segments and their number find it.
+# The routes of each path, by method. They are indexed by the number of segments and the first segment.
 _PATHS: dict[tuple[int, str | None], list[tuple[tuple[str | None, ...], dict[str, Endpoint]]]] = {}
 for _endpoint in ENDPOINTS:
     _paths = _PATHS.setdefault((len(_endpoint.parts), _endpoint.parts[0] if _endpoint.parts else None), [])
@@ -46,7 +46,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Application:
-    """See `app`. `desk` holds the runs, `guard` knows who may ask."""
+    """See `app`. `desk` owns the runs, `guard` authorizes requests."""
 
     def __init__(
         self, desk: Desk, guard: Guard, journal: Journal, *, grace_s: float, notice_s: float, max_body_bytes: int
@@ -89,10 +89,10 @@ class Application:
             more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
             await call.reply(status, error_body(error), {**headers, **more})
         except (OSError, TimeoutError):
-            # The client has left, or does not read: it goes on later where it stopped.
+            # The client has disconnected or does not read: it resumes later where it stopped.
             return
         except Exception:
-            asked.status = 500  # the server below answers it, and reports the error
+            asked.status = 500  # reported and answered with 500 by the ASGI server
             raise
         finally:
             asked.status = call.status or asked.status
@@ -146,7 +146,7 @@ class Application:
         except REFUSALS as error:
             asked.status = refusal_of(error)[0]
             if "websocket.http.response" not in (scope.get("extensions") or {}):
-                await send({"type": "websocket.close", "code": 1008})  # the server has a status of its own for this
+                await send({"type": "websocket.close", "code": 1008})  # the ASGI server answers 403
                 return
             status, message, _ = refusal_of(error)
             headers = [*PROTECTION, (b"content-type", b"text/plain; charset=utf-8")]
@@ -181,7 +181,7 @@ class Application:
     async def _post(
         self, scope: Scope, who: Principal, session_id: str, action: str, body: Any, key: str | None
     ) -> tuple[int, Any]:
-        """What is posted over a WebSocket is a request of its own."""
+        """Handle a message posted over a WebSocket as a separate request."""
         asked = self.journal.begin({**scope, "type": "message", "path": f"/v1/sessions/{session_id}/{action}"})
         asked.route, asked.who, asked.tenant = "post", who.name, who.tenant
         try:
@@ -196,19 +196,21 @@ class Application:
             self.webhooks.notice(session_id)
 
     async def _drain(self) -> None:
-        """Refuse what is new, for a while also to load balancers that look (`/ready`), and let go what runs."""
+        """Refuse new requests, visible to load balancers in `/ready` for `notice_s` seconds, then suspend the runs."""
         self.desk.stop_taking()
         self.journal.note("drain", state="begins")
         await asyncio.sleep(self._notice_s)
         await self.desk.drain(self._grace_s)
         self.journal.note("drain", state="ends")
 
-    # --- its life ------------------------------------------------------------------------------------------------------
+    # --- lifespan ------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def lifespan(self, host: object = None) -> AsyncGenerator[None, None]:
-        """The application's life, for one that has it mounted, since servers tell only the outermost of its own:
-        `FastAPI(lifespan=agents.lifespan)`, or `async with agents.lifespan():` within a lifespan of your own.
+        """Start and stop the application from the lifespan of the application in which it is mounted.
+
+        ASGI servers send lifespan events only to the outermost application. Pass `FastAPI(lifespan=agents.lifespan)`, or
+        enter this context in a lifespan of your own: `async with agents.lifespan():`.
         """
         self.desk.open()
         self._hear_signals()
@@ -225,7 +227,7 @@ class Application:
             self._before.clear()
 
     def _hear_signals(self) -> None:
-        """End the open streams when the process is told to end; the server's own handler still runs."""
+        """End the open streams if the process receives a termination signal; the server's own handler still runs."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop = asyncio.get_running_loop()
@@ -244,7 +246,7 @@ class Application:
 
 
 def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:
-    """The routes of a path, by method; empty when there is no such path."""
+    """The routes of a path by method; empty for an unknown path."""
     for pattern, routes in _PATHS.get((len(parts), parts[0] if parts else None), ()):
         if all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True)):
             return routes
@@ -268,22 +270,22 @@ def app(
     webhooks: Sequence[WebhookTarget] = (),
     webhook_hosts: Iterable[str] = (),
 ) -> Application:
-    """The application that serves these agents over a store (default: what `open_store()` opens).
+    """Return the application that serves these agents with a store (default: the one that `open_store()` opens).
 
-    agents          what clients may start; None only shows sessions
-    auth            the token, or a function of the ASGI scope, sync or async, that gives a `Principal`, or None to refuse;
-                    None is the token of this installation, see `guard.read_token`
-    hosts           names under which the server is reached, as they stand in `Host`; its own address is known
-    origins         pages of other origins that may ask, with a token
-    max_runs        how many runs may go on at the same time; more are refused with 429
-    max_body_bytes  how much a request may send
-    grace_s         seconds that runs have at the end to finish their step before they are parked
-    in_fleet        runs are queued in the store's database for `openagentic-sdk fleet work`, and none goes on here
-    problem         why there are no agents, for whoever asks for one
-    notice_s        seconds at the end in which `/ready` says 503 and requests are still heard
-    webhooks        who is told of sessions that wait, ended or failed
-    webhook_hosts   hosts of these that may lie in private networks
-    journal         where a line for each request goes (default: nowhere; its figures are in `/metrics`)
+    agents          the agents that clients may start; with None, sessions can only be viewed
+    auth            the token, or a sync or async function from the ASGI scope to a `Principal`, or to None to refuse;
+                    None selects the token of this installation, see `guard.read_token`
+    hosts           names under which the server is reached, as in the header `Host`; its own address is always valid
+    origins         other origins whose pages may send requests, with a token
+    max_runs        the maximum number of simultaneous runs; more are refused with status 429
+    max_body_bytes  the maximum size of a request body
+    grace_s         seconds that runs have at shutdown to finish their step before they are suspended
+    in_fleet        whether runs are queued in the store's database for `openagentic-sdk fleet work` instead of running here
+    problem         why there are no agents: the message for clients that request one
+    notice_s        seconds at shutdown in which `/ready` returns 503 while requests are still answered
+    webhooks        receivers of notices about sessions that wait, ended or failed
+    webhook_hosts   hosts of `webhooks` that may be in private networks
+    journal         the log with a line per request (default: none; its metrics are in `/metrics`)
 
     Raises `OptionsError`, also for an agent whose project folder does not exist.
     """

@@ -1,4 +1,4 @@
-"""One HTTP request over ASGI: what it asks, its JSON body, and its answer, whole or as a stream of server-sent events."""
+"""One HTTP request over ASGI: its target, its JSON body, and its response, whole or as server-sent events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .connection import Message, Receive, Scope, Send
 from .guard import Principal, headers_named
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-# A client that reads nothing for so long is dropped; it goes on later where it stopped.
+# A client that reads nothing for this long is dropped; it resumes later where it stopped.
 SEND_S = 20.0
 COMMENT_S = 15.0
 MAX_QUERY_FIELDS = 20
@@ -35,8 +35,10 @@ _STREAM = (
 
 
 class HttpCall:
-    """A request that was let in. `parts` are the segments of its path, decoded; `query` is what stands behind the `?`, and
-    `asked` of it what its route takes. `root` is the path under which the application is mounted, as links write it.
+    """An authorized request.
+
+    `parts` are the decoded segments of its path, relative to `root`, where the application is mounted. `query` maps the
+    fields of its query to texts, and `asked` those that the route takes to parsed values.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -44,7 +46,7 @@ class HttpCall:
         self.method: str = scope.get("method", "GET")
         self.principal = Principal()
         self.has_begun = False
-        self.status = 0  # of the answer, once it has begun
+        self.status = 0  # the response's status, once it has started
         self.more_headers: list[tuple[bytes, bytes]] = []
         self._receive = receive
         self._send = send
@@ -55,7 +57,7 @@ class HttpCall:
         self.root = ""
 
     def read_target(self) -> None:
-        """Read path and query. Raises `RequestRefusedError`."""
+        """Parse path and query. Raises `RequestRefusedError`."""
         try:
             text = self.scope.get("query_string", b"").decode("ascii")
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
@@ -70,7 +72,7 @@ class HttpCall:
         root = [
             piece.encode("utf-8", "surrogateescape") for piece in self.scope.get("root_path", "").split("/") if piece
         ]
-        # A path begins with that of the mount (ASGI 3, root_path), unless the server is older than that sentence.
+        # A path includes that of the mount (ASGI 3, root_path), except in servers older than that rule.
         if root and [piece if raw is None else unquote_to_bytes(piece) for piece in pieces[: len(root)]] == root:
             pieces = pieces[len(root) :]
         self.root = "".join(f"/{quote(piece, safe='')}" for piece in root)
@@ -86,17 +88,18 @@ class HttpCall:
         self.parts, self.query = tuple(parts), query
 
     def header(self, name: str) -> str | None:
-        """The value of a header by its lower-case name; None when it is not there. Raises `RequestRefusedError` for two."""
+        """The value of a header by its lower-case name; None if missing. Raises `RequestRefusedError` if it is repeated."""
         found = headers_named(self.scope, name.encode())
         if len(found) > 1:
             raise RequestRefusedError(400, f"the header {name} stands there twice")
         return found[0] if found else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:
-        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot just send.
+        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot send without
+        CORS.
 
-        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which they
-        cannot send either: OpenAI's client for Node cancels a response in this way.
+        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which such
+        pages cannot send either: OpenAI's client for Node cancels a response in this way.
         """
         kind = (self.header("content-type") or "").lower().replace(" ", "")
         is_empty = not kind and (self.header("content-length") or "0") == "0" and not self.header("transfer-encoding")
@@ -108,7 +111,7 @@ class HttpCall:
             raise RequestRefusedError(415, "the body must not be compressed")
 
     async def json(self, *, may_be_empty: bool = False) -> Any:
-        """The body as JSON. Raises `RequestRefusedError`: 413 for too much, 400 for no JSON."""
+        """Return the body as JSON. Raises `RequestRefusedError`: 413 if it is too large, 400 for invalid JSON."""
         length = self.header("content-length")
         if length is not None and not (length.isascii() and length.isdigit()):
             raise RequestRefusedError(400, "Content-Length is not a number")
@@ -133,7 +136,7 @@ class HttpCall:
             raise RequestRefusedError(400, f"the body is not JSON: {error}") from None
 
     async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with JSON; None is no body."""
+        """Respond with JSON; None sends no body."""
         body = b"" if value is None else dumps_json(value).encode("ascii")
         kind = [] if value is None else [(b"content-type", b"application/json")]
         policy = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
@@ -141,24 +144,24 @@ class HttpCall:
         await self.reply_bytes(status, body, [*kind, policy, *given])
 
     async def reply_bytes(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Answer with these bytes."""
+        """Respond with these bytes."""
         length = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
         await self._start(status, [*PROTECTION, *headers, *length])
         await self.send_piece(b"" if self.method == "HEAD" else body, more=False)
 
     async def stream(self) -> EventStream:
-        """Begin an answer of server-sent events. Its headers go out at once; the answer to HEAD is only them."""
+        """Start a response of server-sent events. Its headers are sent at once; a HEAD request receives only them."""
         await self._start(200, list(_STREAM))
         await self.send_piece(b"" if self.method == "HEAD" else b": hello\n\n", more=self.method != "HEAD")
         return EventStream(self, is_gone=self.method == "HEAD")
 
     async def gone(self) -> None:
-        """Wait until the client has left."""
+        """Wait until the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             continue
 
     async def send_piece(self, data: bytes, *, more: bool) -> None:
-        """A piece of the answer. Raises `TimeoutError` for a client that does not read, `OSError` for one that has left."""
+        """Send a piece of the body. Raises `TimeoutError` if the client does not read, `OSError` if it has disconnected."""
         await within(SEND_S, self._send({"type": "http.response.body", "body": data, "more_body": more}))
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -172,7 +175,8 @@ class HttpCall:
 
 @types.coroutine
 def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
-    """Like `asyncio.timeout` around the work, but with a timer only when it has to wait, which sending seldom does.
+    """Await `work` with a timeout, like `asyncio.timeout`, but set a timer only if it has to wait, which sending seldom
+    does.
 
     Raises `TimeoutError`.
     """
@@ -192,7 +196,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
         while True:
             try:
                 yield waited
-            except BaseException as error:  # noqa: BLE001 - whatever is thrown in belongs to the work
+            except BaseException as error:  # noqa: BLE001 - any exception thrown in, also CancelledError, must reach the work
                 waited = steps.throw(error)
             else:
                 waited = next(steps)
@@ -208,7 +212,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 
 
 class EventStream:
-    """Server-sent events on the way to one client, as a context; `is_gone` once it has left."""
+    """A stream of server-sent events to one client, as a context manager; `is_gone` is true once the client has left."""
 
     def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call
@@ -227,13 +231,13 @@ class EventStream:
             await self._call.send_piece(b"", more=False)
 
     def when_gone(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once the client has left."""
+        """Call `tell` once the client has disconnected; at once if it already has."""
         self._tell = tell
         if self.is_gone:
             tell()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes of whole events, unless the client has left. Raises `TimeoutError` for a client that does not read."""
+        """Send whole events, unless the client has disconnected. Raises `TimeoutError` if the client does not read."""
         if not self.is_gone:
             await self._call.send_piece(data, more=True)
 

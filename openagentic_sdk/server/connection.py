@@ -1,7 +1,7 @@
-"""One TCP connection of our own small server: HTTP/1.1 and WebSocket on one side, an ASGI app on the other.
+"""One TCP connection of the small server: HTTP/1.1 and WebSocket on one side, an ASGI application on the other.
 
-Requests of a connection are answered one after the other. What a client sends ahead is read only up to a bound. An
-app's `send` returns when the client has read enough of what was sent before.
+The requests of a connection are answered in sequence. Pipelined data is buffered only up to a limit. The application's
+`send` returns once the client has read enough of what was sent before.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# An extension of ASGI's `websocket.accept` by which an app tells that it knows the client: its messages may be large.
+# An extension of ASGI's `websocket.accept`: the application has authenticated the client, so its messages may be large.
 TRUSTED = "openagentic.trusted"
 HEAD_S = 10.0  # from the first byte of a head to its last
 IDLE_S = 75.0  # between two requests
 BODY_S = 30.0  # without a byte of the body
 WHOLE_BODY_S = 120.0
-CLOSE_S = 2.0  # for a peer to read an error, or to echo a close
+CLOSE_S = 2.0  # for a peer to read an error or to answer a close
 PING_S = 25.0
 MAX_AHEAD_BYTES = 64 * 1024
 MAX_REQUESTS = 1000
 
 
 class HttpConnection(asyncio.Protocol):
-    """`app` is called once per request. `everyone` holds the open connections of a server."""
+    """A connection. `app` is called once per request; `everyone` contains the open connections of a server."""
 
     def __init__(self, app: App, everyone: set[HttpConnection]) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_draining = self._is_deaf = self._has_ended = False
         self.is_gone = False
 
-    # --- asyncio's side ----------------------------------------------------------------------------------------------
+    # --- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -64,7 +64,7 @@ class HttpConnection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # a peer that vanished is noticed by the next comment or ping
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # so that the next comment or ping detects a vanished peer
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
         self._wait_at_most(HEAD_S)
 
@@ -82,7 +82,9 @@ class HttpConnection(asyncio.Protocol):
             self.read_ahead(self._reader.waiting)
 
     def eof_received(self) -> bool:
-        """A client that sends no more may still read the answer that it waits for; streams and WebSockets end."""
+        """Keep the connection for a client that has sent end of file but may still read its response; streams and
+        WebSockets end.
+        """
         self._has_ended = True
         self.wake()
         return isinstance(self._exchange, AsgiExchange)
@@ -102,27 +104,27 @@ class HttpConnection(asyncio.Protocol):
             self._room.set_result(None)
         self._room = None
 
-    # --- the app's side ----------------------------------------------------------------------------------------------
+    # --- called for the application ----------------------------------------------------------------------------------
 
     def put(self, data: bytes) -> None:
-        """Send bytes without waiting. Raises `ConnectionResetError`."""
+        """Send bytes without waiting. Raises `ConnectionResetError` if the client has disconnected."""
         if self.is_gone or self._transport is None:
             raise ConnectionResetError("the client has left")
         self._transport.write(data)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the client will send no more."""
         return self.is_gone or self._has_ended
 
     async def write(self, data: bytes) -> None:
-        """Send bytes, and wait while the peer has too many of them to read."""
+        """Send bytes, and wait while the send buffer is full."""
         self.put(data)
         if self._room is not None:
             await asyncio.shield(self._room)
 
     async def news(self, timeout_s: float | None = None) -> None:
-        """Wait for more bytes, for `wake`, or for the end of the connection. Raises `TimeoutError`."""
+        """Wait for more bytes, a call of `wake`, or the end of the connection. Raises `TimeoutError`."""
         if self._transport is not None and not self.is_gone:
             self._transport.resume_reading()
         waiter = self._news = asyncio.get_running_loop().create_future()
@@ -133,17 +135,17 @@ class HttpConnection(asyncio.Protocol):
                 await waiter
 
     def wake(self) -> None:
-        """Let `news` return."""
+        """Make `news` return."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     def read_ahead(self, waiting: int) -> None:
-        """Stop reading while so many bytes wait to be taken; `news` starts it again."""
+        """Stop reading if more than `MAX_AHEAD_BYTES` are unprocessed; `news` resumes."""
         if waiting > MAX_AHEAD_BYTES and self._transport is not None:
             self._transport.pause_reading()
 
     async def read_body(self) -> bytes:
-        """The next piece of the request's body, b"" behind the last. Raises `RequestRefusedError`."""
+        """The next piece of the request body, b"" at its end. Raises `RequestRefusedError`."""
         loop = asyncio.get_running_loop()
         self._body_until = self._body_until or loop.time() + WHOLE_BODY_S
         while (piece := self._reader.read_body()) is None:
@@ -156,18 +158,18 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     def drain(self) -> None:
-        """Take no more requests: an idle connection ends now, a busy one behind its answer."""
+        """Accept no more requests: an idle connection is closed now, a busy one after its response."""
         self._is_draining = True
         if self._exchange is None:
             self.close()
 
     def close(self) -> None:
-        """End the connection when all that was written is sent."""
+        """Close the connection once all written data has been sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once, and what the app does for it."""
+        """Close the connection at once and cancel its request."""
         if self._task is not None:
             self._task.cancel()
         if self._transport is not None:
@@ -175,10 +177,10 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def task(self) -> asyncio.Task[None] | None:
-        """The request that is being answered."""
+        """The task of the current request."""
         return self._task
 
-    # --- parts -------------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _wait_at_most(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -193,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _begin(self) -> None:
-        """Start the next request, when its head is there."""
+        """Start the next request if its head is complete."""
         if not self._reader.waiting:
             return
         try:
@@ -252,7 +254,7 @@ class HttpConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort_transport()
             raise
-        except Exception as error:  # noqa: BLE001 - an app may fail as it likes: its client gets a plain answer, the operator all
+        except Exception as error:  # noqa: BLE001 - an app may fail in any way: the client gets a plain 500, the operator the error
             context = {"message": "the app of a server failed", "exception": error, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(context)
             self._refuse(RequestRefusedError(500, "the server failed"), begun=exchange.has_begun)
@@ -269,12 +271,12 @@ class HttpConnection(asyncio.Protocol):
         self._begin()
 
     def abort_transport(self) -> None:
-        """Drop a peer that is too slow or has broken the line."""
+        """Drop a peer that is too slow or has broken the protocol."""
         if self._transport is not None:
             self._transport.abort()
 
     def _refuse(self, error: RequestRefusedError, *, begun: bool = False) -> None:
-        """Answer a malformed request, and end: where the next one begins cannot be known."""
+        """Respond to a malformed request and close: the start of the next request cannot be determined."""
         if not begun and not self.is_gone and self._transport is not None:
             body = f"{error}\n".encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
@@ -282,10 +284,10 @@ class HttpConnection(asyncio.Protocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End after an answer: what the peer still sends is dropped for a moment, as a reset would take the answer away."""
+        """Close after a response, but first discard input for a moment: a reset could make the client lose the response."""
         self._is_deaf = True
         if self._transport is not None and not self._transport.is_closing():
-            with suppress(OSError):  # the peer has left already
+            with suppress(OSError):  # the peer has already disconnected
                 if self._transport.can_write_eof():
                     self._transport.write_eof()
             self._transport.resume_reading()
@@ -293,7 +295,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class AsgiExchange:
-    """One request and its answer, as ASGI's `receive` and `send`."""
+    """One request and its response, as ASGI's `receive` and `send`."""
 
     kind = "http"
 
@@ -309,11 +311,11 @@ class AsgiExchange:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request may follow on this connection."""
+        """Whether the connection may carry another request."""
         return self._head.is_kept and self._is_read
 
     async def receive(self) -> Message:
-        """The next piece of the body, then the end of the connection."""
+        """The next piece of the body, then the disconnection."""
         connection = self._connection
         if not self._is_read and not connection.is_gone:
             if not self._asked_for_body and self._head.length != 0:
@@ -330,7 +332,7 @@ class AsgiExchange:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """The head of the answer, which goes out with the first piece of its body, and the pieces."""
+        """Send a part of the response; its head is sent with the first piece of its body."""
         if message["type"] == "http.response.start":
             self._start = message
             return
@@ -348,9 +350,9 @@ class AsgiExchange:
         await self._connection.write(data)
 
     async def finish(self) -> None:
-        """The app has returned: its answer must be whole; a body that it did not read stays unread."""
+        """Check, after the application has returned, that its response is complete; an unread request body stays unread."""
         if not self._is_answered:
-            # An answer that was given up on purpose, as its client did not read: the cut shows that it is not whole.
+            # A response abandoned because its client did not read: the missing end shows that it is incomplete.
             if self.has_begun or self._connection.has_ended:
                 raise ConnectionResetError("cut")
             raise RuntimeError("the app returned without an answer")
@@ -375,7 +377,7 @@ class AsgiExchange:
 
 
 class WebSocket:
-    """One WebSocket, as ASGI's `receive` and `send`. Pings are answered here, and sent; the app sees messages only."""
+    """One WebSocket, as ASGI's `receive` and `send`. Pings are handled here; the application sees only messages."""
 
     kind = "websocket"
     is_reusable = False
@@ -386,21 +388,21 @@ class WebSocket:
         self._frames = FrameReader()
         self._frames.feed(rest)
         self._messages: deque[Message] = deque([{"type": "websocket.connect"}])
-        self._state = "asked"  # then "open" and "closed", or "refused"
+        self._state = "asked"  # later "open" and "closed", or "refused"
         self._silent_intervals = 0
         self._pinger: asyncio.TimerHandle | None = None
         self._refusal: Message | None = None
         self.has_begun = False
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client. Frames are read only as the app takes messages, so no client can flood it."""
+        """Take bytes from the client. Frames are parsed only when the application receives, so a client cannot flood it."""
         self._silent_intervals = 0
         self._frames.feed(data)
         self._connection.wake()
         self._connection.read_ahead(self._frames.waiting)
 
     async def receive(self) -> Message:
-        """The next message."""
+        """The next ASGI message."""
         while True:
             if self._messages:
                 return self._messages.popleft()
@@ -432,7 +434,7 @@ class WebSocket:
             self._messages.append({"type": "websocket.receive", key: received.data})
 
     async def send(self, message: Message) -> None:
-        """Accept, a message, a close, or an HTTP answer instead of a WebSocket."""
+        """Send an accept, a message, a close, or an HTTP response instead of a WebSocket."""
         kind = message["type"]
         if kind == "websocket.accept" and self._state == "asked":
             if message.get(TRUSTED):
@@ -453,7 +455,7 @@ class WebSocket:
             raise ConnectionResetError(f"{kind} comes behind the end of the WebSocket")
 
     async def finish(self) -> None:
-        """The app has returned."""
+        """End the WebSocket after the application has returned."""
         if self._state == "asked":
             await self._answer(500, [], b"")
         await self._close(1000)
@@ -484,7 +486,7 @@ class WebSocket:
                 await self._connection.write(close_frame(code, reason))
 
     def _ping(self) -> None:
-        """Ask whether the peer is there; one that said nothing for two intervals is not."""
+        """Ping the peer; drop it after two intervals without data from it."""
         if self._state != "open" or self._connection.is_gone:
             return
         if self._silent_intervals > 1:

@@ -1,7 +1,7 @@
-"""What a client may do with agents and sessions, over any protocol: start, answer, steer, cancel, fork, rewind, read.
+"""The operations on agents and sessions, for any protocol: start, answer, steer, cancel, fork, rewind and read.
 
-A run belongs to this desk and never to the request that asked for it: it goes on when its client has left, and its events
-are followed in the store. A session belongs to a tenant; for others it does not exist.
+A run belongs to this desk and never to the request that started it: it continues if its client disconnects, and its events
+are followed in the store. A session belongs to a tenant; for other tenants it does not exist.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ from .shelf import Shelf
 
 T = TypeVar("T")
 
-# How long a run may hold its session after its last event.
+# How long a run may lock its session after its last event.
 CLOSING_S = 5.0
 MAX_RUNS = 32
 GRACE_S = 10.0
-# Visible ASCII but `~`, which stands between a key and the digest of what came with it.
+# Visible ASCII except `~`, which separates a key from the digest of its request.
 _KEY = regex(r"[!-}]{1,200}")
-# What every store can keep as the id of a session, and every path can hold.
+# Valid as a session id in every store and as a segment of every path.
 _PLAIN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @frozen
 class Started:
-    """A prompt that was taken: `request_id` names its `user.message`, whose `seq` is above `after_seq`.
+    """An accepted prompt: `request_id` identifies its `user.message`, whose `seq` is greater than `after_seq`.
 
-    `is_new` is False when the same request was taken before; nothing was started then.
+    `is_new` is False if the same request was accepted before; then nothing was started.
     """
 
     session_id: str
@@ -81,10 +81,10 @@ class Started:
 
 
 class Desk(Shelf):
-    """All runs of one process over one store. `max_runs` may go on at the same time; parked ones do not count.
+    """All runs of one process with one store. `max_runs` limits simultaneous runs; parked ones do not count.
 
-    `problem` is why there are no agents, in a sentence for whoever asks for one. `followers` are those who follow a session
-    here, `left` watches over requests that their processes left, `messages` are those for runs.
+    `problem` states why there are no agents, for clients that request one. `followers` are the open subscriptions to
+    sessions, `left` watches over abandoned requests, `messages` delivers messages to runs.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Desk(Shelf):
         self.store = store
         self.problem = problem
         self.takes_prompts = agents is not None
-        # Called when a run stops: the session, the reason, and what went wrong.
+        # Called when a run stops, with the session, the stop reason, and the error if any.
         self.on_stop: Callable[[str, str, str | None], None] = lambda *stopped: None
         self.is_draining = False
         self._agents = agents
@@ -101,20 +101,20 @@ class Desk(Shelf):
         self._runs: dict[str, BackgroundRun] = {}
         self._tending: set[asyncio.Task[None]] = set()
         self.followers: set[Follower] = set()
-        self._answered: list[str] = []  # sessions between an answer and the run that goes on with it
+        self._answered: list[str] = []  # sessions with an answer whose run has not started yet
         self.left = LeftRequests(self)
         self.messages = Messages(self, self._runs)
 
     @property
     def agents(self) -> Agents:
-        """What may be started. Raises `RequestRefusedError` where nothing may."""
+        """The agents that may be started. Raises `RequestRefusedError` if there are none."""
         if self._agents is None:
             raise RequestRefusedError(
                 403, self.problem or "this server only shows sessions: serve agents to start them"
             )
         return self._agents
 
-    # --- start and go on -----------------------------------------------------------------------------------------------
+    # --- start and resume ----------------------------------------------------------------------------------------------
 
     async def start(
         self,
@@ -129,18 +129,18 @@ class Desk(Shelf):
         wishes: Mapping[str, Any] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> Started:
-        """Start a run with this prompt; comes back when the prompt is stored, with the end of every question that was open.
+        """Start a run with this prompt; return once the prompt is stored and all open questions are closed.
 
-        In the session `session_id`; without one, in the session that the client calls `name`, which is made when it is not
-        there; without that, in a new one. A `prompt` of None goes on with what is in the log. `agent` None is the one that
-        the session had last, else the default. `key` makes it harmless to send the same again, also after a crash: what was
-        taken is not taken twice. `request_id` names the prompt, else one is made. `wishes` as in `Agents.options`; those of
-        a run hold until it is over, also when it was parked. `notes` are kept in the metadata of the
-        session under `note_key(request_id)`.
+        The run is in the session `session_id`; if that is None, in the session that the client calls `name`, which is
+        created if missing; without either, in a new one. With `prompt` None, the session continues from its log. `agent`
+        defaults to the session's last agent, then to the default agent. `key` makes a repeated request harmless, also after
+        a crash: it is accepted once. `request_id` identifies the prompt; one is generated if it is None. `wishes` are as in
+        `Agents.options` and apply until the run is over, even if it is parked. `notes` are stored in the session's metadata
+        under `note_key(request_id)`.
 
-        Raises `RequestRefusedError` (422 for a key that came with something else, and for a prompt that a hook refused, 429
-        for too many runs, 503 while this process ends, and when the run ended before the prompt was stored),
-        `QuestionOpenError` for who may not answer, `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and
+        Raises `RequestRefusedError` (422 if the key was used for something else or a hook refused the prompt, 429 for too
+        many runs, 503 if this process is ending or the run ended before the prompt was stored), `QuestionOpenError` if the
+        principal may not answer the open questions, `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and
         `OptionsError`.
         """
         self._check_open()
@@ -171,7 +171,7 @@ class Desk(Shelf):
             agent,
             wishes,
             session_store=self.store,
-            # A prompt brings its name along, which is unique in its session.
+            # A prompt contains its own id, which is unique in its session.
             request_id=request_id if said is None else None,
             session_metadata=made,
             **mine,
@@ -184,20 +184,21 @@ class Desk(Shelf):
         except SessionLockedError:
             if earlier is None:
                 raise
-            return replace(earlier, is_new=False)  # another process goes on with it
-        if is_there and {name: known.get(name) for name in kept} != kept:  # only now: a run that goes on keeps its own
+            return replace(earlier, is_new=False)  # another process has resumed it
+        if is_there and {name: known.get(name) for name in kept} != kept:  # only now: a run in progress keeps its own
             await off_loop(True, self.store.update_metadata, target, kept)
         return earlier or Started(target, request_id, after_seq)
 
     async def answer_all(
         self, who: Principal, session_id: str, answers: Mapping[str, str], *, key: str | None = None
     ) -> None:
-        """Answer questions (by their ids) that the session is parked on, as `who`; the run goes on here.
+        """Answer questions (by their ids) on which the session is parked, as `who`, and resume the run in this process.
 
-        Sent again with its key, the same answers are not stored again, and the run goes on if it has not.
+        If the same answers are sent again with their key, they are not stored again, and the run is resumed unless it has
+        been. All answers are stored or none.
 
-        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more);
-        and `AnswerRefusedError` for words that are no answer. All answers are stored or none.
+        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open (any
+        more); and `AnswerRefusedError` for an invalid answer.
         """
         self._check_open()
         known = await self._metadata(who, session_id)
@@ -217,7 +218,7 @@ class Desk(Shelf):
         )
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:
-            self._check_room()  # before anything is stored: no run could go on with it
+            self._check_room()  # before anything is stored: otherwise no run could continue
         self._answered.append(session_id)
         try:
             try:
@@ -227,7 +228,7 @@ class Desk(Shelf):
             except OptionsError as error:
                 raise RequestRefusedError(409, str(error), "question_not_open") from None
             if is_new and parked is not None:
-                await parked.over()  # it has given its session back, or nothing could have been stored
+                await parked.over()  # it has released the session; otherwise nothing could have been stored
             row = await off_loop(True, self.store.read_summary, session_id)
             newest = await off_loop(True, partial(self.store.read_events, session_id, after_seq=row.events - 1))
             if is_new or row.state == "stopped" or isinstance(newest[-1], UserAnswer):
@@ -236,9 +237,9 @@ class Desk(Shelf):
             self._answered.remove(session_id)
 
     async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
-        """Start the run that goes on with answers that were just stored, unless another process has by now.
+        """Start the run that continues after answers just stored, unless another process already has.
 
-        A process that only looks for open questions holds the session for a moment too.
+        A lock alone does not prove that: a process that only checks for open questions also locks the session briefly.
         """
         answered = (await off_loop(True, self.store.read_summary, session_id)).events
         until = asyncio.get_running_loop().time() + CLOSING_S
@@ -255,11 +256,12 @@ class Desk(Shelf):
             await asyncio.sleep(0.02)
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
-        """Say something to a run that goes on, here or in another process; the model gets it at the next step.
+        """Send a message to a run in this or another process; the model receives it at the next step.
 
-        It waits in the store until it is in the log, also when this process dies. When the run has just ended, or parks, it
-        is the next prompt; from somebody who may not answer it waits until the questions are answered. With a `key`, what
-        was taken is not taken twice. Raises `RequestRefusedError` 409 when none goes on, and where the store has no inbox.
+        It stays in the store until it is in the log, even if this process dies. If the run has just ended or parks, the
+        message is the next prompt; from a principal who may not answer, it waits until the questions are answered. With a
+        `key`, a repeated message is accepted once. Raises `RequestRefusedError` 409 if no run is in progress or the store
+        has no inbox.
         """
         self._check_open()
         await self._metadata(who, session_id)
@@ -272,9 +274,9 @@ class Desk(Shelf):
         await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **known})
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End the run of a session for good, wherever it goes on or waits; False when there is none.
+        """End the run of a session for good, wherever it is running or parked; return False if there is none.
 
-        One in another process is told to end. Raises `RequestRefusedError` 409 where the store has no way there.
+        A run in another process gets a message. Raises `RequestRefusedError` 409 if the store has no inbox for it.
         """
         known = await self._metadata(who, session_id)
         run = self._runs.get(session_id)
@@ -286,13 +288,16 @@ class Desk(Shelf):
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
             await self._check_reachable(session_id)
-            # A run that begins behind this event is another one.
+            # A run that begins after this event is not the one to cancel.
             seq = (await off_loop(True, self.store.read_summary, session_id)).events
             await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name, "seq": seq})
             return True
 
     async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
-        """A copy of a session up to an event, None for all of it; returns its id. Sent again with its key, the same one."""
+        """Copy a session up to event `at_seq`, or whole if None; return the copy's id.
+
+        Repeated with its key, the call returns the same id.
+        """
         self._check_open()
         await self._metadata(who, session_id)
         fork_id = _hashed(who.tenant, "fork", session_id, _checked_key(key)) if key is not None else new_session_id()
@@ -314,9 +319,9 @@ class Desk(Shelf):
         turns: int | None = None,
         key: str | None = None,
     ) -> Event:
-        """Take what came after an event, or the newest prompts, out of the model's view; returns the event that says so.
+        """Remove the events after `to_seq`, or the newest `turns` prompts, from the model's view; return the event for it.
 
-        Sent again with its key, the same one.
+        Repeated with its key, the call returns the same event.
         """
         self._check_open()
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
@@ -330,11 +335,11 @@ class Desk(Shelf):
     # --- read ----------------------------------------------------------------------------------------------------------
 
     async def agent_of(self, who: Principal, session_id: str) -> str:
-        """The agent that a session had last, else the default one."""
+        """The last agent of a session, or the default one."""
         return (await self._metadata(who, session_id)).get(AGENT_KEY) or self.agents.default
 
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
-        """The row of a session; its `events` is the `seq` of the log's last one."""
+        """The summary of a session; its `events` is the `seq` of the log's last event."""
 
         try:
             row: SessionSummary = await off_loop(True, self.store.read_summary, session_id)
@@ -342,23 +347,23 @@ class Desk(Shelf):
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
         seen = self._seen(row)
-        if seen.state in LEFT_STATES:  # who asks by polling waits no longer than who follows
+        if seen.state in LEFT_STATES:  # clients that poll wait no longer than followers
             self.left.want(session_id)
         return seen
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
-        """What the session waits to hear; `answer_all` takes their ids."""
+        """The session's open questions; `answer_all` takes their ids."""
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
         found: list[UserQuestion] = await off_loop(True, open_questions, self.store, session_id, seal)
         return found
 
     def _key_file(self, known: Mapping[str, Any]) -> str | None:
-        """The key of the agent that a session had last, where it is known here."""
+        """The key file of the session's last agent, if this server has that agent."""
         agent = str(known.get(AGENT_KEY))
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
     def _seen(self, row: SessionSummary) -> SessionSummary:
-        """The row as clients see it: a run of this process that does not hold its session yet has not stopped."""
+        """The summary as clients see it: a run of this process that has not locked its session yet counts as running."""
         run = self._runs.get(row.id)
         goes_on = row.id in self._answered or (run is not None and not run.is_over)
         return replace(row, state="running") if goes_on and row.state == "stopped" else row
@@ -366,7 +371,7 @@ class Desk(Shelf):
     async def events(
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
     ) -> tuple[list[Event], int]:
-        """Stored events behind a cursor, and the `seq` of the log's last one. 409 for a cursor behind that."""
+        """Stored events after a cursor, and the `seq` of the log's last event. 409 if the cursor exceeds the log."""
         last_seq = (await self.row(who, session_id)).events
         _check_cursor(after_seq, last_seq)
         read = partial(self.store.read_events, session_id, after_seq=after_seq, limit=limit)
@@ -377,7 +382,7 @@ class Desk(Shelf):
     async def follow(
         self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """Follow a session; its `batch` comes back empty when this process ends. 409 for a cursor behind the log."""
+        """Follow a session; `batch` returns an empty list if this process ends. 409 if the cursor exceeds the log."""
         _check_cursor(after_seq, (await self.row(who, session_id)).events)
         async with self.follow_known(session_id, after_seq=after_seq, deltas=deltas) as follower:
             yield follower
@@ -386,7 +391,7 @@ class Desk(Shelf):
     async def follow_known(
         self, session_id: str, *, after_seq: int, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
-        """`follow` without its checks, for callers that have just read the session's row."""
+        """Follow without the checks of `follow`, for callers that have just read the session's summary."""
         follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
         self.followers.add(follower)
         self.left.look()
@@ -396,28 +401,28 @@ class Desk(Shelf):
             self.followers.discard(follower)
             await follower.close()
 
-    # --- the life of a process -----------------------------------------------------------------------------------------
+    # --- lifecycle of the process --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to take runs, to keep their deltas for clients that follow later, and to go on with what others left."""
+        """Start to accept runs, to keep their deltas for later followers, and to resume abandoned requests."""
         watch_of(self.store)
         self.left.look_on()
 
     def stop_taking(self) -> None:
-        """Take no more runs, and let those who follow go."""
+        """Accept no more runs, and release all followers."""
         self.is_draining = True
         self.left.end()
         for follower in self.followers:
             follower.wake()
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more runs, and let every run come to the end of its step, or park it when that takes longer."""
+        """Accept no more runs, and suspend those in progress, which have `grace_s` seconds to finish their step."""
         self.stop_taking()
         await asyncio.gather(*(run.suspend(grace_s) for run in self._runs.values()), return_exceptions=True)
         if self._tending:
             await asyncio.wait(self._tending)
 
-    # --- parts ---------------------------------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self.is_draining:
@@ -428,7 +433,7 @@ class Desk(Shelf):
             raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
 
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
-        """The metadata of a session of this tenant. One of another tenant is reported as not found."""
+        """The metadata of a session of this tenant; another tenant's session is reported as not found."""
         try:
             known: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         except OptionsError:
@@ -437,10 +442,10 @@ class Desk(Shelf):
         return known
 
     async def place(self, who: Principal, name: str | None, key: str | None = None) -> tuple[str, bool]:
-        """The id of the session that a client's name or key stands for, and whether there is one already."""
+        """The id of the session that a client's name or key denotes, and whether the session exists."""
         if name is None and key is None:
             return new_session_id(), False
-        # Without a tenant a name is the id itself where that is free; with one it is hashed, so that tenants share none.
+        # Without a tenant, a name is itself the id if that is free; with one it is hashed, so tenants never share an id.
         ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
         if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):
             ids.insert(0, name)
@@ -455,7 +460,7 @@ class Desk(Shelf):
     async def _earlier(
         self, session_id: str, request_id: str, key: str | None, said: Said | None, *, is_there: bool
     ) -> Started | None:
-        """The run of this request when it was taken before (`is_new` if it must go on now); None when it was not."""
+        """The run of a request accepted before (`is_new` if it must be resumed now); None if it was not."""
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id and (seq := await run.taken()):
             return Started(session_id, request_id, seq - 1, is_new=False)
@@ -478,9 +483,10 @@ class Desk(Shelf):
         return None
 
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of the work, tried again while a run that has just ended or parked holds the session.
+        """Return the result of the work; retry it while a run that has just ended or parked still locks the session.
 
-        Its last event is seen a moment before. Raises what the work raises, `SessionLockedError` when a run goes on.
+        A run's last event is visible slightly before its lock is released. Raises like the work; `SessionLockedError` if a
+        run is in progress.
         """
         until = asyncio.get_running_loop().time() + CLOSING_S
         while True:
@@ -501,11 +507,11 @@ class Desk(Shelf):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Start a run, and wait until its prompt is stored."""
+        """Start a run and wait until its prompt is stored."""
         agent = options.session_metadata[AGENT_KEY]
         if said is not None:
             said = replace(said, names_files=self.agents[agent].client_files)
-        # Without a wait, in which the same request could come a second time; the path is no business of clients.
+        # Checked without awaiting: a repeated request could arrive meanwhile. The path itself is not disclosed to clients.
         if not options.working_dir().is_dir():
             raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
         known = self._runs.get(session_id)
@@ -515,31 +521,31 @@ class Desk(Shelf):
         run = self._runs[session_id] = submit(said, options, guard=guard)
         self.keep(self._tend(session_id, run))
         self.messages.look()
-        # A prompt that is in the log since before a crash is not stored again.
+        # A prompt already in the log since before a crash is not stored again.
         if said is None or is_stored:
             await run.begun()
             is_there = run.has_begun
         else:
             is_there = await run.taken() > 0
         if not is_there:
-            self._check_open()  # it was ended before it was there: nothing was taken
+            self._check_open()  # the run was ended before its prompt was stored: nothing was accepted
             raise await _not_taken(run)
 
     def find_left(self, session_id: str) -> LeftRequest | None:
-        """The request of a session that its process left; None also when a run of this process is about to go on with it."""
+        """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
         run = self._runs.get(session_id)
         goes_on = session_id in self._answered or (run is not None and not run.is_over)
         return None if goes_on else find_left(self.store, session_id, self._agents)
 
     async def go_on_with(self, left: LeftRequest) -> None:
-        """Start the run that goes on with a request that its process left. Raises what starting a run raises."""
+        """Start the run that resumes an abandoned request. Raises like starting a run."""
         assert left.options is not None, "whoever goes on with it may"
         if await self.messages.cancel_left(left.session_id, left.said_seq, left.options.key_file):
-            return  # its process did not live to see that
+            return  # its process died before it received the cancel
         await self.begin_run(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this until the process ends."""
+        """Run the coroutine as a background task for which `drain` waits."""
         task = asyncio.create_task(work)
         self._tending.add(task)
         task.add_done_callback(self._tending.discard)
@@ -552,7 +558,7 @@ class Desk(Shelf):
             error = None if result.state in ("ended", "waiting") else result.error
         except asyncio.CancelledError:
             stop_reason = "cancelled"
-        except Exception as failure:  # noqa: BLE001 - an error before its start is raised there; a later one is reported here
+        except Exception as failure:  # noqa: BLE001 - raised by `begin_run` if before the start; later errors are reported here
             error = str(failure)
             if run.has_begun:
                 context = {"message": f"a run of session {session_id} failed", "exception": failure}
@@ -564,7 +570,7 @@ class Desk(Shelf):
         await self.messages.after(session_id, run, stop_reason)
 
     async def _check_reachable(self, session_id: str) -> None:
-        """Raise `RequestRefusedError` 409 when no run goes on, or nothing could be stored for it."""
+        """Raise `RequestRefusedError` 409 if no run is in progress or the store has no inbox."""
         run = self._runs.get(session_id)
         if (run is None or run.is_over) and not await off_loop(True, is_held, self.store, session_id):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
@@ -573,12 +579,12 @@ class Desk(Shelf):
 
 
 def count_runs(desk: Desk) -> int:
-    """How many runs go on here; parked ones do not count."""
+    """The number of runs in progress in this process; parked ones do not count."""
     return sum(not run.is_over for run in desk._runs.values())
 
 
 def rate_headers(desk: Desk) -> dict[str, str]:
-    """How many runs may go on at the same time, and how many more just now (draft-ietf-httpapi-ratelimit-headers-10)."""
+    """Headers with the limit of simultaneous runs and the number still free (draft-ietf-httpapi-ratelimit-headers-10)."""
     left = max(0, desk._max_runs - count_runs(desk))
     return {
         "RateLimit-Policy": f'"runs";q={desk._max_runs};qu="concurrent-requests"',
@@ -587,7 +593,7 @@ def rate_headers(desk: Desk) -> dict[str, str]:
 
 
 async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
-    """Why the prompt of a run that is over is not in the log."""
+    """The error for a finished run whose prompt is not in the log."""
     await run.over()
     [result] = await asyncio.gather(run.wait(), return_exceptions=True)
     if not isinstance(result, BackgroundResult):
@@ -599,10 +605,10 @@ async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
 
 
 async def is_taken(store: SessionStore, session_id: str, request_id: str | None, key: str | None) -> bool:
-    """Whether what came with this key is stored, or waits to be. Raises `RequestRefusedError` 422 for another body."""
+    """Whether a request with this key is stored or queued. Raises `RequestRefusedError` 422 for a different body."""
     if key is None:
         return False
-    # In this order: a message leaves the inbox once it is in the log.
+    # In this order, because a message leaves the inbox once it is in the log.
     waiting = await off_loop(True, store.read_messages, [session_id]) if store.has_inbox else ()
     view, _ = await off_loop(True, load_view, store, session_id)
     taken = {*map(name_of, waiting), *view.requests}
@@ -612,17 +618,17 @@ async def is_taken(store: SessionStore, session_id: str, request_id: str | None,
 
 
 def _was_parked(request: Request) -> bool:
-    """Whether another prompt took the place of a request that waited for an answer."""
+    """Whether another prompt superseded a request that waited for an answer."""
     return not request.is_newest and request.result is not None and request.result.stop_reason == "waiting"
 
 
 def note_key(request_id: str) -> str:
-    """The key of a session's metadata for what is noted of a request."""
+    """The metadata key under which notes about a request are stored."""
     return f"request {hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
 
 
 def request_id_of(key: str | None, *asked: Any) -> str | None:
-    """The key, and the digest of what is asked with it; None without a key."""
+    """The request id: the key and a digest of the request; None without a key."""
     if key is None:
         return None
     return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(asked).encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""A desk that runs nothing itself: what clients start goes into the queue of a fleet, whose workers go on with it."""
+"""A desk that runs nothing itself: requests are queued for a fleet, whose workers run them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .messages import read_said
 
 
 class FleetDesk(Desk):
-    """Clients start, answer and cancel as before, and hear back once the run is queued. `fleet` has the same store."""
+    """A desk with the same operations that return once the run is queued. `fleet` uses the same store."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet.agents, fleet.store)
         self._fleet = fleet
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt, *, key: str | None = None) -> None:
-        """Say something to a session whose run goes on: it is the next prompt behind that run, or instead of its answer.
+        """Queue a message to a session with a run in progress: it is the prompt after that run, or closes its question.
 
-        Raises `RequestRefusedError` 409 when none goes on, and `QuestionOpenError` for who may not answer.
+        Raises `RequestRefusedError` 409 if no run is in progress, and `QuestionOpenError` if the principal may not answer.
         """
         self._check_open()
         known = await self._metadata(who, session_id)
@@ -51,7 +51,7 @@ class FleetDesk(Desk):
         )
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End all runs of a session for good, wherever they are; False when there is none."""
+        """End all runs of a session for good, wherever they are; return False if there are none."""
         await self._metadata(who, session_id)
         runs = await self._fleet.runs(states=OPEN, session=session_id)
         ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]
@@ -66,10 +66,12 @@ class FleetDesk(Desk):
         is_stored: bool = False,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        """Queue a run. One that was parked goes on instead, when there is nothing new to say."""
+        """Queue a run; without a new prompt, wake the parked run instead."""
         if options.resume is None:
             made = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
-            with suppress(SessionExistsError):  # sent twice at the same time: the request id says that it is one
+            with suppress(
+                SessionExistsError
+            ):  # the same request arrived twice at the same time: the request id identifies it
                 await off_loop(True, lambda: self.store.create_session(metadata=made, session_id=session_id))
         runs = await self._fleet.runs(states=OPEN, session=session_id) if said is None else []
         for run in runs:
@@ -90,14 +92,14 @@ class FleetDesk(Desk):
         )
 
     async def _check_may_say(self, said: Said, session_id: str) -> None:
-        """Raise `QuestionOpenError` now rather than in the run; a question that comes later is looked at there."""
+        """Raise `QuestionOpenError` early, before the run; the run itself checks questions asked later."""
         asked = () if said.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
         if asked:
             raise QuestionOpenError(session_id, asked)
 
 
 def _as_prompt(said: Said) -> Any:
-    """What a client said, as the JSON of a prompt."""
+    """The prompt as JSON."""
     if not said.may_answer or said.typed is not None:
         content = _as_prompt(replace(said, may_answer=True, typed=None))
         return {"content": content, "may_answer": said.may_answer, "typed": said.typed}

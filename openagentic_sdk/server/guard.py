@@ -1,9 +1,8 @@
-"""Who may talk to a server: by the name it is reached under, by the page that asks, and by a token, a cookie or the
-operator's own rule.
+"""Authorize requests: check the server name, the origin of the page, and the token, cookie or the operator's own rule.
 
-Every page in a browser on the machine can reach a local server. So a request counts only when it names this server by an
-address of its own (a stranger's name could be made to lead here), comes from no other page, and brings a secret, never in
-the query: addresses end up in logs and histories.
+Any web page open on this machine can reach a local server. So a request is accepted only if it names this server by one of
+its own addresses (a foreign name could be resolved to it), comes from no other page, and contains a secret. A secret is
+never read from the query: URLs are recorded in logs and histories.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ TOKEN_VARIABLE = "OPENAGENTIC_SDK_SERVER_TOKEN"
 
 @frozen
 class Principal:
-    """Who asks. It sees the sessions of its `tenant` and no others; "" is the tenant of sessions without one.
+    """The authenticated client. It sees only the sessions of its `tenant`; "" is the tenant of sessions without one.
 
-    `name` is what its answers are recorded under; without `may_answer` it answers no question, and chooses no permission
-    mode that asks less than the agent's own.
+    `name` is recorded with its answers; without `may_answer` it can neither answer questions nor choose a permission mode
+    that asks less than the agent's own.
     """
 
     tenant: str = ""
@@ -50,10 +49,10 @@ Auth = Callable[[Scope], "Principal | Awaitable[Principal | None] | None"]
 
 
 class Guard:
-    """`auth` is the one token, or a function of the ASGI scope that gives the `Principal`, or None to refuse.
+    """`auth` is the token, or a function from the ASGI scope to the `Principal`, or to None to refuse.
 
-    `hosts` are names (`name` or `name:port`) under which the server is reached besides its own address; `origins` other
-    pages (`https://app.example.com`) that may ask, with a token and never with a cookie.
+    `hosts` are names (`name` or `name:port`) of the server besides its own address; `origins` are other origins
+    (`https://app.example.com`) whose pages may send requests, with a token and never with a cookie.
     """
 
     def __init__(self, auth: Auth | str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
@@ -62,16 +61,20 @@ class Guard:
         self._auth = auth
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower() for origin in origins)
-        # All processes that know the token know each other's cookies.
+        # Cookies signed by one process are valid in all that have the token.
         secret = auth.encode() if isinstance(auth, str) else secrets.token_bytes(32)
         self._key = hashlib.sha256(b"openagentic-sdk cookie\0" + secret).digest()
         self._cookie_name = f"openagentic_{hashlib.sha256(self._key).hexdigest()[:8]}"
         self._tickets: dict[str, tuple[float, Principal]] = {}
 
-    # --- the page that asks --------------------------------------------------------------------------------------------
+    # --- source of a request -------------------------------------------------------------------------------------------
 
     def check_source(self, scope: Scope) -> str | None:
-        """The foreign page that may ask, when one does. Raises `RequestRefusedError` for a wrong Host, Origin or site."""
+        """The permitted foreign origin of the request, None if it has none. Raises `RequestRefusedError` for a wrong
+        source.
+
+        Checked are the headers Host, Origin and Sec-Fetch-Site.
+        """
         hosts, origins = headers_named(scope, b"host"), headers_named(scope, b"origin")
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):
             raise RequestRefusedError(403, "this server is not known under that name: see the option for more hosts")
@@ -93,7 +96,7 @@ class Guard:
         if host in self._hosts:
             return True
         name, port = (scope.get("server") or (None, None))[:2]
-        if not isinstance(port, int):  # a socket of the file system: only this machine reaches it
+        if not isinstance(port, int):  # a Unix socket: only this machine can connect
             return host.rsplit(":", 1)[0] in _LOOPBACK
         own = {f"[{name}]" if ":" in str(name) else str(name)}
         if is_loopback(str(name)):
@@ -101,10 +104,10 @@ class Guard:
         default = 443 if scope["scheme"] in ("https", "wss") else 80
         return host in {f"{each}:{port}" for each in own} or (port == default and host in own)
 
-    # --- the secret ----------------------------------------------------------------------------------------------------
+    # --- secrets -------------------------------------------------------------------------------------------------------
 
     async def find_principal(self, scope: Scope, foreign_page: str | None = None) -> Principal | None:
-        """Who asks, by `Authorization: Bearer` or whatever `auth` reads, else by the cookie; None when neither is valid."""
+        """The principal of the bearer token (or of `auth`), otherwise of the cookie; None if neither is valid."""
         if isinstance(self._auth, str):
             found = Principal() if self.knows_token(bearer_of(scope)) else None
         else:
@@ -117,7 +120,7 @@ class Guard:
         return found
 
     async def find_by_token(self, scope: Scope, token: str) -> Principal | None:
-        """The principal of a token that came in a message of a WebSocket instead of a header."""
+        """The principal of a token that was sent in a WebSocket message instead of a header."""
         others = [
             (name, value) for name, value in scope["headers"] if name.lower() not in (b"authorization", b"cookie")
         ]
@@ -125,13 +128,13 @@ class Guard:
         return await self.find_principal({**scope, "headers": [*others, header]})
 
     def knows_token(self, token: str) -> bool:
-        """Whether it is the one token; False where `auth` is a function."""
+        """Whether this is the server's token; False if `auth` is a function."""
         return isinstance(self._auth, str) and hmac.compare_digest(token.encode(), self._auth.encode())
 
     # --- browsers ------------------------------------------------------------------------------------------------------
 
     def new_ticket(self, principal: Principal) -> str:
-        """A secret that signs a browser in once, within `TICKET_S`."""
+        """A secret that signs a browser in once, within `TICKET_S` seconds."""
         now = time.monotonic()
         self._tickets = {name: kept for name, kept in self._tickets.items() if kept[0] > now}
         while len(self._tickets) >= MAX_TICKETS:
@@ -141,8 +144,10 @@ class Guard:
         return ticket
 
     def redeem(self, ticket: str, *, secure: bool, path: str = "/") -> str | None:
-        """The `Set-Cookie` for a ticket, which ends with this; None for one that was used or is too old. `path` is where the
-        application is."""
+        """The `Set-Cookie` value for a ticket, which this uses up; None for a used or expired one.
+
+        `path` is where the application is mounted.
+        """
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None
@@ -170,9 +175,9 @@ class Guard:
 
 
 def read_token() -> str:
-    """The token of this installation: $OPENAGENTIC_SDK_SERVER_TOKEN, else a file that is made once, for its owner alone.
+    """The token of this installation: $OPENAGENTIC_SDK_SERVER_TOKEN, or a file created once that only its owner can read.
 
-    Raises `OptionsError` when there is no place for it, or others may read it.
+    Raises `OptionsError` if there is no place for the file or others can read it.
     """
     named = os.environ.get(TOKEN_VARIABLE, "").strip()
     if named:
@@ -183,7 +188,7 @@ def read_token() -> str:
 
 
 def token_path() -> Path:
-    """Where the token of this installation is kept. Raises `OptionsError` when there is no home folder."""
+    """The file with the token of this installation. Raises `OptionsError` without a home folder."""
     return sdk_home() / "server.token"
 
 
@@ -191,7 +196,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that is bound to this address or name."""
+    """Whether a server bound to this address or name is reachable only from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -199,12 +204,12 @@ def is_loopback(host: str) -> bool:
 
 
 def headers_named(scope: Scope, name: bytes) -> list[str]:
-    """All values of a header."""
+    """All values of the header with this lower-case name."""
     return [value.decode("latin-1").strip() for key, value in scope["headers"] if key.lower() == name]
 
 
 def bearer_of(scope: Scope) -> str:
-    """The token of `Authorization: Bearer`; empty when there is none, or more than one header."""
+    """The token of `Authorization: Bearer`; empty if the header is missing or repeated."""
     values = headers_named(scope, b"authorization")
     kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if kind.lower() == "bearer" else ""

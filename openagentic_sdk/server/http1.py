@@ -1,7 +1,7 @@
-"""Read HTTP/1.1 requests, strictly (RFC 9112): bytes in, heads and pieces of bodies out, without any I/O.
+"""A strict parser for HTTP/1.1 requests (RFC 9112): bytes in, heads and pieces of bodies out, without any I/O.
 
-Whatever two programs on the way of a request could read in two ways is refused: both Content-Length and Transfer-Encoding, a
-repeated length, a bare line feed, a folded line, a blank before a colon, a chunk with an extension.
+Anything that two programs on a request's path could interpret differently is refused: both Content-Length and
+Transfer-Encoding, a repeated length, a bare line feed, a folded line, whitespace before a colon, a chunk extension.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = regex(rb"[\t -~\x80-\xff]*")
 _CHUNK_SIZE = regex(rb"[0-9A-Fa-f]{1,8}")
 _LENGTH = regex(rb"[0-9]{1,15}")
-# Headers that may not come twice: two readers could each take another one.
+# Headers that must not be repeated: two parsers could pick different values.
 _ONCE = (
     b"host",
     b"content-length",
@@ -42,10 +42,10 @@ Headers = list[tuple[bytes, bytes]]
 
 @frozen
 class RequestHead:
-    """A request without its body. `target` begins with its path, also when it came as a whole address; names of headers
-    are lower-case.
+    """A request without its body. `target` begins with its path, even if it was sent in absolute form; header names are in
+    lower case.
 
-    `length` is that of the body in bytes, None for a chunked one. `is_kept` says whether the connection may go on.
+    `length` is the body's length in bytes, None if it is chunked. `is_kept` is true if the connection may be kept alive.
     """
 
     method: str
@@ -62,41 +62,41 @@ class RequestHead:
 
     @property
     def upgrades(self) -> bool:
-        """Whether the client wants to speak WebSocket from here on."""
+        """Whether the client requests an upgrade to WebSocket."""
         upgrade, connection = self.header(b"upgrade") or b"", self.header(b"connection") or b""
         return upgrade.strip().lower() == b"websocket" and b"upgrade" in _words(connection)
 
 
 class RequestReader:
-    """The bytes of one connection, request by request: `read_head`, then `read_body` until it gives b"", and again.
+    """The input of one connection, request by request: `read_head`, then `read_body` until it returns b"", and so on.
 
-    Both give None while more bytes are needed, and raise `RequestRefusedError`; behind that, nothing more can be read.
+    Both return None if more bytes are needed, and raise `RequestRefusedError`, after which nothing more can be read.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        self._left: int | None = 0  # of the body, or of the chunk that is being read
+        self._left: int | None = 0  # of the body or the current chunk
         self._is_chunked = False
         self._chunk_ends = False
 
     @property
     def waiting(self) -> int:
-        """How many bytes came and were not read yet."""
+        """The number of received bytes not yet read."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """More bytes of the connection."""
+        """Add bytes from the connection."""
         self._buffer += data
 
     def take_rest(self) -> bytes:
-        """The bytes behind the last request, which belong to another protocol."""
+        """Take the bytes after the last request, which belong to another protocol."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest
 
     def read_head(self) -> RequestHead | None:
-        """The next request's head."""
+        """The head of the next request."""
         buffer = self._buffer
         end = buffer.find(b"\r\n\r\n", self._searched)
         seen = len(buffer) if end < 0 else end + 4
@@ -122,7 +122,7 @@ class RequestReader:
         return head
 
     def read_body(self) -> bytes | None:
-        """The next piece of the body; b"" behind the last one."""
+        """The next piece of the body; b"" at its end."""
         while self._is_chunked and not self._left:
             size = self._read_chunk_size()
             if size is None:
@@ -140,7 +140,7 @@ class RequestReader:
         return piece
 
     def _read_chunk_size(self) -> int | None:
-        """The size of the next chunk; the last one, of size 0, only with the empty line that ends the body."""
+        """The size of the next chunk; 0 only together with the empty line that ends the body."""
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
             raise RequestRefusedError(400, "a chunk is longer than its size says")
@@ -194,7 +194,7 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
     if not once[b"host"]:
         raise RequestRefusedError(400, "the header Host is missing")
     if authority is not None and (target == b"*" or authority.lower() != once[b"host"][0].lower()):
-        # RFC 9112 section 3.2.2 says that the target counts; a proxy may have taken the other one.
+        # By RFC 9112 section 3.2.2 the target takes precedence over Host; a proxy may have used the other one.
         raise RequestRefusedError(400, "the request line and the header Host name two servers")
     words = [word for key, value in headers if key == b"connection" for word in _words(value)]
     expected = once[b"expect"]
@@ -212,7 +212,7 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
 
 
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
-    """RFC 9112 section 6.3, without its leniencies."""
+    """The body's length by RFC 9112 section 6.3, without its leniencies."""
     if codings:
         if lengths or not minor:
             raise RequestRefusedError(400, "a body has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both")
@@ -225,7 +225,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
 
 
 def response_head(status: int, headers: Headers) -> bytes:
-    """The head of an answer. Raises `ValueError` for a header that would end its line."""
+    """The head of a response. Raises `ValueError` for a header that contains a line end."""
     lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b""))]
     for name, value in headers:
         if not name or any(byte in name + value for byte in b"\r\n\0"):

@@ -1,4 +1,4 @@
-"""The watch over requests that their processes left: a server goes on with those that it can, and says why of the others."""
+"""Watch over abandoned requests, whose processes have ended: resume those that can be; report why for the others."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ..sessions.follow import is_left
 if TYPE_CHECKING:
     from .desk import Desk
 
-# How often those sessions that somebody follows are looked at, and the newest others. A request is taken up at the second
-# look, so that no process is overtaken that is about to go on itself.
+# Intervals of the checks of followed sessions and of the newest sessions. A request is resumed only at the second check, so
+# that a process about to resume it itself is not overtaken.
 LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
 
 
 class LeftRequests:
-    """Looks at the sessions that somebody follows or asked for, as long as there are any; from `look_on` on also at the
-    newest sessions, until `end`.
+    """Checks the sessions that clients follow or request, as long as there are any; after `look_on` also the newest
+    sessions, until `end`.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -42,11 +42,11 @@ class LeftRequests:
         self._is_looking = False
         self._scans = False
         self._wanted: set[str] = set()
-        self._seen: dict[str, int] = {}  # those that were found left, with the end of their logs
-        self._refused: dict[str, str] = {}  # those of them that nobody can go on with here, and why
+        self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
+        self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
 
     async def why_left(self, session_id: str) -> str | None:
-        """Why nobody goes on with a request that its process left; None when somebody does, or this process will soon."""
+        """Why nobody resumes an abandoned request; None if it is not abandoned, or this process will try to resume it."""
         left: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if left is None:
             return None
@@ -55,28 +55,28 @@ class LeftRequests:
         return left.refusal
 
     def want(self, session_id: str) -> None:
-        """Look soon at a session that somebody reads and that was left, once this process serves, unless it was refused."""
+        """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it."""
         if self._scans and session_id not in self._refused:
             self._wanted.add(session_id)
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
-        """Why nobody here can go on with what a process left, as the last look found it."""
+        """Why this process cannot resume the session's abandoned request, according to the last check; None otherwise."""
         return self._refused.get(session_id)
 
     def look(self) -> None:
-        """Look, if nobody does yet."""
+        """Start the checks unless they are running."""
         if not self._is_looking and not self._ends.is_set():
             self._is_looking = True
             self._desk.keep(self._look())
 
     def look_on(self) -> None:
-        """Look from now on, whether somebody follows or not."""
+        """Keep checking from now on, even without followers."""
         self._scans = True
         self.look()
 
     def end(self) -> None:
-        """Look no more, since this process ends."""
+        """Stop the checks: this process is ending."""
         self._ends.set()
 
     async def _look(self) -> None:
@@ -87,7 +87,7 @@ class LeftRequests:
                     await self._ends.wait()
             if self._ends.is_set():
                 break
-            with suppress(StorageError):  # the store is away for now
+            with suppress(StorageError):  # the store is temporarily unavailable
                 if self._scans and loop.time() >= scans_at:
                     scans_at = loop.time() + self.scan_s
                     await self._scan()
@@ -96,12 +96,12 @@ class LeftRequests:
         self._is_looking = False
 
     async def _scan(self) -> None:
-        """Want those of the newest sessions that were left, and take up messages that no run has taken."""
+        """Find abandoned requests among the newest sessions, and deliver messages that no run has received."""
         store = self._desk.store
         rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
         ids = [row.id for row in rows if row.state != "running" and row.state not in LEFT_STATES]
         for session_id in await self._desk.messages.sessions_of(ids):
-            with suppress(OpenAgentSdkError):  # it is gone, or nothing here can go on with it
+            with suppress(OpenAgentSdkError):  # deleted, or it cannot be resumed here
                 await self._desk.messages.take_up(session_id)
         for row in rows:
             with suppress(SessionError):
@@ -128,16 +128,16 @@ class LeftRequests:
                         follower.wake()
 
     async def _go_on_with(self, left: LeftRequest) -> str | None:
-        """Go on with a request that its process left; says why that cannot be."""
+        """Resume an abandoned request; return the reason if that is impossible."""
         try:
             if left.deaths >= MAX_DEATHS:
                 await off_loop(True, give_up, self._desk.store, left)
             else:
                 await self._desk.go_on_with(left)
         except (SessionLockedError, SessionNotFoundError):
-            return None  # another process goes on with it
+            return None  # another process has resumed it
         except OpenAgentSdkError as error:
             if isinstance(error, RequestRefusedError) and error.status == 429:
-                return None  # there is no room now: it is looked at again
+                return None  # at capacity now: checked again later
             return f"the request was left by its process, and cannot go on here: {error}"
         return None

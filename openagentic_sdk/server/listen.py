@@ -1,6 +1,6 @@
-"""A small HTTP/1.1 and WebSocket server for one machine, on asyncio alone; it runs any ASGI application.
+"""A small HTTP/1.1 and WebSocket server for one machine, based on asyncio alone; it runs any ASGI application.
 
-It speaks no TLS and no HTTP/2: for the open network, put a proxy in front of it, or run the application under another
+It supports neither TLS nor HTTP/2: on a public network, put a proxy in front of it, or run the application under another
 server.
 """
 
@@ -19,12 +19,12 @@ from .connection import App, HttpConnection, Message
 
 BACKLOG = 1024
 MAX_FILES = 65536
-# How long open answers get at the end, after the application's own grace.
+# How long open responses have at the end, after the application's own grace period.
 CLOSE_GRACE_S = 2.0
 
 
 class SmallServer:
-    """`app` on `host` and `port` (0: a free one), from `start` to `stop`."""
+    """Serves `app` on `host` and `port` (0: any free one), from `start` to `stop`."""
 
     def __init__(self, app: App, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._app = app
@@ -36,18 +36,18 @@ class SmallServer:
 
     @property
     def address(self) -> str:
-        """Where it is reached from this machine, `http://127.0.0.1:8321`; once it has started."""
+        """The server's address on this machine, such as `http://127.0.0.1:8321`; valid once it has started."""
         assert self._listening is not None, "start it first"
         host, port = self._listening.sockets[0].getsockname()[:2]
         return http_address(host, port)
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def start(self) -> None:
-        """Begin to listen. Raises `OptionsError` for an address that cannot be bound, and what the application raises."""
+        """Start to listen. Raises `OptionsError` for an address that cannot be bound, and what the application raises."""
         loop = asyncio.get_running_loop()
         try:
             self._listening = await loop.create_server(
@@ -59,12 +59,12 @@ class SmallServer:
             ) from error
         try:
             await self._lifespan.start()
-        except BaseException:
+        except BaseException:  # also if cancelled: nothing else would close the port
             self._listening.close()
             raise
 
     async def stop(self) -> None:
-        """Let the application end what goes on, while it still says to whoever asks that it ends; then close."""
+        """Shut down the application, while new requests are still refused properly; then close all connections."""
         assert self._listening is not None, "start it first"
         try:
             await self._lifespan.stop()
@@ -80,7 +80,9 @@ class SmallServer:
         await asyncio.sleep(0)
 
     async def serve(self, tell: Callable[[str], None]) -> int:
-        """Start, tell the address, and serve until a signal says to end; gives its number. A second one ends at once."""
+        """Start, announce the address, serve until a signal, and return its number. A second signal ends the process at
+        once.
+        """
         told = asyncio.get_running_loop().create_future()
         _allow_many_connections()
 
@@ -99,13 +101,13 @@ class SmallServer:
 
 
 def http_address(host: str, port: int) -> str:
-    """The address at which this machine reaches a server that is bound so; one that is bound to all addresses, locally."""
+    """The URL at which this machine reaches a server bound to this address; the loopback address if it is bound to all."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _allow_many_connections() -> None:
-    """Use all the open files that the system lets this process have: a usual shell gives 1,024."""
+    """Raise the limit of open files to the maximum that the system allows: a typical shell sets 1,024."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -117,7 +119,7 @@ def _allow_many_connections() -> None:
 
 
 class _Lifespan:
-    """The application's own start and end (the lifespan protocol of ASGI); an application without it goes on as it is."""
+    """The application's startup and shutdown (ASGI's lifespan protocol); an application without it is served as it is."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -136,11 +138,11 @@ class _Lifespan:
             await self._task
 
     async def _run(self, scope: dict[str, Any]) -> None:
-        with suppress(Exception):  # ASGI: one that raises at "lifespan" does not know it
+        with suppress(Exception):  # ASGI: an application that raises at "lifespan" does not support it
             await self._app(scope, self._said.get, self._answers.put)
 
     async def _say(self, what: str) -> None:
-        """Tell the application, and wait until it is done with it, or does not know of it."""
+        """Send a lifespan event and wait until the application has handled it or turns out not to support it."""
         assert self._task is not None
         self._said.put_nowait({"type": f"lifespan.{what}"})
         answer = asyncio.create_task(self._answers.get())

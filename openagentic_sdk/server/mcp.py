@@ -1,7 +1,7 @@
-"""This agent as an MCP server: the five tools of `mcp_tools`, for clients of both eras, over HTTP and (`mcp_stdio`) stdio.
+"""An MCP server for this desk: the five tools of `mcp_tools`, for clients of both eras, over HTTP and (`mcp_stdio`) stdio.
 
-Nothing is kept between requests: a modern request says everything itself, and of a legacy client only its `initialize` is
-known, where there is a connection to know it from. Everything that comes is checked before anything is done.
+No state is kept between requests: a modern request is self-contained, and a legacy client's `initialize` is remembered only
+if there is a connection to remember it for. All input is validated before anything is done.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INSTRUCTIONS = (
     "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call goes "
     "on behind it; show_session says where it stands."
 )
-# The tools change with the agents that this process serves, which is at its next start.
+# The tools depend on the served agents, which change only when the process restarts.
 _FRESH = {"ttlMs": 300_000, "cacheScope": "private"}
 _MAX_PROGRESS_CHARS = 500
 
@@ -48,8 +48,10 @@ Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
 
 @frozen
 class McpCaller:
-    """Who sent a request. `say` sends a notification that belongs to it, `ask` a request (legacy; None where there is no
-    way back). `capabilities` are what a legacy client said of itself."""
+    """The sender of a request. `say` sends a notification about it, `ask` a request to the client (legacy).
+
+    Both are None if there is no channel back. `capabilities` are those that a legacy client announced.
+    """
 
     who: Principal
     say: Say | None = None
@@ -58,14 +60,14 @@ class McpCaller:
 
 
 class Face:
-    """The protocol, for any number of clients of one desk. `wait_s` is how long a tool waits for a run."""
+    """The protocol, for any number of clients of one desk. `wait_s` is how many seconds a tool waits for a run."""
 
     def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
         self._tools = RunTools(desk, wait_s=wait_s)
         self._open_calls = 0
 
     async def answer(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
-        """The result of a request. Raises `RpcError`, also for errors of this library."""
+        """Return the result of a request. Raises `RpcError`, also for errors of this library."""
         try:
             if is_modern(params):
                 return await self._answer_modern(method, params, client)
@@ -81,7 +83,7 @@ class Face:
             if method != "tools/call":
                 raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
             ask = client.ask if can_elicit(client.capabilities) else None
-            # Over HTTP a legacy client that leaves has not cancelled (2025-11-25, basic/transports).
+            # Over HTTP, a legacy client that disconnects has not cancelled (2025-11-25, basic/transports).
             can_cancel = client.ask is not None
             caller = Caller(client.who, _tell(as_mapping(params.get("_meta")), client.say), ask, can_cancel=can_cancel)
             return await self._call(params, caller)
@@ -132,13 +134,13 @@ class Face:
 
 
 def is_modern(params: Mapping[str, Any]) -> bool:
-    """Whether a request says itself which version it speaks."""
+    """Whether a request itself states its protocol version."""
     meta = as_mapping(params.get("_meta"))
     return any(name in meta for name in (PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO))
 
 
 def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a modern request says of itself. Raises `RpcError` for one that says too little, or speaks another version."""
+    """Return a modern request's `_meta`. Raises `RpcError` if it is incomplete or names an unsupported version."""
     meta = as_mapping(params.get("_meta"))
     version = meta.get(PROTOCOL_VERSION)
     if not isinstance(version, str) or not isinstance(meta.get(CLIENT_CAPABILITIES), Mapping):
@@ -150,13 +152,13 @@ def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def can_elicit(capabilities: Any) -> bool:
-    """Whether a client can put a form to its person; an empty capability means forms (2025-11-25, elicitation)."""
+    """Whether a client can show a form to its user; an empty capability means forms (2025-11-25, elicitation)."""
     elicitation = as_mapping(capabilities).get("elicitation")
     return isinstance(elicitation, Mapping) and (not elicitation or "form" in elicitation)
 
 
 def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable[None]] | None:
-    """The function that reports progress; None when the client gave no token for it."""
+    """The function that reports progress; None if the client sent no progress token."""
     token = meta.get("progressToken")
     if say is None or not isinstance(token, str | int) or isinstance(token, bool):
         return None
@@ -175,9 +177,9 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
 
 
 async def serve_http(call: HttpCall, desk: Desk) -> None:
-    """Answer one POST at the path of this face. The caller has checked the principal, the origin and the size.
+    """Answer one POST to the MCP endpoint. The caller has checked the principal, the origin and the size.
 
-    There are no sessions, and no streams without a request, so GET and DELETE do nothing there.
+    There are neither sessions nor streams without a request, so GET and DELETE are not supported.
     """
     message, accepted = await call.json(), call.header("accept") or ""
     if "application/json" not in accepted or "text/event-stream" not in accepted:
@@ -185,7 +187,7 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
         return
     if not isinstance(message, Mapping) or not isinstance(message.get("method"), str):
         if isinstance(message, Mapping) and ("result" in message or "error" in message):
-            await call.reply(202)  # the answer to a question that was never asked
+            await call.reply(202)  # the response to a request that this server cannot have sent
             return
         await _refuse(call, 400, None, INVALID_REQUEST, "the body is one JSON-RPC request")
         return
@@ -210,7 +212,7 @@ async def _answer_http(call: HttpCall, face: Face, asked: str | int, method: str
             if member is not None:
                 wanted["mcp-name"] = params.get(member)
             if said is None and version in MODERN:
-                read_meta(params)  # says what is missing
+                read_meta(params)  # raises with what is missing
             for name, value in wanted.items():
                 given = call.header(name)
                 if given is None or value is None or decode_header_value(given) != value:
@@ -231,7 +233,7 @@ async def _answer_http(call: HttpCall, face: Face, asked: str | int, method: str
 async def _stream_call(
     stream: EventStream, face: Face, who: Principal, asked: str | int, params: Mapping[str, Any]
 ) -> None:
-    """A call's progress and its answer as events; when the client leaves, only the waiting ends, the run goes on."""
+    """Stream a call's progress and its result; if the client disconnects, only the wait ends and the run continues."""
     turn = asyncio.Lock()
 
     async def send(message: Mapping[str, Any]) -> None:

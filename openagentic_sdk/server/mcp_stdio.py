@@ -1,4 +1,4 @@
-"""The MCP face over this process's stdin and stdout, for a client that starts it and closes its end when it is done."""
+"""The MCP server over this process's stdin and stdout, for a client that starts it and closes its stdin to end it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .mcp import Face, McpCaller, is_modern
 from .mcp_tools import WAIT_S
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
-# The official clients give a server that was left 2 s before they terminate it, and 2 s more before they kill it.
+# The official clients wait 2 s after closing stdin before they terminate a server, and 2 s more before they kill it.
 GRACE_S = 1.5
 
 
 class StdioConnection:
-    """One client. What a legacy client said of itself in `initialize` holds until it says it again."""
+    """One client. What a legacy client announced in `initialize` applies until its next `initialize`."""
 
     def __init__(self, face: Face, output: Output) -> None:
         self.peer = Peer(output.send, self._answer, self._hear, cancel_method="notifications/cancelled")
@@ -40,13 +40,13 @@ class StdioConnection:
         return await self._face.answer(method, params, client)
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
-        """Nothing: the only notification that counts here, a cancellation, is handled by the peer."""
+        """Ignore the notification: the only relevant one, a cancellation, is handled by the peer."""
 
 
 async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, grace_s: float = GRACE_S) -> None:
-    """Speak with the client at these descriptors until it closes its end, or SIGTERM, SIGHUP or SIGINT comes.
+    """Serve the client at these descriptors until it closes its end, or on SIGTERM, SIGHUP or SIGINT.
 
-    Then every run comes to the end of its step, or is parked when that takes longer than `grace_s`.
+    Then suspend the runs, which have `grace_s` seconds to finish their step.
     """
     desk.open()
     output = Output(stdout)

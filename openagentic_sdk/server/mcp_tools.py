@@ -1,8 +1,8 @@
-"""What a program may do with agents over MCP: five tools over the desk, and how their answers show a session.
+"""The MCP tools for programs that use agents: five tools on top of the desk, and how their results present a session.
 
-A run belongs to the desk: when it takes longer than a call waits, the caller gets its session and asks again. A model that
-calls these tools never answers a permission question: that is for the person behind the client, whom the client itself
-asks (elicitation), or for a person at this machine.
+A run belongs to the desk: if it takes longer than a call waits, the caller gets its session and asks again. A model that
+calls these tools can never answer a permission question: that is for the user of the client, asked by the client itself
+(elicitation), or for a person at this machine.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from ..sessions.store import FileSessionStore
 from .desk import Desk
 from .guard import Principal
 
-# Most clients give a call 60 s.
+# Most clients time out a call after 60 s.
 WAIT_S = 50.0
 MAX_WAIT_S = 3600.0
 MAX_TEXT_CHARS = 16_000
 MAX_LINE_CHARS = 1_000
 MAX_PROMPT_CHARS = 500_000
 
-# What a caller is told of a run that has come to a stop.
+# The status that a caller sees for the state of a stopped run.
 _STATUSES = {"parked": "waiting", "over": "done"}
 _ELICIT = "elicitation/create"
-# Keeps a rule in this machine's settings, which a person elsewhere may not do.
+# Stores a rule in this machine's settings, which a remote person may not do.
 _NOT_FROM_AFAR = "always save"
 
 Tell = Callable[[str], Awaitable[None]]
@@ -61,11 +61,11 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 @frozen
 class Caller:
-    """Who calls a tool, and what their client can do meanwhile.
+    """The caller of a tool, and what its client supports during the call.
 
-    `tell` gets a line about each step. `ask` puts a request to the client and waits (`elicitation/create`, legacy);
-    `can_repeat` is a client that is told to call again with answers (modern), which then come as `inputs`, by their key.
-    `can_cancel` says that a call which is given up was cancelled, and not only cut off from its client.
+    `tell` receives a line about each step. `ask` sends a request to the client and waits (`elicitation/create`, legacy).
+    `can_repeat` means that the client can be asked to repeat the call with answers (modern), which then arrive as `inputs`,
+    by key. `can_cancel` means that an abandoned call was cancelled, and not merely disconnected.
     """
 
     who: Principal
@@ -77,7 +77,7 @@ class Caller:
 
 
 class InputRequired(Exception):
-    """The call has to be repeated with the answers to these requests, by their key."""
+    """The call must be repeated with the answers to these requests, by key."""
 
     def __init__(self, requests: Mapping[str, Any]) -> None:
         super().__init__("input is required")
@@ -86,7 +86,7 @@ class InputRequired(Exception):
 
 @frozen
 class _RunStanding:
-    """Where a session stands: `running`, `waiting` for a person, `done` or `failed`, and what it said at its end."""
+    """The state of a run: `running`, `waiting` for a person, `done` or `failed`, and its final text."""
 
     status: str
     after_seq: int
@@ -96,41 +96,43 @@ class _RunStanding:
 
 @frozen
 class ParkedQuestion:
-    """A question that a run is parked on, and the tool whose call asks it."""
+    """A question on which a run is parked, and the tool whose call asks it."""
 
     question: UserQuestion
     tool: str
 
     @property
     def id(self) -> str:
-        """What it is answered under."""
+        """The id of the question."""
         return self.question.question_id
 
     @property
     def is_for_models(self) -> bool:
-        """Whether it is about the work: neither a permission, nor what a server asks its user."""
+        """Whether it is about the work: neither a permission nor an MCP server's question to its user."""
         return self.question.kind == "question" and self.tool == "AskUserQuestion"
 
     def choices(self) -> list[str]:
-        """The answers that may be given from elsewhere."""
+        """The answers that a remote client may give."""
         return [choice for choice in self.question.choices if choice != _NOT_FROM_AFAR]
 
     def row(self) -> dict[str, Any]:
-        """The question as JSON; `kind` is `question` for those that `answer_question` takes."""
+        """The question as JSON; `kind` is `question` if `answer_question` accepts it."""
         kind = self.question.kind if self.question.kind != "question" or self.is_for_models else "person"
         choices = [_cut(choice, 200) for choice in self.choices()]
         return {"question_id": self.id, "kind": kind, "prompt": _cut(self.question.prompt), "choices": choices}
 
 
 class RunTools:
-    """The tools, for any number of callers. `wait_s` is how long a call waits for a run unless it says so itself."""
+    """The tools, for any number of callers. `wait_s` is how many seconds a call waits for a run unless it specifies that
+    itself.
+    """
 
     def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
         self._desk = desk
         self._wait_s = wait_s
 
     def definitions(self) -> list[dict[str, Any]]:
-        """What `tools/list` says, in a fixed order."""
+        """The tool definitions for `tools/list`, in a fixed order."""
         agents = self._desk.agents
         known = "; ".join(f"{name}: {on_one_line(agents[name].description, 300)}" for name in agents)
         session = {"type": "string", "maxLength": 200, "description": "The session's id."}
@@ -191,8 +193,10 @@ class RunTools:
         ]
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """A result of `tools/call`; what goes wrong is one with `isError`. Raises `InputRequired`, and `RpcError` for an
-        unknown name."""
+        """Run a tool and return the result of `tools/call`; errors become results with `isError`.
+
+        Raises `InputRequired`, and `RpcError` for an unknown tool.
+        """
         schema = next((tool["inputSchema"] for tool in self.definitions() if tool["name"] == name), None)
         if schema is None:
             raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
@@ -217,7 +221,7 @@ class RunTools:
     # --- the tools ---------------------------------------------------------------------------------------------------
 
     async def _go_on(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """Start a run, or answer what one waits for, and say how it ends."""
+        """Start a run, or answer a parked one's question, and return how it ends."""
         until = time.monotonic() + arguments.get("wait_s", self._wait_s)
         beginning = asyncio.create_task(self._begin(name, arguments, caller))
         try:
@@ -231,7 +235,7 @@ class RunTools:
             raise
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> tuple[str, int, bool]:
-        """The session of a call, the `seq` before what it brings, and whether a run goes on now."""
+        """The session of a call, the `seq` before its own events, and whether a run is in progress now."""
         session_id: Any = arguments.get("session_id")
         if caller.inputs:
             return await self._take_inputs(caller)
@@ -247,8 +251,8 @@ class RunTools:
         return session_id, after_seq, True
 
     async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
-        """End the run of a call that was cancelled, where its agent says so."""
-        with suppress(OpenAgentSdkError, RpcError):  # it never began, or is over: nobody waits for an answer
+        """End the run of a cancelled call, if its agent is configured so."""
+        with suppress(OpenAgentSdkError, RpcError):  # it never started or has ended: nobody waits for the result
             session_id = (await beginning)[0]
             if self._desk.agents[await self._desk.agent_of(who, session_id)].ends_with_call:
                 await self._desk.cancel(who, session_id)
@@ -305,7 +309,7 @@ class RunTools:
     async def _until(
         self, caller: Caller, session_id: str, after_seq: int, until: float, *, goes_on: bool = True
     ) -> dict[str, Any]:
-        """Follow a session until its run ends, a question needs a person who cannot be asked, or the time is over."""
+        """Follow a session until its run ends, a question needs a person who cannot be asked, or the wait is over."""
         while True:
             state = (
                 await self._follow(caller, session_id, after_seq, until)
@@ -320,7 +324,7 @@ class RunTools:
                 raise InputRequired({f"{session_id}/{asked.id}": {"method": _ELICIT, "params": request}})
             answer = None
             if caller.ask is not None:
-                with suppress(RpcError):  # a client that cannot ask after all
+                with suppress(RpcError):  # the client cannot ask after all
                     answer = _read_answer(await caller.ask(_ELICIT, request), asked)
             if answer is None:
                 return _run_result(session_id, state, asked, self._desk.store)
@@ -346,7 +350,7 @@ class RunTools:
             return _RunStanding("running", follower.after_seq)
 
     async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
-        """Answer what the client was asked to ask: the session, the `seq` before, and whether its run goes on now."""
+        """Store the client's answer; return the session, the `seq` before it, and whether the run is in progress now."""
         assert caller.inputs is not None, "whoever calls this has looked"
         key, response = next(iter(caller.inputs.items()))
         session_id, slash, question_id = str(key).partition("/")
@@ -360,7 +364,7 @@ class RunTools:
         return session_id, after_seq, answer is not None
 
     async def _find_question(self, who: Principal, session_id: str, question_id: str) -> ParkedQuestion:
-        """Raises `ToolInputError` for a question that is not open, and what the desk raises for the session."""
+        """Return an open question. Raises `ToolInputError` if it is not open, and what the desk raises for the session."""
         await self._desk.row(who, session_id)
         for asked in await self._open_questions(session_id):
             if asked.id == question_id:
@@ -380,7 +384,7 @@ class RunTools:
         return found
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def _tool(
@@ -407,7 +411,7 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
 def _run_result(
     session_id: str, state: _RunStanding, asked: ParkedQuestion | None, store: SessionStore
 ) -> dict[str, Any]:
-    """The state of a run as a tool's result."""
+    """The state of a run as the result of a tool."""
     text = _cut(state.text, MAX_TEXT_CHARS)
     data: dict[str, Any] = {
         "session_id": session_id,
@@ -433,7 +437,7 @@ def _run_result(
 
 
 def _elicitation(session_id: str, asked: ParkedQuestion) -> dict[str, Any]:
-    """The question as a form: a choice, or a line of text."""
+    """The question as a form: a choice or a line of text."""
     question, choices = asked.question, asked.choices()
     answer: dict[str, Any] = {"type": "string", "title": "Answer", **({"enum": choices} if choices else {})}
     is_free = bool(choices) and takes_own_words(question)
@@ -445,7 +449,7 @@ def _elicitation(session_id: str, asked: ParkedQuestion) -> dict[str, Any]:
 
 
 def _read_answer(response: Any, asked: ParkedQuestion) -> str | None:
-    """What a person answered; None when they did not. A permission has the choices that were shown, and no others."""
+    """The user's answer; None if there is none. For a permission, only the choices offered are valid."""
     given = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(given, Mapping):
         return None
@@ -456,7 +460,7 @@ def _read_answer(response: Any, asked: ParkedQuestion) -> str | None:
 
 
 def _line_of(event: Event) -> str:
-    """An event on one line, for those who follow a run; empty for an event that tells them nothing."""
+    """An event as one line of progress; empty for an event that is not shown."""
     where = f"{on_one_line(event.agent_name)}: " if event.agent_name else ""
     match event:
         case UserMessage():

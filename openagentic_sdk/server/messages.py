@@ -1,4 +1,4 @@
-"""What is said to runs that go on, here or in another process: it waits in the store until a run, or nobody, needs it."""
+"""Deliver messages to runs in this or another process: each is kept in the store until it is delivered or obsolete."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from ..sessions.resume import load_view
 if TYPE_CHECKING:
     from .desk import Desk
 
-# How often the store is asked for messages of other processes.
+# How often the store is polled for messages from other processes.
 INBOX_S = 0.2
 
 
 class Messages:
-    """The messages for the runs of a desk, as long as it has any. What has become an event is removed."""
+    """The messages to the runs of a desk, delivered while it has runs. A message that has become an event is removed."""
 
     def __init__(self, desk: Desk, runs: Mapping[str, BackgroundRun]) -> None:
         self._desk = desk
         self._runs = runs
         self._store = desk.store
-        self._news = asyncio.Event()  # of messages in the store
+        self._news = asyncio.Event()  # set for new messages in the store
         self._handed: set[str] = set()
         self._is_looking = False
 
     async def put(self, session_id: str, message: dict[str, Any]) -> None:
-        """Store a message; when no run of this process is there to take it, it is the next prompt."""
+        """Store a message; if no run of this process can receive it, it becomes the next prompt."""
         await off_loop(True, self._store.put_message, session_id, message)
         self._news.set()
         if session_id not in self._runs:
             await self.take_up(session_id)
 
     def look(self) -> None:
-        """Hand over from now on, until the last run is over."""
+        """Deliver messages from now on, until the last run is over."""
         if self._store.has_inbox and not self._is_looking:
             self._is_looking = True
             self._desk.keep(self._look())
@@ -57,7 +57,7 @@ class Messages:
                 async with asyncio.timeout(INBOX_S):
                     await self._news.wait()
             self._news.clear()
-            with suppress(StorageError):  # it is away for now: what waits there is still there when it comes back
+            with suppress(StorageError):  # temporarily unavailable: messages in the store are not lost
                 await self._hand_over(await self._waiting(ids))
         self._is_looking = False
 
@@ -76,18 +76,20 @@ class Messages:
             elif name in run.heard or (said := _said(message)) is None:
                 done.append(message.number)
             elif name not in self._handed:
-                with suppress(OptionsError):  # it is starting or ending: the message waits
+                with suppress(OptionsError):  # the run is starting or ending: the message waits
                     run.send(said)
                     self._handed.add(name)
         await self._remove(done)
 
     async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
-        """Remove what a run has heard, or all when it was cancelled. What it has not heard at its own end is said next."""
+        """Remove the messages that a finished run has received, or all if it was cancelled. The rest becomes the next
+        prompt.
+        """
         if not self._store.has_inbox:
             return
         with suppress(StorageError, SessionNotFoundError, SessionLockedError):
             may_go_on, is_cancelled = stop_reason in ("suspended", "waiting"), stop_reason == "cancelled"
-            if may_go_on:  # a cancel came when it parked
+            if may_go_on:  # a cancel may have arrived as it parked
                 is_cancelled = await self.cancel_left(session_id, run.first_seq, run.key_file)
             waiting = await self._waiting([session_id])
             self._handed.difference_update(map(name_of, waiting))
@@ -98,7 +100,9 @@ class Messages:
                 await self.take_up(session_id)
 
     async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
-        """End what no run holds if a cancel waits that came behind this event; says whether one did."""
+        """End a request that no run holds, if a cancel sent after event `first_seq` is waiting; return whether there was
+        one.
+        """
         waiting = await self._waiting([session_id])
         cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]
         if cancels:
@@ -108,12 +112,12 @@ class Messages:
         return bool(cancels)
 
     async def take_up(self, session_id: str) -> None:
-        """A message that came when its run had just ended or parked is the next prompt, unless another run goes on."""
+        """Start a run with a message that arrived just as its run ended or parked, unless another run is in progress."""
         if self._desk.is_draining or await off_loop(True, is_held, self._store, session_id):
             return
         waiting = await self._waiting([session_id])
         view, _ = await off_loop(True, load_view, self._store, session_id)
-        # Its process was killed before it removed them.
+        # Already handled: the process was killed before it removed them.
         done = [message.number for message in waiting if _is_cancel(message) or name_of(message) in view.requests]
         await self._remove(done)
         is_asking = bool((await off_loop(True, self._store.read_summary, session_id)).open_questions)
@@ -126,7 +130,7 @@ class Messages:
                 await self._desk.begin_run(session_id, said, options)
 
     async def sessions_of(self, session_ids: Sequence[str]) -> list[str]:
-        """Those of the sessions for which something waits."""
+        """Those of the sessions that have waiting messages."""
         return list(dict.fromkeys(message.session_id for message in await self._waiting(session_ids)))
 
     async def _waiting(self, session_ids: Sequence[str]) -> Sequence[InboxMessage]:
@@ -138,7 +142,7 @@ class Messages:
 
 
 def read_said(prompt: OnePrompt) -> Said:
-    """A prompt from a client, which names no files of this machine. Raises `OptionsError`."""
+    """Return a client's prompt, which cannot name files of this machine. Raises `OptionsError`."""
     said = read_prompt(prompt, paths=False)
     if not said.text.strip() and not said.parts:
         raise OptionsError("the prompt is empty: say what should be done")
@@ -146,13 +150,13 @@ def read_said(prompt: OnePrompt) -> Said:
 
 
 def name_of(message: InboxMessage) -> str:
-    """The request id of a message: that of its sender, else its number."""
+    """The request id of a message: the one set by its sender, otherwise derived from its number."""
     name = message.message.get("request_id")
     return name if isinstance(name, str) else f"inbox {message.number}"
 
 
 def _said(message: InboxMessage) -> Said | None:
-    """The prompt in a message, under an id by which it is taken once; None when it holds none."""
+    """The prompt in a message, with an id that makes it unique; None if it contains none."""
     if message.message.get("do") != "steer":
         return None
     try:
@@ -168,5 +172,5 @@ def _is_cancel(message: InboxMessage) -> bool:
 
 
 def _is_for(cancel: InboxMessage, first_seq: int) -> bool:
-    """Whether a cancel was sent to what began with this event, and not to something before it."""
+    """Whether a cancel was meant for the run that began with this event, and not for an earlier one."""
     return int(cancel.message.get("seq", first_seq)) >= first_seq

@@ -1,7 +1,7 @@
-"""The routes of the two protocols that are projections of the native one: AG-UI and the Responses API.
+"""The routes of the two protocols derived from the native one: AG-UI and the Responses API.
 
 Each starts a run through the desk, follows its session, and folds the events into messages of its own; `agui` and
-`responses` are those folds.
+`responses` contain those folds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .routes import Handler, Office
 
 
 async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
-    """`POST /v1/ag-ui/{agent}`: start a run in the session of the thread, or answer what it waits for, and tell the run.
+    """`POST /v1/ag-ui/{agent}`: start a run in the thread's session, or answer its questions, and stream the run.
 
-    A client that lost the stream of a run sends the same input again, or one in which nothing is said, and is told the run
+    A client that lost the stream of a run sends the same input again, or one without a new message, and receives the run
     from its start.
     """
     desk, who, agent = office.desk, call.principal, call.parts[2]
@@ -52,7 +52,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
             fresh = {name: answer for name, answer in run.answers.items() if name not in answered}
             if fresh:
                 await desk.answer_all(who, session_id, fresh)
-            elif run.answers:  # told again: the run that went on with them is told again
+            elif run.answers:  # answered before: stream the run that followed again
                 after_seq, known = max(answered[name] for name in run.answers), None
                 await desk.left.why_left(session_id)
             elif run.prompt is not None:
@@ -62,7 +62,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
                 await desk.left.why_left(session_id)
     except OptionsError as error:
         refused = str(error)
-    before, snapshot = [], None  # they may be large, and a client that stalls holds what is kept here
+    before, snapshot = [], None  # both may be large, and a stalled client would keep them in memory
     async with await call.stream() as stream:
         if refused is not None:
             return await _send(stream, fold.fail(refused, "refused"))
@@ -71,7 +71,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
 
 
 async def create_response(call: HttpCall, office: Office) -> None:
-    """`POST /v1/responses`: the answer of a run as one object, as its stream, or in the background."""
+    """`POST /v1/responses`: start a run and return it as one object, as a stream, or in the background."""
     desk, who, body = office.desk, call.principal, await call.json()
     key = call.header("idempotency-key")
     agent, previous = responses.named_in(body)
@@ -82,7 +82,7 @@ async def create_response(call: HttpCall, office: Office) -> None:
     agent = agent or desk.agents.default
     asked = responses.read_request(body, desk.agents[agent].accepts)
     if session_id is not None and not before.is_newest:
-        # A request that is sent again has made what it went on with old itself.
+        # A repeated request itself made its predecessor outdated: do not fork for it.
         again = None if key is None else await _request(office, session_id, lambda name: name.startswith(f"{key}~"))
         if again is None:
             session_id = await desk.fork(who, session_id, at_seq=before.last_seq, key=key)
@@ -93,13 +93,13 @@ async def create_response(call: HttpCall, office: Office) -> None:
     response_id = responses.response_id(started.session_id, started.request_id)
     fold = responses.ResponseEvents(response_id, model=agent, echo=asked.echo)
     request = await _request(office, started.session_id, started.request_id.__eq__)
-    if request is None:  # it is queued, and not in the log yet
+    if request is None:  # queued, and not in the log yet
         request = Request(started.request_id, started.after_seq, 0, started.after_seq, "queued")
     await _answer(call, office, started.session_id, request, fold, streams=asked.stream, waits=not asked.background)
 
 
 async def show_response(call: HttpCall, office: Office) -> None:
-    """`GET /v1/responses/{id}`: the object as it stands, or its stream behind a `sequence_number`."""
+    """`GET /v1/responses/{id}`: the object in its current state, or its stream after a `sequence_number`."""
     session_id, request, model, echo = await _find_response(call, office)
     fold = responses.ResponseEvents(call.parts[2], model=model, echo=echo)
     streams, starting_after = call.asked.get("stream", False), call.asked.get("starting_after", 0)
@@ -107,7 +107,7 @@ async def show_response(call: HttpCall, office: Office) -> None:
 
 
 async def cancel_response(call: HttpCall, office: Office) -> None:
-    """`POST /v1/responses/{id}/cancel`."""
+    """`POST /v1/responses/{id}/cancel`: cancel the run of a response."""
     await call.json(may_be_empty=True)
     session_id, request, model, echo = await _find_response(call, office)
     if request.is_newest:
@@ -128,11 +128,11 @@ async def _answer(
     waits: bool,
     starting_after: int = 0,
 ) -> None:
-    """A response as a stream, or as an object: when it is whole, or as it stands."""
+    """Send a response as a stream, or as an object: once it is complete, or in its current state."""
     desk, after_seq = office.desk, request.after_seq
 
     async def nowhere(told: Iterable[Json]) -> None:
-        """Only the object is sent."""
+        """Discard the events: only the object is sent."""
 
     if streams:
         async with await call.stream() as stream:
@@ -170,9 +170,9 @@ async def _tell(
     fold: Fold,
     send: Tell,
 ) -> None:
-    """Follow a session and tell what its events mean, until the run is over, the client leaves, or this process ends.
+    """Follow a session and send its folded events until the run is over, the client disconnects, or this process ends.
 
-    Of a `request` that was taken before, all that is known of it is told, also what came behind a pause.
+    For a `request` accepted before, all its known events are sent, including those after a pause.
     """
     desk = office.desk
     async with desk.follow_known(session_id, after_seq=after_seq) as follower:
@@ -183,7 +183,7 @@ async def _tell(
                 return await send(fold.leave())
             try:
                 batch = await follower.batch(COMMENT_S)
-            except OpenAgentSdkError as error:  # the session was deleted, or its store is away
+            except OpenAgentSdkError as error:  # the session was deleted, or the store is unavailable
                 return await send(fold.fail(str(error)))
             for event in batch:
                 if request is not None and not request.is_newest and (event.seq or 0) > request.last_seq:
@@ -198,7 +198,7 @@ async def _tell(
 
 
 def _is_past(event: Event, request: Request) -> bool:
-    """Whether a run of the request was parked here, and does not wait any more."""
+    """Whether the event parked a run of the request that no longer waits."""
     is_pause = isinstance(event, Result) and state_after(event) == "parked"
     return is_pause and ((event.seq or 0) < request.last_seq or not request.is_newest)
 
@@ -210,14 +210,14 @@ async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = Fals
 
 
 async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str, Json]:
-    """The session of a response, its request, the agent, and what comes back of the request."""
+    """The session of a response, its request, its agent, and the request's fields to be echoed."""
     session_id, request, agent = await _find_request(office, call.principal, call.parts[2])
     known = (await off_loop(True, office.desk.store.read_metadata, session_id))["metadata"]
     return session_id, request, agent, known.get(note_key(request.id)) or {}
 
 
 async def _find_request(office: Office, who: Principal, response_id: str) -> tuple[str, Request, str]:
-    """The session of a response, its request, and the agent. Raises `RequestRefusedError` 404."""
+    """The session of a response, its request, and its agent. Raises `RequestRefusedError` 404."""
     session_id = responses.session_of(response_id)
     if session_id is not None:
         agent = await office.desk.agent_of(who, session_id)
@@ -235,12 +235,12 @@ async def _request(office: Office, session_id: str, is_wanted: Callable[[str], b
 
 
 async def list_models(call: HttpCall, office: Office) -> None:
-    """`GET /v1/models`: the agents, which are what `model` names."""
+    """`GET /v1/models`: the agents, by the names that `model` takes."""
     await call.reply(200, {"object": "list", "data": [responses.model(name) for name in office.desk.agents]})
 
 
 async def show_model(call: HttpCall, office: Office) -> None:
-    """`GET /v1/models/{model}`."""
+    """`GET /v1/models/{model}`: one agent."""
     office.desk.agents[call.parts[2]]
     await call.reply(200, responses.model(call.parts[2]))
 
@@ -248,7 +248,7 @@ async def show_model(call: HttpCall, office: Office) -> None:
 def in_openai_words(
     handler: Callable[[HttpCall, Office], Awaitable[None]],
 ) -> Callable[[HttpCall, Office], Awaitable[None]]:
-    """The handler with its refusals as OpenAI's clients expect them."""
+    """Wrap a handler so that its refusals have the form that OpenAI's clients expect."""
 
     async def handle(call: HttpCall, office: Office) -> None:
         try:

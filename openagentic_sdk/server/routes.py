@@ -1,6 +1,6 @@
-"""The native protocol: sessions, their events and what can be posted to them, below `/v1`; and the pages for people.
+"""The native protocol: sessions, their events and the operations on them, under `/v1`; and the pages for people.
 
-Everything else that this server speaks is a projection of it. The table at the end has every route.
+All other protocols of this server are derived from it. The table at the end contains every route.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .operations.journal import Journal
 from .shelf import ARCHIVED
 from .streams import EventLines, send_events
 
-# Rows of a page that says no limit.
+# Rows of a page without `limit`.
 PAGE_ROWS = 50
-# Sessions whose questions stand above the list of a page for people.
+# Sessions whose questions appear above the list on the page for people.
 INBOX_ROWS = 10
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 
 
 @frozen
 class Office:
-    """What every route works with."""
+    """The objects that all routes use."""
 
     desk: Desk
     guard: Guard
@@ -51,13 +51,13 @@ class Office:
 Handler = Callable[[HttpCall, Office], Awaitable[None]]
 
 
-# --- what is posted, by a request or over a WebSocket ----------------------------------------------------------------
+# --- posted operations, over HTTP or a WebSocket ---------------------------------------------------------------------
 
 
 async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """A run in this session, or in a new one."""
+    """Start a run in this session or in a new one."""
     given = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
     started = await office.desk.start(
         who, given.get("agent"), given.get("prompt"), session_id=session_id, key=key, wishes=given.get("options")
@@ -67,7 +67,7 @@ async def post_run(
 
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """Answers to one question or to several: the run goes on."""
+    """Answer one or several questions and resume the run."""
     given = read_fields(body, values.AnswersBody)
     answers = given.pop("answers", None)
     if answers is None and len(given) == 2:
@@ -81,42 +81,42 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
 
 
 async def post_message(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """The run that goes on gets it at its next step."""
+    """Send a message to the current run, which receives it at its next step."""
     await office.desk.steer(who, session_id, read_fields(body, values.MessageBody)["prompt"], key=key)
     return 202, {"session_id": session_id}
 
 
 async def post_cancel(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """The run ends; nothing happens when none goes on."""
+    """End the run; does nothing if there is none."""
     read_fields(body, values.EmptyBody)
     return 202, {"session_id": session_id, "was_running": await office.desk.cancel(who, session_id)}
 
 
 async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """A copy up to an event."""
+    """Copy the session up to an event."""
     given = read_fields(body, values.ForkBody)
     return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=given.get("at_seq"), key=key)}
 
 
 async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """What stands behind is taken back in the model's view."""
+    """Remove the newest events from the model's view."""
     given = read_fields(body, values.RewindBody)
     return 200, event_to_dict(await office.desk.rewind(who, session_id, **given, key=key))
 
 
 async def post_title(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """The title that people see."""
+    """Set the title shown to people."""
     return 200, _row(await office.desk.rename(who, session_id, read_fields(body, values.TitleBody)["title"]))
 
 
 async def post_archive(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """Lists leave it out, or show it again."""
+    """Archive the session, or restore it to lists."""
     archived = read_fields(body, values.ArchiveBody).get("archived", True)
     return 200, _row(await office.desk.archive(who, session_id, archived=archived))
 
 
 async def post_delete(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
-    """Gone, with the sessions of its subagents, when the id was typed once more."""
+    """Delete the session and its subagents' sessions, if confirmed by its id."""
     confirmed = read_fields(body, values.DeleteBody)["confirm"]
     return 200, {"deleted": await office.desk.delete(who, session_id, confirmed=confirmed)}
 
@@ -138,7 +138,7 @@ POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
 async def post(
     office: Office, who: Principal, session_id: str | None, action: str, body: Any, key: str | None
 ) -> tuple[int, Any]:
-    """What came of something that was posted: an HTTP status and a JSON value, also for what was refused."""
+    """Handle a posted operation; return an HTTP status and a JSON value, also if it is refused."""
     try:
         if action not in POSTS:
             raise RequestRefusedError(404, f"there is no {action!r:.50} to post to: {', '.join(POSTS)} are")
@@ -148,7 +148,7 @@ async def post(
 
 
 def read_fields(body: Any, kind: Any) -> dict[str, Any]:
-    """The fields of a JSON object of this type; null counts as left out. Raises `RequestRefusedError` for another value."""
+    """The fields of a JSON object of this type; null means omitted. Raises `RequestRefusedError` for an invalid value."""
     if not isinstance(body, dict):
         raise RequestRefusedError(400, "the body must be a JSON object")
     known = kind.__annotations__
@@ -209,7 +209,7 @@ async def list_sessions(call: HttpCall, office: Office) -> None:
 
 
 async def list_questions(call: HttpCall, office: Office) -> None:
-    """What people are asked in any session that the principal may see."""
+    """List the open questions of all sessions visible to the principal."""
     page, asked = await _inbox(call, office, call.asked.get("limit", PAGE_ROWS), call.asked.get("after"))
     questions = [
         {"session_id": row.id, "label": row.label, "updated": row.updated, "question": event_to_dict(question)}
@@ -225,14 +225,14 @@ async def _inbox(
     page = await office.desk.page(call.principal, _is_asking, limit=limit, after=after)
     asked = []
     for row in page.rows:
-        with suppress(SessionNotFoundError):  # deleted since
+        with suppress(SessionNotFoundError):  # deleted meanwhile
             questions = await office.desk.questions(call.principal, row.id)
             asked += [(row, office.lines.shown(question)) for question in questions]
     return page, asked
 
 
 def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
-    """Whether a list shows a row."""
+    """The filter of a list: whether it shows a session."""
 
     def keep(row: SessionSummary) -> bool:
         is_found = not query or summary_matches(row, query=query, include_children=True)
@@ -252,7 +252,7 @@ async def search(call: HttpCall, office: Office) -> None:
 
 
 async def show_session(call: HttpCall, office: Office) -> None:
-    """The row of the session; its `open_questions` are whole."""
+    """Return the session's summary with its whole open questions."""
     row = _row(await office.desk.row(call.principal, call.parts[2]))
     if row["open_questions"]:
         questions = await office.desk.questions(call.principal, call.parts[2])
@@ -261,7 +261,7 @@ async def show_session(call: HttpCall, office: Office) -> None:
 
 
 async def explain_session(call: HttpCall, office: Office) -> None:
-    """Why the session stands where it does."""
+    """Explain the session's current state."""
     from ..runs.why import why_session
 
     await office.desk.row(call.principal, call.parts[2])
@@ -269,7 +269,7 @@ async def explain_session(call: HttpCall, office: Office) -> None:
 
 
 async def show_events(call: HttpCall, office: Office) -> None:
-    """A page of JSON, or server-sent events when they are asked for."""
+    """Return a page of JSON, or server-sent events if the request accepts them."""
     after_seq = cursor_of(call)
     if "text/event-stream" in (call.header("accept") or ""):
         one_run = "until" in call.asked
@@ -288,20 +288,20 @@ async def show_events(call: HttpCall, office: Office) -> None:
 
 
 def cursor_of(call: HttpCall) -> int:
-    """The `seq` that a client has seen last: `Last-Event-ID`, else `?after=`, else 0."""
+    """The `seq` of the client's last event: `Last-Event-ID`, otherwise `?after=`, otherwise 0."""
     text = call.header("last-event-id") or call.query.get("after") or "0"
     return read_number(text, "a cursor is the seq of an event, a number from 0 on")
 
 
 def read_number(text: str, wanted: str, most: int = 10**30) -> int:
-    """A whole number from 0 to `most` that a client sent. Raises `RequestRefusedError` with what was wanted."""
+    """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` that names the valid range."""
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
         raise RequestRefusedError(400, wanted)
     return int(text)
 
 
 def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a query that a route takes, each as its type. Raises `RequestRefusedError`."""
+    """Parse the query fields that a route takes, each by its type. Raises `RequestRefusedError`."""
     read: dict[str, Any] = {}
     for name, known in fields.items():
         word = query.get(name)
@@ -325,7 +325,7 @@ def _row(row: SessionSummary) -> dict[str, Any]:
     return {"session_id": row.id, "label": row.label, **known}
 
 
-# --- pages, and a browser's way in -------------------------------------------------------------------------------------
+# --- pages and sign-in -------------------------------------------------------------------------------------------------
 
 
 async def show_list_page(call: HttpCall, office: Office) -> None:
@@ -348,7 +348,7 @@ async def show_session_page(call: HttpCall, office: Office) -> None:
 
     session_id = call.parts[1]
     await office.desk.row(call.principal, session_id)
-    # The row and its questions are read behind the events, so that what comes in between is shown twice rather than never.
+    # The row and its questions are read after the events, so that what happens meanwhile is shown twice rather than never.
     events = await off_loop(True, lambda: list(office.desk.store.iter_events(session_id)))
     row = await office.desk.row(call.principal, session_id)
     live = Live(
@@ -396,15 +396,17 @@ async def serve_mcp(call: HttpCall, office: Office) -> None:
 
 
 async def show_contract(call: HttpCall, office: Office) -> None:
-    """What this server takes and gives, as OpenAPI."""
+    """Return this server's contract as OpenAPI."""
     from .contract.openapi import openapi
 
     await call.reply(200, openapi(call.root))
 
 
 async def show_metrics(call: HttpCall, office: Office) -> None:
-    """The figures of this process, for principals without a tenant, and of the fleet behind the store: of the tenant, or of
-    all when there is none."""
+    """Return this process's metrics, to principals without a tenant, and those of the store's fleet.
+
+    The fleet's metrics are those of the principal's tenant, or of all if it has none.
+    """
     tenant, texts = call.principal.tenant, []
     if not tenant:
         texts.append(office.journal.to_text(running=count_runs(office.desk), is_draining=office.desk.is_draining))
@@ -427,12 +429,12 @@ async def _fleet_figures(tables: Tables, tenant: str | None) -> str:
 
 
 async def tell_health(call: HttpCall, office: Office) -> None:
-    """Whether the process lives, also while it ends."""
+    """Report whether the process is alive, also during shutdown."""
     await call.reply(200, {"status": "ok"})
 
 
 async def tell_ready(call: HttpCall, office: Office) -> None:
-    """Whether it takes requests."""
+    """Report whether the process accepts requests."""
     status = 503 if office.desk.is_draining else 200
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 

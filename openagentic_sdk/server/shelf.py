@@ -1,4 +1,4 @@
-"""What people do with stored sessions from a list: page through them, name them, put them away, delete them."""
+"""Operations on stored sessions from a list: page, search, rename, archive and delete."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .guard import Principal
 
 T = TypeVar("T")
 
-# The tag of sessions that lists leave out.
+# The tag of archived sessions, which lists leave out.
 ARCHIVED = "archived"
 
 
 class Shelf(ABC):
-    """The sessions of a store, each of which only its tenant sees."""
+    """The sessions of a store, each visible only to its tenant."""
 
     store: SessionStore
 
     @abstractmethod
     def _seen(self, row: SessionSummary) -> SessionSummary:
-        """The row as clients see it."""
+        """The summary as clients see it."""
 
     @abstractmethod
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
-        """The row of a session; its `events` is the `seq` of the log's last one. Raises `SessionNotFoundError`."""
+        """The summary of a session; its `events` is the `seq` of the log's last event. Raises `SessionNotFoundError`."""
 
     @abstractmethod
     async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of the work, once no run holds the session. Raises `SessionLockedError` when one goes on."""
+        """Return the result of the work once no run locks the session. Raises `SessionLockedError` during a run."""
 
     async def page(
         self, who: Principal, keep: Callable[[SessionSummary], bool], *, limit: int, after: str | None = None
     ) -> SessionPage:
-        """Rows of the tenant's sessions that `keep` accepts, behind a cursor, see `SessionStore.page_sessions`."""
+        """A page of the tenant's sessions that `keep` accepts, after a cursor; see `SessionStore.page_sessions`."""
         seen = self._seen
         read = partial(self.store.page_sessions, tenant=who.tenant, limit=limit, after=after)
         page: SessionPage = await off_loop(True, partial(read, keep=lambda row: keep(seen(row))))
@@ -51,30 +51,31 @@ class Shelf(ABC):
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[SessionSummary]:
-        """A page of the tenant's sessions, the one last written to first."""
+        """A page of the tenant's sessions, most recently updated first."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
         found: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
         return [self._seen(row) for row in found]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events of the tenant's sessions that hold every word."""
+        """Events of the tenant's sessions that contain all words."""
         find = partial(self.store.search, query, limit=limit, tenant=who.tenant)
         hits: list[SearchHit] = await off_loop(True, find)
         return hits
 
     async def rename(self, who: Principal, session_id: str, title: str) -> SessionSummary:
-        """Give the session a title that people see."""
+        """Set the session's title, which is shown to people."""
         return await self._change(who, session_id, partial(rename_session, self.store, session_id, title))
 
     async def archive(self, who: Principal, session_id: str, *, archived: bool) -> SessionSummary:
-        """Leave the session out of lists, or show it there again: a tag."""
+        """Archive the session, or restore it to lists, by a tag."""
         add, remove = ((ARCHIVED,), ()) if archived else ((), (ARCHIVED,))
         return await self._change(who, session_id, partial(tag_session, self.store, session_id, add=add, remove=remove))
 
     async def delete(self, who: Principal, session_id: str, *, confirmed: str) -> list[str]:
-        """Delete the session and those of its subagents, `confirmed` by its id; returns their ids.
+        """Delete the session and its subagents' sessions, `confirmed` by its id; return their ids.
 
-        Raises `RequestRefusedError` 403 for somebody who may not answer, and `SessionHeldError` for one that is to be kept.
+        Raises `RequestRefusedError` 403 if the principal may not answer, and `SessionHeldError` if the session must be
+        kept.
         """
         await self.row(who, session_id)
         if confirmed != session_id:

@@ -1,7 +1,7 @@
-"""A session's events on their way to a client: as server-sent events, or over a WebSocket that also takes what POST takes.
+"""Send a session's events to a client: as server-sent events, or over a WebSocket that also accepts what POST does.
 
-Both follow the store from the client's cursor, which is a `seq`; deltas come between, without one. A client that does not
-read in time is dropped, and goes on later from the last event that it has.
+Both follow the store from the client's cursor, which is a `seq`; deltas come in between, without one. A client that does
+not read in time is dropped, and resumes later from the last event that it has.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .contract.refusals import error_body
 from .desk import Desk
 from .guard import Principal
 
-# A stream ends after so long by itself, and its client goes on: servers that wait for open answers can end too.
+# A stream ends after this time and its client reconnects: so servers that wait for open responses can shut down.
 MAX_STREAM_S = 600.0
-# How soon an EventSource comes back. It stands in the first event: alone, some clients take it for an event without data.
+# The reconnection time of an EventSource. It is part of the first event: some clients take it alone for an empty event.
 RETRY = b"retry: 1000\n"
 MAX_WRITE_BYTES = 256 * 1024
 AUTH_S = 10.0
 _CACHED_EVENTS, _CACHED_BYTES = 256, 1024 * 1024
-# Close codes of our own (RFC 6455 section 7.4.2): no token, no such session, a cursor behind the end of the log.
+# Private close codes (RFC 6455 section 7.4.2): no token, no such session, a cursor beyond the end of the log.
 NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 1012
 
 
 class EventLines:
-    """Events as clients see them: JSON on one line of ASCII, secrets masked. Each event is encoded once for all that follow
-    it at the same time.
+    """Events in the form sent to clients: JSON on one line of ASCII, with secrets masked. Each event is encoded once for
+    all simultaneous followers.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class EventLines:
         return self._write(event)[1]
 
     def shown(self, event: Event) -> Event:
-        """The event with the secrets in inputs of calls masked."""
+        """The event with secrets in tool inputs masked."""
         return shown(event, self._redact)
 
     def sse(self, event: Event) -> bytes:
@@ -74,17 +74,17 @@ class EventLines:
 async def send_events(
     call: HttpCall, desk: Desk, lines: EventLines, session_id: str, after_seq: int, *, one_run: bool
 ) -> None:
-    """Answer with server-sent events behind a cursor; with `one_run` up to the end of the run that goes on."""
+    """Respond with server-sent events after a cursor; with `one_run`, up to the end of the current run."""
     row = await desk.row(call.principal, session_id)
     is_over = row.state != "running" and (
         row.state not in LEFT_STATES or await desk.left.why_left(session_id) is not None
     )
     if one_run and after_seq == row.events and is_over:
-        # There is no more to come: an EventSource comes back for ever unless it is told so.
+        # Nothing will follow: without this status, an EventSource would reconnect forever.
         return await call.reply(204)
     if after_seq > row.events:
         async with await call.stream() as stream:
-            # An empty id takes the cursor back, so that an EventSource begins anew.
+            # An empty id resets the cursor, so that an EventSource starts anew.
             await stream.send(f"event: resync\nid:\ndata: {dumps_json({'last_seq': row.events})}\n\n".encode())
         return
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
@@ -93,7 +93,7 @@ async def send_events(
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):
             try:
                 batch = await follower.batch(COMMENT_S)
-            except OpenAgentSdkError as error:  # the session was deleted, or its store is away
+            except OpenAgentSdkError as error:  # the session was deleted, or the store is unavailable
                 await stream.send(f"event: error\ndata: {dumps_json({'message': str(error)})}\n\n".encode())
                 return
             for piece in _pieces(lines, batch):
@@ -109,7 +109,7 @@ async def send_events(
 
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
-    """The batch as writes of about `MAX_WRITE_BYTES`, each made when the one before it was taken."""
+    """The batch in writes of about `MAX_WRITE_BYTES`, each created once the previous one has been sent."""
     waiting, size = [], 0
     for event in batch:
         waiting.append(lines.sse(event))
@@ -127,7 +127,7 @@ Post = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[int, A
 
 
 class Socket:
-    """One client on a WebSocket: events go out; `{"post", "body", "key", "id"}` comes in and is answered by a `reply`."""
+    """One client on a WebSocket: events are sent; `{"post", "body", "key", "id"}` is received and answered by a `reply`."""
 
     def __init__(self, receive: Receive, send: Send, desk: Desk, lines: EventLines) -> None:
         self._receive = receive
@@ -137,7 +137,7 @@ class Socket:
         self._one_at_a_time = asyncio.Lock()
 
     async def receive_message(self) -> Any:
-        """The next message as JSON, None when it is not JSON. Raises `ConnectionResetError` at the end."""
+        """The next message as JSON, None if it is not JSON. Raises `ConnectionResetError` at the end."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
             raise ConnectionResetError("the client has left")
@@ -147,7 +147,7 @@ class Socket:
             return None
 
     async def receive_token(self) -> str | None:
-        """The token of the first message `{"type": "auth", "token": ...}`, when it comes in time."""
+        """The token in the first message, `{"type": "auth", "token": ...}`; None for another one or after a timeout."""
         try:
             async with asyncio.timeout(AUTH_S):
                 said = await self.receive_message()
@@ -157,12 +157,12 @@ class Socket:
         return said["token"] if is_auth else None
 
     async def close(self, code: int, reason: str) -> None:
-        """End it."""
+        """Close the WebSocket."""
         async with self._one_at_a_time, asyncio.timeout(SEND_S):
             await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def serve(self, who: Principal, session_id: str, after_seq: int, post: Post) -> None:
-        """Send events and take messages until one side leaves."""
+        """Send events and receive messages until either side closes."""
         try:
             async with self._desk.follow(who, session_id, after_seq=after_seq) as follower:
                 reading = asyncio.create_task(self._read(who, session_id, post))
@@ -172,7 +172,7 @@ class Socket:
                 finally:
                     reading.cancel()
         except SessionNotFoundError:
-            # In the same words for a session of somebody else, whatever the store says.
+            # The same text for another tenant's session, whatever the store's error.
             return await self.close(NO_SESSION, "there is no such session here")
         except RequestRefusedError as error:
             return await self.close(BAD_CURSOR, str(error))
@@ -180,7 +180,7 @@ class Socket:
             await self.close(code, "this server is about to end" if code == RESTART else "come again")
 
     async def _write(self, follower: Follower, reading: asyncio.Task[None]) -> int | None:
-        """Send until the client leaves (None), or it is time to end."""
+        """Send events until the client disconnects (return None) or the server ends the stream."""
         ends_at, told = time.monotonic() + MAX_STREAM_S, None
         while not reading.done():
             if self._desk.is_draining:

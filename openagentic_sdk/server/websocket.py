@@ -1,7 +1,7 @@
 """Read and write WebSocket frames (RFC 6455), as a server, without any I/O.
 
 No extensions are offered, so reserved bits are zero and nothing is compressed. A message is text, whose UTF-8 is checked as
-it comes, or bytes; its size is bounded before its payload is waited for.
+it arrives, or bytes; its size is checked before its payload is buffered.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from ..ground.frozen import frozen
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-# Of the first message, which comes from somebody who may have shown no token yet.
+# For the first message, whose sender may not be authenticated yet.
 MAX_FIRST_BYTES = 64 * 1024
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-# Codes that a peer may send in a close frame, RFC 6455 section 7.4.
+# Close codes that a peer may send, RFC 6455 section 7.4.
 _CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 
 
 @frozen
 class Received:
-    """What a peer sent. `data` is a text's str, else bytes; of a close, its reason. `code` is a close's, 1005 for none."""
+    """A received message or control frame. `data` is a str for text, otherwise bytes; for a close, its reason. `code` is a
+    close's status code, 1005 if it has none.
+    """
 
     kind: Literal["text", "binary", "ping", "pong", "close"]
     data: str | bytes
@@ -34,7 +36,7 @@ class Received:
 
 
 class BrokenFrameError(Exception):
-    """The peer broke the protocol: the connection ends with this close code."""
+    """The peer violated the protocol: the connection ends with this close code."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -42,12 +44,12 @@ class BrokenFrameError(Exception):
 
 
 def accept_key(key: bytes) -> bytes:
-    """What the server answers to a client's Sec-WebSocket-Key."""
+    """The Sec-WebSocket-Accept for a client's Sec-WebSocket-Key."""
     return base64.b64encode(hashlib.sha1(key + GUID, usedforsecurity=False).digest())
 
 
 def is_key(key: bytes | None) -> bool:
-    """Whether this is a Sec-WebSocket-Key: 16 bytes in base64."""
+    """Whether this is a valid Sec-WebSocket-Key: 16 bytes in base64."""
     try:
         return key is not None and len(base64.b64decode(key, validate=True)) == 16
     except ValueError:
@@ -55,7 +57,7 @@ def is_key(key: bytes | None) -> bool:
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One whole frame from a server, which masks nothing."""
+    """One unfragmented frame from a server, which is never masked."""
     size = len(payload)
     if size < 126:
         return bytes((0x80 | opcode, size)) + payload
@@ -65,7 +67,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A close frame, with 1005 for one that has no code. The reason is cut to what fits."""
+    """A close frame; code 1005 sends none. The reason is truncated to the maximum length."""
     if code == 1005:
         return frame(CLOSE, b"")
     return frame(
@@ -74,33 +76,33 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 class FrameReader:
-    """Turns the bytes that a client sends into messages. After a close and after an error, nothing more is read."""
+    """Parses a client's bytes into messages. After a close or an error, nothing more is read."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_first_bytes: int = MAX_FIRST_BYTES) -> None:
         self._max_bytes, self._later_max_bytes = min(max_bytes, max_first_bytes), max_bytes
         self._buffer = bytearray()
-        self._opcode = 0  # of the message that has begun, 0 for none
+        self._opcode = 0  # the opcode of the unfinished message, 0 for none
         self._text, self._bytes = StringIO(), bytearray()
         self._size = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.is_over = False
 
     def trust(self) -> None:
-        """Take messages of the full size from now on: the client has shown its token in the request."""
+        """Accept messages of the full size from now on: the client has been authenticated."""
         self._max_bytes = self._later_max_bytes
 
     @property
     def waiting(self) -> int:
-        """How many bytes came and were not read yet."""
+        """The number of received bytes not yet read."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """More bytes from the client."""
+        """Add bytes from the client."""
         if not self.is_over:
             self._buffer += data
 
     def next(self) -> Received | None:
-        """The next message or control frame; None while more bytes are needed. Raises `BrokenFrameError`."""
+        """The next message or control frame; None if more bytes are needed. Raises `BrokenFrameError`."""
         try:
             while not self.is_over and (found := self._next_frame()) is not None:
                 received = self._take(*found)
@@ -115,7 +117,7 @@ class FrameReader:
         return None
 
     def _next_frame(self) -> tuple[bool, int, bytes] | None:
-        """Whether it is final, its opcode and its unmasked payload."""
+        """Whether the frame is final, its opcode and its unmasked payload; None if more bytes are needed."""
         buffer = self._buffer
         if len(buffer) < 2:
             return None
