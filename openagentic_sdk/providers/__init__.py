@@ -1,17 +1,18 @@
-"""Where models are asked.
+"""Model providers: the endpoints that answer requests.
 
     openai              OpenAIProvider             api.openai.com, chat completions
-    openai_compatible   OpenAICompatibleProvider   any other endpoint that speaks them, local servers without a key included
+    openai_compatible   OpenAICompatibleProvider   any other chat-completions endpoint, including local servers without a key
                         AzureOpenAIProvider        a deployment on Azure
     openai_responses    OpenAIResponsesProvider    OpenAI's Responses API
     anthropic           AnthropicProvider          Anthropic's Messages API
     clouds                                         Bedrock, Vertex AI, Gemini
-    retry, breaker, fallback                       providers around a provider; `guarded` puts them in the order that works
+    retry, breaker, fallback                       wrappers around a provider; `guarded` applies them in the right order
 
-`base` says what a provider is, so that one can be written elsewhere; `openagentic_sdk.testing.provider_contract` tests it.
-What requests ask for besides messages and tools stands in `chat_request.RequestSettings`, how long to wait in
-`timeouts.Timeouts`, how an endpoint differs from the others in `quirks.Quirks`, what a family of Claude models takes in
-`claude_models`, where keys come from in `keys`, the parts of a message in `content`, which calls may run in `calls`.
+`base` defines the provider protocols, so that a provider can be written elsewhere; test one with
+`openagentic_sdk.testing.provider_contract`. Request options besides messages and tools are in
+`chat_request.RequestSettings`, time limits in `timeouts.Timeouts`, the differences between endpoints in `quirks.Quirks`,
+the features of each family of Claude models in `claude_models`, the sources of keys in `keys`, the parts of a message in
+`content`, and the rule for which calls may run in `calls`.
 
     provider = guarded(
         OpenAICompatibleProvider(
@@ -22,6 +23,6 @@ What requests ask for besides messages and tools stands in `chat_request.Request
         fallback=["a-smaller-model"],
     )
 
-Below them: `exchange` is one request and its answer, `http` and `connect` the files that open a socket, `sse` and
-`openai_stream_assembler` make events and calls of bytes without any I/O.
+The layers below: `exchange` sends one request and reads its answer, `http` and `connect` open the sockets, and `sse` and
+`openai_stream_assembler` turn bytes into events and calls without any I/O.
 """

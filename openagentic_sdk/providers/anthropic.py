@@ -1,7 +1,7 @@
-"""Anthropic's Messages API as a provider: chat messages in, the same events out.
+"""Anthropic's Messages API as a provider: chat messages in, stream events out.
 
-Thinking and what the vendor's own tools did go back as they came, to the endpoint that sent them; cache marks are set where
-the API looks for them, so that a growing conversation is read from the cache.
+Thinking and the blocks of the vendor's own tools are sent back verbatim, to the endpoint that sent them. Cache marks are
+set where the API looks for them, so that a growing conversation is read from the cache.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ _NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class AnthropicProvider(EndpointProvider):
-    """The Messages API. The key comes with the call, from `api_key`, or from ANTHROPIC_API_KEY; `base_url` from
-    ANTHROPIC_BASE_URL.
+    """The Messages API. The key is that of the call, `api_key` or ANTHROPIC_API_KEY.
 
-    `cache_ttl` is how long prompts stay cached (`5m`, `1h`), None sets no cache marks. `thinking` is the API's own object
-    (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` says how hard, and switches it on. What a model of this name
-    does not take (`claude_models`) is left out, with a notice. `context_management` is the API's own object for editing the
-    context there (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); what it did stands in the answer's notices. Tools
-    that were found later are told where they were found (`tool_reference`), when `loads_tools` says so; None is where
+    `base_url` defaults to ANTHROPIC_BASE_URL. `cache_ttl` is how long prompts stay cached (`5m`, `1h`); None sets no cache
+    marks. `thinking` is the API's own object (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` sets the effort
+    and turns thinking on. Settings that the model does not support, judged by its name (`claude_models`), are left out with
+    a notice. `context_management` is the API's own object for context editing (`{"edits": [{"type":
+    "clear_tool_uses_20250919"}]}`); the edits applied are reported in the answer's notices. If `loads_tools` is true, tools
+    found later are defined at the search result that found them (`tool_reference`) and not at the start; None means only if
     Anthropic itself serves the model.
     """
 
@@ -132,18 +132,21 @@ class AnthropicProvider(EndpointProvider):
         return headers
 
     def loads_tools(self, model: str) -> bool:
-        """Whether definitions may stand where they were found (platform.claude.com, "Custom tool search implementation")."""
+        """Whether definitions may be placed where they were found.
+
+        The feature: platform.claude.com, "Custom tool search implementation".
+        """
         return self._loads_tools and claude_family(model).loads_tools
 
     def betas(self, headers: Mapping[str, str]) -> list[str]:
-        """The parts of the API that are to be switched on: those that the headers name, and what the requests ask for."""
+        """The beta features to enable: those named in the headers, and those that the requests need."""
         named = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
         named += [_EDITING_BETA] if self._context_management else []
         named += [_BINDING_BETA] if self.is_under(DROP_BLOCK) else []
         return list(dict.fromkeys(part.strip() for value in named for part in value.split(",")))
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """The vendor's own control first (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
+        """Prefer the vendor's control (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
         if is_prefix_refused(error) and not self.is_under(DROP_BLOCK):
             return DROP_BLOCK
         return super().control_for(error)
@@ -194,7 +197,7 @@ _COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "
 
 
 class MessageReading(Reading):
-    """A message being read, block by block. With `holds` the request did not say all, so that its answer is not the last."""
+    """Read a message, block by block. With `holds`, part of the prompt was left for later, so the answer is not final."""
 
     def __init__(self, used_ids: set[str], origin: str, *, holds: bool = False) -> None:
         super().__init__(used_ids, origin)
@@ -263,7 +266,7 @@ class MessageReading(Reading):
         )
 
     def _start(self, message: Mapping[str, Any]) -> None:
-        """Begin the message. Raises `GarbledResponseError` for a second one in the same stream."""
+        """Begin the message. Raises `GarbledResponseError` if the stream has already begun one."""
         new_id = message.get("id") if isinstance(message.get("id"), str) else None
         if (self._blocks and not self._has_started) or (
             self._has_started and (new_id != self._id or (new_id is None and self._blocks))
@@ -359,12 +362,12 @@ class MessageReading(Reading):
 
 
 def _needs_keeping(block: Mapping[str, Any]) -> bool:
-    """Whether text and calls do not say all of a block."""
+    """Whether a block contains more than text and calls can represent."""
     return block.get("type") not in _PLAIN_BLOCKS or bool(block.get("citations")) or vendor_caller(block) is not None
 
 
 def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
-    """The tools that are told where they were found: their names, and these as they are sent."""
+    """The tools that are defined where they were found, and a placeholder for them: the name as sent, by name."""
     found = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
     # This one is there from the first request on: with it, another one changes nothing of what the model is told before.
     has_search = any(function_of(tool).get("name") == TOOL_SEARCH for tool in tools)
@@ -372,7 +375,7 @@ def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
 
 
 def _with_deferred(written: list[dict[str, Any]], found: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The definitions with those marked that are told where they were found."""
+    """The definitions, with those in `found` marked as deferred."""
     marked = [{**tool, "defer_loading": True} if tool.get("name") in found.values() else tool for tool in written]
     if _PLACEHOLDER not in found:
         return marked
@@ -382,15 +385,18 @@ def _with_deferred(written: list[dict[str, Any]], found: Mapping[str, str]) -> l
 
 
 def _references(message: Message, found: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The result of a search for tools as references to their definitions; empty for any other."""
+    """The result of a tool search as references to the definitions; empty for any other message."""
     named = tools_found(message.get("content")) if found and message.get("name") == TOOL_SEARCH else ()
     return [{"type": "tool_reference", "tool_name": found[name]} for name in named if name in found]
 
 
 @mutable
 class _Prompt:
-    """A request's system prompt and turns; `container` is where code of the vendor's waits for results, if some does, and
-    `held` what cannot be said before it has them."""
+    """A request's system prompt and turns.
+
+    `container` is the container in which the vendor's code waits for results, None if none waits. `held` contains the
+    user's blocks that cannot be sent until that code has its results.
+    """
 
     system: list[dict[str, Any]] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
@@ -399,10 +405,10 @@ class _Prompt:
 
 
 def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Prompt:
-    """The messages as the API takes them. Results stand first in the user turn behind their calls.
+    """The messages in the form of the API. Results come first in the user turn after their calls.
 
-    Behind calls that code of the vendor's made they stand alone (platform.claude.com, "Programmatic tool calling"): what
-    else was said is told behind the answer to them.
+    After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
+    calling"); the user's other content is moved to after the answer to them.
     """
     prompt = _Prompt()
     system, turns = prompt.system, prompt.turns
@@ -444,7 +450,7 @@ def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Pro
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    """A message's content as blocks; the API refuses text that is empty or only white space."""
+    """A message's content as blocks, without empty or blank text, which the API refuses."""
     return [_block(part) for part in read_parts(content) if part.kind != "text" or part.text.strip()]
 
 
@@ -510,9 +516,9 @@ def _choose(
     thinking: Mapping[str, Any] | None,
     family: ClaudeFamily,
 ) -> list[str]:
-    """Put the settings into the request, as far as the model takes them; returns what was left out, in sentences.
+    """Add the settings that the model supports to the request; return a sentence about each that was left out.
 
-    Raises `OptionsError` for what the protocol has no field for.
+    Raises `OptionsError` for a setting that has no field in the protocol.
     """
     if settings.seed is not None:
         raise OptionsError(f"the Messages API has no seed: leave seed={settings.seed} out")
@@ -569,7 +575,7 @@ def _thinking(
     family: ClaudeFamily,
     notices: list[str],
 ) -> dict[str, Any] | None:
-    """What the request says of thinking, as the model takes it; what is left out of `given` is noted."""
+    """The request's `thinking` field as the model supports it; anything left out of `given` is added to `notices`."""
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
     wanted = {"type": "disabled"} if effort == "none" else dict(given or (usual if effort else {}))
@@ -591,7 +597,7 @@ def _thinking(
 
 
 def _drop_bound_blocks(payload: dict[str, Any]) -> None:
-    """Ask the API to drop thinking that fits no longer; where thinking is switched off, leave all of it out."""
+    """Ask the API to drop thinking that no longer fits; if thinking is off, remove all of it from the request."""
     thinking = payload["thinking"] or {"type": "adaptive"}
     if thinking.get("type") != "disabled":
         payload["thinking"] = {**thinking, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}

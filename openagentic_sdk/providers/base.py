@@ -1,11 +1,11 @@
-"""What a model provider is: something that answers a list of messages, whole or piece by piece.
+"""The provider protocols: an object that answers a list of messages, at once or as a stream.
 
 Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
-(`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is a text or a list of parts, see
-`content`. Each protocol translates at its own edge, and refuses what it cannot carry before anything is sent.
+(`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is text or a list of
+parts, see `content`. Each protocol translates at its own edge and refuses what it cannot carry before it sends anything.
 
 A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
-It ends with `Done`; a stream that ends without one is incomplete.
+It ends with `Done`; a stream without one is incomplete.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ToolSpec = Mapping[str, Any]
 
 @frozen
 class ToolCall:
-    """One call that the model asks for.
+    """One tool call that the model requests.
 
-    `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object):
-    `arguments` is then empty and the call must not run. `extras` are opaque vendor fields that go back with the call to the
-    same provider. `caller` is what a vendor says of code that it runs and that made the call, None for the model itself.
+    `raw_arguments` is set if the call is incomplete (the answer was cut off, or the arguments are not a JSON object);
+    `arguments` is then empty and the call must not run. `extras` are opaque vendor fields that are sent back with the call
+    to the same provider. `caller` is the vendor's description of the code that made the call, None if the model made it.
     """
 
     tool_use_id: str
@@ -42,15 +42,15 @@ class ToolCall:
 
 @frozen
 class ModelOutput:
-    """A whole answer. `usage` is as the provider sent it or in the normal form of `sessions.usage`; None is "unknown".
+    """A complete answer.
 
-    `reasoning` is the model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the
-    message. `refusal` marks that `assistant_text` is the model's refusal. `complete` is False when the answer was cut.
-    `raw` is what the endpoint sent; `record_raw` says that it is JSON and belongs into the log, see
-    `RequestSettings.keep_raw`.
-    `citations` are the vendor's own objects. `cost_usd` is what the endpoint itself says that the call cost. `rate_limits`
-    are the headers that tell what is left of a limit. `notices` say what of the request this model does not take and was
-    left out.
+    `usage` is in the provider's form or in the normal form of `sessions.usage`; None means unknown. `reasoning` is the
+    model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the message. `refusal`
+    is true if `assistant_text` is a refusal by the model. `complete` is False if the answer was cut off. `raw` is the
+    endpoint's answer verbatim; `record_raw` is true if it is JSON to be recorded in the log, see
+    `RequestSettings.keep_raw`. `citations` are the vendor's own objects. `cost_usd` is the cost that the endpoint reported.
+    `rate_limits` are the headers about remaining limits. `notices` report parts of the request that were left out because
+    the model does not support them.
     """
 
     assistant_text: str | None
@@ -101,10 +101,10 @@ class ToolCallReady:
 
 @frozen
 class Retrying:
-    """Attempt `attempt` failed; another follows after `delay_s`. `model` is set on a fallback.
+    """Attempt `attempt` failed; the next follows after `delay_s` seconds. `model` is set for a fallback.
 
-    With `mid_answer`, pieces of the failed attempt came before: they are void, and the answer begins again. `control` says
-    how requests of this session are written from now on because one was refused, see `ProviderSession`.
+    If `mid_answer` is true, the pieces of the failed attempt are void: the answer starts again. `control` describes how
+    this session's requests are written from now on because one was refused, see `ProviderSession`.
     """
 
     reason: str
@@ -118,7 +118,7 @@ class Retrying:
 
 @frozen
 class Done:
-    """The answer is complete. `output`, when set, is the whole answer and stands above what the deltas add up to."""
+    """The end of a complete answer. `output`, if set, is the whole answer and takes precedence over the deltas."""
 
     output: ModelOutput | None = None
     usage: Mapping[str, Any] | None = None
@@ -132,7 +132,7 @@ StreamEvent = TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done
 
 
 def fits(provider: object, protocol: Callable[..., T]) -> TypeGuard[T]:
-    """Whether a provider has all that one of these protocols names, at a thirtieth of the price of `isinstance`."""
+    """Whether a provider has every member of one of these protocols; thirty times as fast as `isinstance`."""
     return None not in [getattr(provider, name, None) for name in _members(protocol)]
 
 
@@ -143,7 +143,7 @@ def _members(protocol: Any) -> tuple[str, ...]:
 
 @runtime_checkable
 class CompletingProvider(Protocol):
-    """A provider that answers at once."""
+    """A provider that returns its answer at once."""
 
     name: str
 
@@ -154,7 +154,7 @@ class CompletingProvider(Protocol):
 
 @runtime_checkable
 class StreamingProvider(Protocol):
-    """A provider that answers piece by piece."""
+    """A provider that streams its answer."""
 
     name: str
 
@@ -168,12 +168,14 @@ Provider = CompletingProvider | StreamingProvider
 
 @mutable
 class ProviderSession:
-    """What the providers of one session share. `cache_key` is the same for requests that begin alike and says nothing else.
+    """State shared by the providers of one session.
 
-    `controls` are what endpoints have made necessary, each with the host that it is for: `drop_block HOST` asks the vendor
-    to drop reasoning that fits no longer, `no_reasoning HOST` leaves all of it out, `unsigned HOST` says that calls came
-    from elsewhere, `hold_tool NAME HOST` leaves out a tool whose definition was refused, `cut_descriptions N HOST` cuts
-    descriptions of tools that were too long. They stay for the session: what a conversation went through stays in it.
+    `cache_key` is the same for requests with the same prefix, and reveals nothing else. `controls` are adjustments that
+    endpoints have made necessary, each with its host: `drop_block HOST` asks the vendor to drop reasoning that no longer
+    fits, `no_reasoning HOST` removes all reasoning, `unsigned HOST` marks calls as coming from elsewhere,
+    `hold_tool NAME HOST` leaves out a tool whose definition was refused, `cut_descriptions N HOST` shortens tool
+    descriptions that were too long. They apply for the rest of the session, because the conversation that caused them
+    stays in it.
     """
 
     cache_key: str | None = None
@@ -182,7 +184,7 @@ class ProviderSession:
 
 @runtime_checkable
 class SessionProvider(Protocol):
-    """A provider that writes its requests for one session."""
+    """A provider that adapts its requests to one session."""
 
     def for_session(self, state: ProviderSession) -> Provider:
         """The same provider for this session alone."""
@@ -190,12 +192,12 @@ class SessionProvider(Protocol):
 
 
 def for_session(provider: Provider, state: ProviderSession) -> Provider:
-    """The provider for this session alone; one that knows no sessions as it is."""
+    """The provider for this session alone, or the provider itself if it does not distinguish sessions."""
     return provider.for_session(state) if fits(provider, SessionProvider) else provider
 
 
 def read_stream_event(item: Any) -> StreamEvent | None:
-    """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
+    """The typed form of an item from a provider's stream (a dict or an object); None if its type is unknown."""
     if isinstance(item, TextDelta | ReasoningPiece | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -222,7 +224,7 @@ def read_stream_event(item: Any) -> StreamEvent | None:
 
 
 def read_output(item: Any) -> ModelOutput:
-    """The typed form of a whole answer given as a `ModelOutput`, a dict, or an object with the same names."""
+    """The typed form of a complete answer: a `ModelOutput`, a dict, or an object with the same names."""
     if isinstance(item, ModelOutput):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -234,7 +236,7 @@ def read_output(item: Any) -> ModelOutput:
 
 
 def read_tool_call(item: Any) -> ToolCall:
-    """The typed form of a tool call given as a `ToolCall`, a dict, or an object with the same names."""
+    """The typed form of a tool call: a `ToolCall`, a dict, or an object with the same names."""
     if isinstance(item, ToolCall):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -249,7 +251,7 @@ def read_tool_call(item: Any) -> ToolCall:
 
 @frozen
 class _Attributes(Mapping[str, Any]):
-    """An object of somebody else's class, read like a dict."""
+    """An object of a foreign class, read like a dict."""
 
     item: Any
 

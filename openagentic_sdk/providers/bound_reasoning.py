@@ -1,9 +1,10 @@
-"""Which of a vendor's opaque fields are a model's reasoning, and which of that is bound to the conversation before it.
+"""Which opaque vendor fields are a model's reasoning, and which of these are bound to the conversation before them.
 
-Pure, over messages and over the opaque fields of one (`ModelOutput.extras`). No model is sent another model's reasoning.
-What is bound besides: the Claude models with preserved thinking use a thinking block only behind the very tools, system
-prompt and messages that it was made behind, and none of those that follow a block which was left out (platform.claude.com,
-"Preserved thinking"). OpenAI's encrypted reasoning and Gemini's thought signatures know nothing of what stands before them.
+Pure functions of messages and of a message's opaque fields (`ModelOutput.extras`). A model is never sent another model's
+reasoning. Some reasoning is also bound: Claude models with preserved thinking accept a thinking block only after exactly
+the tools, system prompt and messages that preceded it when it was created, and none after a block that was left out
+(platform.claude.com, "Preserved thinking"). OpenAI's encrypted reasoning and Gemini's thought signatures do not depend on
+what precedes them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FAMILIES = "haiku|sonnet|opus|fable|mythos"
 
 
 def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields without any reasoning: text, calls and what the vendor's own tools did stay as they came."""
+    """The fields without any reasoning: text, calls and the blocks of the vendor's own tools are unchanged."""
     kept = {key: value for key, value in fields.items() if key not in _TEXTS}
     for key, is_reasoning in (("anthropic_content", _THINKING), ("responses_items", ("reasoning",))):
         if isinstance(kept.get(key), list):
@@ -37,21 +38,22 @@ def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_bound(fields: Mapping[str, Any], model: str) -> bool:
-    """Whether some of the fields fit only behind the very request that they answered."""
+    """Whether any of the fields is valid only after exactly the request that it answered."""
     blocks, details = as_mappings(fields.get("anthropic_content")), as_mappings(fields.get("reasoning_details"))
     signed = any(block.get("type") in _THINKING for block in blocks) or any(one.get("signature") for one in details)
     return signed and preserves_thinking(model)
 
 
 def preserves_thinking(model: str) -> bool:
-    """Whether a thinking block of this model is bound to what stood before it; a Claude of unknown version's is."""
+    """Whether a model's thinking blocks are bound to what preceded them; true for a Claude of unknown version."""
     known = claude_version(model)
     return "claude" in model if known is None else known[1] >= PRESERVES_SINCE
 
 
 def claude_version(model: str) -> tuple[str, tuple[int, int]] | None:
-    """The family and the version in a model's name: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`,
-    `us.anthropic.claude-...-v1:0`; None for a name that does not tell them.
+    """The family and version in a model's name, None if the name does not contain them.
+
+    Examples: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`, `us.anthropic.claude-...-v1:0`.
     """
     found = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({_FAMILIES})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
     return None if found is None else (found[3], (int(found[1] or found[4] or 9), int(found[2] or found[5] or 0)))

@@ -1,8 +1,8 @@
-"""Which calls of an answer may run: those that the model finished, in an answer that it finished.
+"""Which calls of an answer may run: those that the model completed, in an answer that it completed.
 
-One rule for every protocol. A protocol says what it heard of each call and whether it heard the call's end; `finish_calls`
-makes tool calls of them. A call whose end was not heard, or that stands in an answer which a limit, a filter, a pause or a
-refusal ended, keeps its text as `raw_arguments`: it is answered with an error that tells the model so, and never runs.
+One rule for all protocols. A protocol reports the pieces of each call and whether it saw the call's end; `finish_calls`
+turns them into tool calls. A call without an end, or in an answer cut off by a limit, a filter, a pause or a refusal, keeps
+its text as `raw_arguments`: it never runs, and the model gets an error that explains why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOOL_SEARCH = "ToolSearch"
 
 @mutable
 class HeardCall:
-    """What came of one call. `ended` says that the endpoint declared it complete; `text` is its arguments as JSON."""
+    """One call as received. `ended` is true if the endpoint declared it complete; `text` is its arguments as JSON."""
 
     id: str = ""
     name: str = ""
@@ -45,12 +45,12 @@ class HeardCall:
 
 
 def is_unfinished(finish_reason: str | None) -> bool:
-    """Whether an answer that ended so is only a part of one, so that nothing in it is to be acted upon."""
+    """Whether this finish reason marks a partial answer, none of whose calls may run."""
     return finish_reason is not None and re.search(_UNFINISHED, finish_reason.lower()) is not None
 
 
 def cut_by(finish_reason: str | None) -> str | None:
-    """What made an answer a part of one: `length`, `content_filter`, or the endpoint's own word; None for a whole one."""
+    """The cause of a partial answer: `length`, `content_filter` or the endpoint's own word; None for a complete answer."""
     if finish_reason is None or not is_unfinished(finish_reason):
         return None
     words = finish_reason.lower()
@@ -67,7 +67,7 @@ def finish_calls(
     refusal: bool = False,
     used_ids: Collection[str] = (),
 ) -> list[ToolCall]:
-    """The calls, each with an id of its own; one that must not run, or has no name, has `raw_arguments`."""
+    """The calls, each with a unique id; one that must not run, or has no name, has `raw_arguments`."""
     taken, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard:
@@ -79,7 +79,7 @@ def finish_calls(
 
 
 def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
-    """The same rule for an answer of any provider, also one that was written elsewhere."""
+    """Apply the same rule to the answer of any provider, including third-party ones."""
     if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
         return output
     calls = [read_tool_call(call) for call in output.tool_calls]
@@ -89,19 +89,19 @@ def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
 
 
 def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a call of the Messages or Responses API says of the vendor's code that made it; None when the model did."""
+    """The Messages or Responses API's description of the vendor code that made a call; None if the model made it."""
     caller = item.get("caller")
     return caller if isinstance(caller, Mapping) and caller.get("type") not in (None, "direct") else None
 
 
 def allowed_callers(tool: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    """The field of a definition that says which of the vendor's callers may call the tool; empty without any of `known`."""
+    """A definition's field with the vendor's callers that may call the tool; empty if it names none of `known`."""
     named = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(known)]
     return {} if set(named) <= {"direct"} else {"allowed_callers": named}
 
 
 def tools_found(content: Any) -> list[str]:
-    """The names of the tools that a result of the tool `TOOL_SEARCH` holds, in their order."""
+    """The names of the tools in a result of the tool `TOOL_SEARCH`, in order."""
     try:
         tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))
     except (ValueError, RecursionError):
@@ -118,7 +118,7 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text if it is not a JSON object. An empty text means no arguments."""
+    """The arguments of a call and None, or {} and the text if it is not a JSON object. Empty text means no arguments."""
     if not text.strip():
         return {}, None
     try:

@@ -1,8 +1,8 @@
-"""Write a chat-completions request that the endpoint accepts, whatever the conversation went through.
+"""Write a chat-completions request that the endpoint accepts, whatever the history of the conversation.
 
-Pure. Messages that make requests fail elsewhere are repaired on a copy: calls without a result right behind them, results
-without a call, ids used twice, names and text that JSON or the endpoint cannot carry. What was sent once is written the
-same way again, so prompt caches keep working.
+Pure. Messages that would make requests fail are repaired on a copy: calls without a result directly after them, results
+without a call, duplicate ids, and names and text that JSON or the endpoint cannot carry. A repair is deterministic, so that
+prompt caches keep working.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _ROLE_FIELDS = {
 
 @frozen(kw_only=True)
 class RequestSettings:
-    """What a request asks for besides messages and tools; None leaves it to the endpoint.
+    """Request options besides messages and tools; None leaves the choice to the endpoint.
 
-    `tool_choice` is `auto`, `none`, `required` or the name of a tool. `response_format` is the JSON of the protocol.
-    `extra_tools` are entries for the vendor's own tools (`{"type": "web_search"}`), sent as they are. `extra_body` is merged
-    into the request last, object by object (`with_extra_body`); None in it removes a field. `extra_headers` are sent along.
-    `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts` None are those of the
-    connections. `stream` False asks for whole answers always, for endpoints that cannot stream. `keep_raw` keeps what the
-    endpoint sent as `ModelOutput.raw`.
+    `tool_choice` is `auto`, `none`, `required` or the name of a tool. `response_format` is the protocol's JSON.
+    `extra_tools` are entries for the vendor's own tools (`{"type": "web_search"}`), sent as they are. `extra_body` is
+    merged into the request last, object by object (`with_extra_body`); a None in it removes a field. `extra_headers` are
+    added to the headers. `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts`
+    default to those of the connections. `stream` False always requests complete answers, for endpoints that cannot stream.
+    `keep_raw` keeps the endpoint's answer verbatim as `ModelOutput.raw`.
     """
 
     max_tokens: int | None = None
@@ -77,7 +77,7 @@ class RequestSettings:
 
 
 def usable(name: str, max_chars: int) -> str:
-    """The name when it is at most so many letters, digits, _ and -; else its usable characters and a digest of the whole."""
+    """The name if it consists of at most `max_chars` letters, digits, _ and -; else its usable characters and a digest."""
     cleaned = re.sub("[^a-zA-Z0-9_-]", "_", name)
     if cleaned == name and 0 < len(name) <= max_chars:
         return name
@@ -86,9 +86,9 @@ def usable(name: str, max_chars: int) -> str:
 
 
 class ToolNames:
-    """The names of tools and of their properties as the endpoint accepts them, and the way back.
+    """The names of tools and their properties in the form that the endpoint accepts, and the mapping back.
 
-    `notices` say what of the request was left out because of the vendor's limits.
+    `notices` report parts of the request that were left out because of the vendor's limits.
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = (), vendor: str = "standard") -> None:
@@ -107,7 +107,7 @@ class ToolNames:
                     self._keys[str(name)] = keys
 
     def sent(self, name: str) -> str:
-        """The name to send: the same when it is usable and free, else its usable characters and a digest of the whole."""
+        """The name to send: unchanged if it is usable and unique, else its usable characters and a digest."""
         if name not in self._sent:
             sent, seed = usable(name, self._max_chars), name
             while sent in self._real:
@@ -122,12 +122,12 @@ class ToolNames:
         return self._real.get(name, name)
 
     def sent_arguments(self, name: str, arguments: str) -> str:
-        """The arguments of a call in the conversation, with the names of properties that the endpoint was told."""
+        """The arguments of a call in the conversation, with the property names that the endpoint was given."""
         keys = self._keys.get(name)
         return arguments if keys is None else json.dumps(keys.as_sent(json.loads(arguments)), ensure_ascii=False)
 
     def own_call(self, call: ToolCall) -> ToolCall:
-        """A call that the model made, with the tool's own names."""
+        """A call from the model, with the tool's own names."""
         name = self.real(call.name)
         keys = self._keys.get(name)
         return replace(call, name=name, arguments=call.arguments if keys is None else keys.as_own(call.arguments))
@@ -143,7 +143,7 @@ def build_chat_request(
     origin: str,
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
-    """The request's body, and the names of its tools for reading the answer."""
+    """The request body, and the names of its tools for reading the answer."""
     names = ToolNames(tools, quirks.accepts)
     written = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
@@ -174,7 +174,7 @@ def build_chat_request(
 
 
 def _as_custom(call: dict[str, Any]) -> dict[str, Any]:
-    """A call in the form of chat completions, which has another one for tools with a grammar of their own."""
+    """A call in chat-completions form, which differs for tools with their own grammar."""
     if call["type"] != "custom":
         return call
     text = as_text(as_mapping(json.loads(call["function"]["arguments"])).get("input"))
@@ -182,9 +182,9 @@ def _as_custom(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge fields into a request, and objects into the objects there.
+    """Merge fields into a request, and objects into its existing objects.
 
-    None removes a field. An object of another `type` (`thinking`, `response_format`) takes the place of the one there.
+    None removes a field. An object with another `type` (`thinking`, `response_format`) replaces the existing one.
     """
     merged = dict(payload)
     for key, value in extra.items():
@@ -203,7 +203,7 @@ def with_extra_body(payload: Mapping[str, Any], extra: Mapping[str, Any]) -> dic
 def repair_messages(
     messages: Sequence[Message], *, quirks: Quirks, names: ToolNames | None = None, origin: str = ""
 ) -> list[dict[str, Any]]:
-    """The messages as the endpoint accepts them; the originals stay as they are."""
+    """The messages in a form that the endpoint accepts; the originals are not changed."""
     repair = _Repair(quirks, names or ToolNames(), origin)
     for position, message in enumerate(messages):
         repair.take(message, messages, position + 1)
@@ -309,7 +309,7 @@ class _Repair:
         return result
 
     def _write_part(self, item: Any) -> dict[str, Any]:
-        """A part in the form of chat completions; one that has it already stays as it is."""
+        """A part in chat-completions form; a part already in that form is unchanged."""
         part = read_part(item)
         if part.kind == "text":
             return {"type": "text", "text": part.text} if isinstance(item, str) or len(item) <= 2 else dict(item)
@@ -334,7 +334,7 @@ class _Repair:
         return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.data_url}}
 
     def _new_id(self, old: str) -> str:
-        """The id to send: unique in the conversation, of the form that the endpoint wants, the same in every request."""
+        """The id to send: unique in the conversation, in the endpoint's format, and the same in every request."""
         most, number = self._quirks.max_tool_id, len(self._used_ids)
 
         def fitting(wanted: str) -> str:
@@ -350,7 +350,7 @@ class _Repair:
         return new
 
     def _echo(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """The opaque fields that go back: those that the endpoint wants, and only when they came from it."""
+        """The opaque fields to send back: those that the endpoint expects, and only if they came from it."""
         if item.get("origin", self._origin) != self._origin:
             return {}
         return {key: item[key] for key in self._quirks.echo_fields if key in item}
@@ -362,9 +362,9 @@ def write_tools(
     write: Callable[[ToolSpec], dict[str, Any]],
     names: ToolNames,
 ) -> list[dict[str, Any]]:
-    """The tools as `write` makes them; an entry for one of the vendor's own tools stays as it is.
+    """The tools as written by `write`; an entry for one of the vendor's own tools is unchanged.
 
-    Those beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
+    Tools beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
     """
     written = []
     most = rules_of(names.vendor).tools
@@ -385,7 +385,7 @@ def write_tools(
 
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
-    """A tool's entry as the vendor takes it. Parameters are always an object's schema, even when there are none."""
+    """A tool's entry in the vendor's form. `parameters` is always an object schema, even without parameters."""
     function, parameters = function_of(tool), parameters_of(tool)
     is_strict = quirks.strict_tools and function.get("strict")
     if is_strict and not parameters.get("properties"):
@@ -411,7 +411,7 @@ _NOTHING = {**_NO_PARAMETERS, "additionalProperties": False}
 
 
 def sendable(value: Any) -> Any:
-    """The value with text that strict UTF-8 can carry: lone surrogates become U+FFFD."""
+    """The value with text that strict UTF-8 can encode: lone surrogates become U+FFFD."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -420,9 +420,9 @@ def sendable(value: Any) -> Any:
 
 
 def encode_request(payload: Mapping[str, Any]) -> bytes:
-    """The body as it goes over the wire. Raises `OptionsError` for what JSON cannot say.
+    """The body as sent. Raises `OptionsError` for a value that JSON cannot represent.
 
-    Pictures and files, long words that need no escapes, are written around the JSON encoder: it would hold three copies.
+    Images and files, which are long strings without escapes, bypass the JSON encoder: it would hold three copies of them.
     """
     mark, long = os.urandom(12).hex(), list[str]()
     try:
@@ -444,7 +444,7 @@ def encode_request(payload: Mapping[str, Any]) -> bytes:
 
 
 def _set_aside(value: Any, mark: str, long: list[str]) -> Any:
-    """The value with a mark in the place of each long string, which are put into the list in their order."""
+    """The value with each long string replaced by a mark; the strings are appended to `long` in order."""
     if isinstance(value, str):
         if len(value) <= _LONG or not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:
             return value
@@ -490,7 +490,7 @@ def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: Tool
 
 
 def _results_from(messages: Sequence[Message], position: int) -> dict[str, Message]:
-    """The results up to the next assistant message, by the id of the call; the first one of each counts."""
+    """The results before the next assistant message, by call id; the first result for an id counts."""
     results: dict[str, Message] = {}
     while position < len(messages):
         message = messages[position]

@@ -1,7 +1,7 @@
-"""What each family of Claude models takes, as data: thinking, sampling, forced tools, effort, schemas.
+"""The features of each family of Claude models, as data: thinking, sampling, forced tools, effort, schemas.
 
-Facts of November 2026 from Anthropic's migration guides; they age, so a model that is not in the table is taken to be like
-the newest. A setting that a model refuses is left out with a notice, because the same settings serve many models.
+Facts of November 2026 from Anthropic's migration guides. They age, so a model that is not in the table is treated like the
+newest. A setting that a model refuses is left out with a notice, because the same settings serve many models.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from .bound_reasoning import claude_version
 
 @frozen(kw_only=True)
 class ClaudeFamily:
-    """`budget_thinking`: `thinking` may be `{"type": "enabled", "budget_tokens": n}`. `adaptive_thinking`: it may be
-    `{"type": "adaptive"}`. `always_thinks`: it cannot be switched off. `sampling`: temperature and top_p are taken,
-    `one_sampling_field` only one of the two. `forced_tool`: a tool may be required (never while a budget is thought over).
-    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there. `loads_tools`: a
-    definition may stand where a search has found it. Whether thinking is bound to what stood before it: `bound_reasoning`.
+    """The features of one family.
+
+    `adaptive_thinking`: `thinking` may be `{"type": "adaptive"}`. `budget_thinking`: it may be
+    `{"type": "enabled", "budget_tokens": n}`. `always_thinks`: thinking cannot be turned off. `sampling`: temperature and
+    top_p are accepted, `one_sampling_field`: only one of the two. `forced_tool`: a tool may be required (never while
+    thinking with a budget). `efforts`: the values of `output_config.effort`. `schemas`: `output_config.format` is
+    supported. `loads_tools`: a definition may be placed where a search found it. Whether thinking is bound to what
+    preceded it: see `bound_reasoning`.
     """
 
     budget_thinking: bool = False
@@ -64,9 +67,9 @@ _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
 
 
 def claude_family(model: str) -> ClaudeFamily:
-    """What a model takes, by its name.
+    """The features of a model, by its name.
 
-    A name that tells nothing (a deployment's, another vendor's on the same protocol) takes everything.
+    A name without a version (of a deployment, or of another vendor's model on the same protocol) has every feature.
     """
     known = claude_version(model)
     if known is None:

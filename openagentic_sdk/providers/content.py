@@ -1,10 +1,10 @@
-"""The parts of a message: text, pictures, files and sound, in one form that each protocol translates into its own.
+"""The parts of a message: text, images, files and audio, in one form that each protocol translates into its own.
 
     {"type": "text", "text": "..."}
     {"type": "image" | "file" | "audio", "media_type": "image/png", "name"?: "a.png", "data": base64 | "url": "https://..."}
 
-Parts in the form of chat completions (`image_url`, `input_audio`, `file`) are read too. A protocol that cannot carry a part
-says so with `cannot_carry`, before anything is sent; a URL is passed on and never fetched here.
+Parts in chat-completions form (`image_url`, `input_audio`, `file`) are read too. A protocol that cannot carry a part raises
+`cannot_carry` before it sends anything. A URL is passed on and never fetched here.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _USUAL = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav"}
 
 @frozen
 class ContentPart:
-    """One part. Exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor) says what it is.
+    """One part. Its content is exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor).
 
-    `detail` is how closely a picture is looked at (`low`, `high`, `auto`), empty for what the endpoint takes itself.
+    `detail` is the resolution at which the model looks at an image (`low`, `high`, `auto`); empty leaves it to the
+    endpoint.
     """
 
     kind: str
@@ -42,12 +43,12 @@ class ContentPart:
 
     @property
     def data_url(self) -> str:
-        """What it is as one URL: its own, or one that holds the data (RFC 2397)."""
+        """The content as a URL: its own, or one that contains the data (RFC 2397)."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     @property
     def audio_format(self) -> str | None:
-        """`wav` or `mp3`, the two that chat completions know; None for any other sound."""
+        """`wav` or `mp3`, the two formats of chat completions; None for any other audio."""
         return _SHORT_FORMATS.get(self.media_type)
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ class ContentPart:
 
 
 def read_parts(content: Any) -> list[ContentPart]:
-    """The parts of a message's content; empty text is left out. Raises `OptionsError` for what is no part."""
+    """The parts of a message's content, without empty text. Raises `OptionsError` for an invalid part."""
     if content is None:
         return []
     if isinstance(content, str):
@@ -68,7 +69,7 @@ def read_parts(content: Any) -> list[ContentPart]:
 
 
 def read_part(item: Any) -> ContentPart:
-    """One part of either form. Raises `OptionsError` naming what is wrong with it."""
+    """One part, in either form. Raises `OptionsError` that names the fault."""
     if isinstance(item, str):
         return ContentPart("text", item)
     if not isinstance(item, Mapping):
@@ -103,7 +104,7 @@ def read_part(item: Any) -> ContentPart:
 def cannot_carry(
     part: ContentPart, where: str, instead: str = "leave it out, or ask a model that takes it"
 ) -> OptionsError:
-    """The error for a part that `where` has no form for."""
+    """The error for a part that has no form in `where`."""
     return OptionsError(f"{part} cannot be sent to {where}: {instead}")
 
 

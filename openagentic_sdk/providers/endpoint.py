@@ -1,7 +1,7 @@
-"""What every provider over HTTP does alike: keys, settings, one request, reading its answer to the end.
+"""The common part of every provider over HTTP: keys, settings, one request, reading its answer to the end.
 
-A protocol (chat completions, Responses, Messages, Gemini) adds how a request is written and a `Reading` that understands the
-answer. `complete` and `stream` go through the same request, reader and fold, so they give the same answer.
+A protocol (chat completions, Responses, Messages, Gemini) adds how a request is written and a `Reading` that understands
+the answer. `complete` and `stream` share the request, the reader and the fold, so they return the same answer.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _MODEL_NAMES = ("id", "modelId", "name", "model")
 
 
 class Reading(ABC):
-    """An answer being read, event by event or whole.
+    """Read an answer, event by event or at once.
 
-    `used_ids` are the ids of the conversation's calls, `origin` is the host that opaque fields go back to. `linger_s`, once
-    set, says that what matters has come; `is_over` that the end marker came: what follows it is not read. `is_broken` says
-    that the connection failed or the last event came in part. `raw`, when it is a list, gets everything as it came.
-    `notices` say what was left out of the request. Whatever an endpoint sends, only `ProviderError`s leave `take` and
-    `finish`.
+    `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
+    `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
+    after it is ignored. `is_broken` means that the connection failed or the last event was truncated. `raw`, if it is a
+    list, collects the answer verbatim. `notices` report what was left out of the request. Whatever an endpoint sends,
+    `take` and `finish` raise only `ProviderError`s.
     """
 
     linger_s: float | None = None
@@ -64,26 +64,26 @@ class Reading(ABC):
 
     @abstractmethod
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """What can be shown of one event's JSON."""
+        """The events to show for the JSON of one stream event."""
 
     @abstractmethod
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
-        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is not an answer."""
+        """The events to show for an answer in one piece. Raises `ProviderResponseError` if it is not an answer."""
 
     @abstractmethod
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
+        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
 
     def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
-        """What can be shown of an answer that came as an array. Raises `ProviderResponseError` where there is none such."""
+        """The events to show for an answer that is an array. Raises `ProviderResponseError` if the protocol has none."""
         raise unexpected("answer is not an object", chunks)
 
     def take_marker(self) -> None:
-        """The stream said `[DONE]`."""
+        """Note that the stream has sent `[DONE]`."""
         self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
-        """What can be shown of what came. Raises `ProviderHTTPError` for an error in place of an answer."""
+        """The events to show for what was received. Raises `ProviderHTTPError` for an error in place of an answer."""
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1
@@ -104,9 +104,9 @@ class Reading(ABC):
             return shown
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen.
+        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
 
-        Text in front of a broken end may be whole. Calls are whole only behind an end that came.
+        Text before a broken end may be complete. Calls are complete only if their end arrived.
         """
         with _understood():
             rest, output = self.conclude()
@@ -115,7 +115,7 @@ class Reading(ABC):
         return rest, output
 
     def check_answered(self, beginning: str = "") -> None:
-        """Raise `ProviderResponseError` when the endpoint sent nothing at all, or a text, with this beginning."""
+        """Raise `ProviderResponseError` if the endpoint sent nothing, or only text that starts with `beginning`."""
         if not self._count:
             said = f"; it sent {beginning!r}" if beginning else ""
             raise ProviderResponseError(f"the endpoint accepted the request and sent no answer{said}: check base_url")
@@ -155,11 +155,11 @@ class Reading(ABC):
 
 
 class EndpointArguments(TypedDict, total=False):
-    """What the constructor of every provider over HTTP takes, besides what its protocol needs.
+    """The constructor arguments common to every provider over HTTP.
 
-    `api_key` is a text or a callable, see `keys`; `headers` are sent with each request, and may be a callable too.
-    `settings` hold for every request. `transport` and `stream_transport` are callables that take the place of the sockets,
-    `http` is how the sockets are used; connections are shared by giving several providers the same one.
+    `api_key` is a string or a callable, see `keys`; `headers` are sent with each request, and may be a callable too.
+    `settings` apply to every request. `transport` and `stream_transport` are callables that replace the sockets, `http`
+    configures the sockets; providers that are given the same one share its connections.
     """
 
     api_key: ApiKey | None
@@ -171,10 +171,11 @@ class EndpointArguments(TypedDict, total=False):
 
 
 class EndpointProvider(ABC):
-    """An endpoint at `base_url`, which may hold a query; `with_settings` gives a provider that differs in some settings.
+    """An endpoint at `base_url`, which may contain a query; `with_settings` returns a provider with some settings changed.
 
-    `base_url` None is the one in the environment (`url_variable`), else the vendor's (`usual_url`). The key of a call goes
-    before `api_key`, and that before the environment, whose key goes to the vendor's own hosts only (`hosts`).
+    `base_url` defaults to the one in the environment (`url_variable`), then to the vendor's (`usual_url`). The key of a
+    call takes precedence over `api_key`, and that over the environment, whose key is sent only to the vendor's own hosts
+    (`hosts`).
     """
 
     name = "endpoint"
@@ -208,65 +209,65 @@ class EndpointProvider(ABC):
 
     @abstractmethod
     def url(self, model: str) -> str:
-        """Where requests for this model go."""
+        """The address of requests for this model."""
 
     def url_of_request(self, model: str, *, stream: bool) -> str:
-        """The same, for endpoints that have another place for streams."""
+        """The same, for endpoints with a separate address for streams."""
         return self.url(model)
 
     @abstractmethod
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        """The request's body, what will read the answer, and the names of the tools as they are sent."""
+        """The request body, the reader of its answer, and the names of the tools as sent."""
 
     def authorization(self, key: str) -> dict[str, str]:
-        """The headers that show the key."""
+        """The headers that carry the key."""
         return {"Authorization": f"Bearer {key}"}
 
     def fixed_headers(self) -> dict[str, str]:
-        """The headers that the protocol wants with each request."""
+        """The headers that the protocol requires with each request."""
         return {}
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
-        """The headers as they are sent: for endpoints that want a signature over the whole request."""
+        """The headers to send, for endpoints that require a signature over the whole request."""
         return headers
 
     def body_reader(self) -> BodyReader:
-        """What tells the events of an answer apart."""
+        """A reader that splits an answer into events."""
         return BodyReader()
 
     def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
-        """Whether a refused request is worth writing once more, in another form."""
+        """Adapt to a refusal; return whether the request should be written again in another form."""
         return False
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """How to write the requests of this session from now on, when reasoning is what the endpoint refused."""
+        """The control for this session's further requests, if the endpoint refused the reasoning in this one."""
         return NO_REASONING if is_reasoning_refused(error) else None
 
     def is_under(self, control: str) -> bool:
-        """Whether the requests of this session to this endpoint are written so."""
+        """Whether this control applies to this session's requests to this endpoint."""
         return f"{control} {self.origin}" in self._session.controls
 
     def for_session(self, state: ProviderSession) -> Self:
-        """The same provider for one session: what the endpoint makes necessary in it concerns no other."""
+        """The same provider for one session: adjustments that the endpoint requires there affect no other session."""
         other = copy(self)
         other._session = state
         return other
 
     def address(self, path: str, **query: str) -> str:
-        """A URL below `base_url`, with its query and this one."""
+        """A URL below `base_url`, with both its query and this one."""
         parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
         return self.base_url + path + ("?" + "&".join(parts) if parts else "")
 
     @property
     def endpoint(self) -> str:
-        """What a circuit breaker counts failures for."""
+        """The name under which a circuit breaker counts failures."""
         return self.base_url
 
     @property
     def origin(self) -> str:
-        """The host, to which alone opaque fields of its answers go back."""
+        """The host: opaque fields of its answers are sent back to it alone."""
         try:
             return urlsplit(self.base_url).netloc.rpartition("@")[2]
         except ValueError:
@@ -293,13 +294,13 @@ class EndpointProvider(ABC):
         return self.with_settings(idempotency_key=key)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """The same provider asking for answers of a JSON schema, or None where the endpoint is not known to have it."""
+        """The same provider requesting answers of a JSON schema, or None if the endpoint is not known to support it."""
         return self.with_settings(response_format=response_format) if self.has_response_format else None
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> ModelOutput:
-        """The whole answer at once. Raises one of the provider errors."""
+        """Return the whole answer at once. Raises one of the provider errors."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Done) and event.output is not None:
@@ -309,7 +310,7 @@ class EndpointProvider(ABC):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> AsyncIterator[StreamEvent]:
-        """The answer piece by piece; calls come when the answer is whole. Raises one of the provider errors."""
+        """Stream the answer; calls come once the answer is complete. Raises one of the provider errors."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=True)) as events:
             async for event in events:
                 yield event
@@ -325,13 +326,13 @@ class EndpointProvider(ABC):
         return [short for name in found if isinstance(name, str) and (short := name.rpartition("models/")[2])]
 
     def models_url(self) -> str:
-        """Where the list of models is."""
+        """The address of the list of models."""
         return self.address("/models")
 
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """How many tokens a request takes in: from the endpoint where it counts them, else an estimate that says so."""
+        """The number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
         payload = self.prepare(model, messages, self._offered(tools), stream=False)[0]
         asked = self.count_request(model, payload)
         if asked is None:
@@ -349,14 +350,13 @@ class EndpointProvider(ABC):
         return TokenCount(count)
 
     def count_request(self, model: str, payload: dict[str, Any]) -> tuple[str, dict[str, Any], str] | None:
-        """Where the endpoint counts a request's tokens, what it is asked there and the field of its answer; None where it
-        does not count."""
+        """The URL that counts a request's tokens, the payload and the name of the count in the answer; None if missing."""
         return None
 
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
-        """The headers of a request. Raises `OptionsError` when a key is needed and there is none.
+        """The headers of a request. Raises `OptionsError` if a required key is missing.
 
-        `fresh` asks the callables again, because what they gave was refused.
+        `fresh` calls the callables again, because their last values were refused.
         """
         key = await self._find_key(api_key, fresh=fresh)
         shown = self.authorization(key) if key else {}
@@ -407,7 +407,7 @@ class EndpointProvider(ABC):
     async def _open(
         self, url: str, payload: dict[str, Any] | None, api_key: ApiKey | None, *, stream: bool
     ) -> tuple[ModelExchange, dict[str, str]]:
-        """Send a request; when the key is refused and comes from a callable, once more with what that gives now."""
+        """Send a request; if the key is refused and comes from a callable, send it once more with a new key."""
         source = self._key_source(api_key)
         renewable = (source is not None and source.is_renewable) or callable(self._headers)
         for fresh in (False, True):
@@ -435,12 +435,12 @@ class EndpointProvider(ABC):
         return [tool for tool in tools if not self.is_under(f"{HOLD_TOOL} {function_of(tool).get('name')}")]
 
     def _description_chars(self) -> int | None:
-        """How long descriptions of tools may be in this session, as the endpoint has said; None when it has not."""
+        """The maximum length of a tool description that the endpoint has named in this session; None if it has not."""
         words = [control.split() for control in self._session.controls if control.startswith(CUT_DESCRIPTIONS)]
         return min((int(word[1]) for word in words if word[2:] == [self.origin]), default=None)
 
     def _refused_tool(self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames) -> str | None:
-        """The tool whose definition was refused, unless the request demands just that tool."""
+        """The tool whose definition was refused; None if there is none, or if the request requires exactly that tool."""
         refused = refused_tool(error, payload)
         name = None if refused is None else names.real(refused)
         return name if name and name != self.settings.tool_choice else None
@@ -519,7 +519,7 @@ def _cost_in(headers: Mapping[str, str]) -> float | None:
 
 @contextmanager
 def _understood() -> Any:
-    """Whatever an endpoint sends that the reader did not expect is an answer that cannot be read, never another error."""
+    """Turn errors from reading unexpected data into `GarbledResponseError`: whatever the endpoint sent is at fault."""
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:

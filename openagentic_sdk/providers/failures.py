@@ -1,7 +1,7 @@
-"""Say what an endpoint's error means: one reading of every vendor's error body, and whether asking again can help.
+"""Interpret an endpoint's error: one reader for every vendor's error body, and whether a retry can help.
 
-The table is the one of the official SDKs (408, 409, 429 and 5xx may pass; `x-should-retry` overrules), with two families
-taken out: a 429 that is about money never passes, and a prompt that is too long passes only when it is shorter.
+The table is that of the official SDKs (408, 409, 429 and 5xx may pass; `x-should-retry` overrules), with two exceptions: a
+429 about money never passes, and a prompt that is too long passes only once it is shorter.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SECRET_HEADERS = regex(r"authorization|key|token|secret|cookie|password", re.I)
 def http_error(
     status: int, headers: Mapping[str, str], body: bytes | str, *, endpoint: str = "", secrets: tuple[str, ...] = ()
 ) -> ProviderHTTPError:
-    """The error for an answer with an error status. `secrets` are cut out of whatever the endpoint repeated."""
+    """The error for an answer with an error status. `secrets` are removed from anything that the endpoint repeated."""
     text = body if isinstance(body, str) else body.decode("utf-8", "replace")
     text = hide_secrets(text, secrets)
     message, code = read_error_text(text)
@@ -69,7 +69,7 @@ def http_error(
 
 
 def error_in_body(data: Any) -> ProviderHTTPError | None:
-    """The error that a body or chunk with status 200 describes; None when it describes none."""
+    """The error that a body or chunk with status 200 describes; None if it describes none."""
     if isinstance(data, list) and data and isinstance(data[0], Mapping) and data[0].get("error"):
         data = data[0]
     if not isinstance(data, Mapping):
@@ -82,17 +82,17 @@ def error_in_body(data: Any) -> ProviderHTTPError | None:
 
 
 def unexpected(what: str, said: Any) -> ProviderResponseError:
-    """The error for JSON that is not in the protocol's form; `what` says which and why: "answer has no choices"."""
+    """The error for JSON that is not in the protocol's form; `what` names the fault: "answer has no choices"."""
     return ProviderResponseError(f"the endpoint's {what}; it is {json.dumps(said)[:200]}")
 
 
 def cut_answer(text: str, end: str) -> IncompleteResponseError:
-    """The error for an answer that stopped without its end, behind this text."""
+    """The error for an answer that stopped after `text`, without its end."""
     return IncompleteResponseError(f"the answer stopped after {len(text)} characters without {end}", partial_text=text)
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:
-    """Message and code of an error body: any vendor's JSON, plain text, or a web page."""
+    """The message and code of an error body: any vendor's JSON, plain text, or a web page."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,7 +103,7 @@ def read_error_text(text: str) -> tuple[str, str | None]:
 
 
 def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """The text without the secrets in it."""
+    """The text with the secrets removed."""
     for secret in secrets:
         if len(secret) >= 4:
             text = text.replace(secret, "[hidden]")
@@ -111,14 +111,14 @@ def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def hide_secrets_in(error: ProviderError, secrets: tuple[str, ...]) -> None:
-    """Take the secrets out of an error that repeats what an endpoint said."""
+    """Remove the secrets from an error that quotes the endpoint."""
     error.args = tuple(hide_secrets(part, secrets) if isinstance(part, str) else part for part in error.args)
     if isinstance(error, ProviderHTTPError):
         error.body = hide_secrets(error.body, secrets)
 
 
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What of the headers of a request must never be shown."""
+    """The values in a request's headers that must never be shown."""
     values = [value for name, value in headers.items() if _SECRET_HEADERS.search(name)]
     return tuple(
         sorted({part for value in values for part in (value, value.rpartition(" ")[2])}, key=len, reverse=True)

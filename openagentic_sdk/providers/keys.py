@@ -1,7 +1,7 @@
-"""Where a request's key comes from: given as a text, asked of a callable, or found in the environment for its own vendor.
+"""The source of a request's key: a string, a callable, or the environment of the key's own vendor.
 
-A key that merely lies in the environment goes to the hosts of the vendor that it belongs to, over https, and to an address
-that the environment names too (`OPENAI_BASE_URL`). Anywhere else it goes only when the caller passes it on purpose.
+A key that is merely present in the environment is sent only over https to its vendor's hosts, and to an address that the
+environment also names (`OPENAI_BASE_URL`). It goes anywhere else only if the caller passes it explicitly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RENEW_BEFORE_S = 120.0
 
 @frozen
 class Token:
-    """A key that ends: `expires_at` is in seconds since the epoch. It is used until shortly before that."""
+    """A key that expires: `expires_at` is in seconds since the epoch. It is used until shortly before then."""
 
     value: str
     expires_at: float | None = None
@@ -36,9 +36,9 @@ Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping
 
 
 class KeySource:
-    """A key, or what gives one: a callable, sync (it runs in a thread) or async.
+    """A key, or a callable that returns one: sync (run in a thread) or async.
 
-    A callable is asked for each request, unless it gave a `Token` that has not ended.
+    A callable is called for each request, unless it has returned a `Token` that has not expired.
     """
 
     def __init__(self, given: ApiKey) -> None:
@@ -47,11 +47,11 @@ class KeySource:
 
     @property
     def is_renewable(self) -> bool:
-        """Whether asking again may give another key."""
+        """Whether the source can return another key."""
         return not isinstance(self._given, str)
 
     async def key(self, *, fresh: bool = False) -> str:
-        """The key; `fresh` when the last one was refused. Raises `OptionsError` when the callable gave no key."""
+        """The key; pass `fresh` if the last one was refused. Raises `OptionsError` if the callable returns no key."""
         if isinstance(self._given, str):
             return self._given.strip()
         token = None if fresh else self._token
@@ -64,7 +64,7 @@ class KeySource:
 
 
 async def call(giver: Callable[[], Any], name: str) -> Any:
-    """What a callable of the user's gives, be it sync or async. Its failure is a failure to reach the endpoint."""
+    """Call a user's callable, sync or async. Raises `ProviderConnectionError` if it fails."""
     try:
         return await ask_callable(giver, f"openagentic-{name}")
     except (OptionsError, ProviderError):
@@ -74,7 +74,7 @@ async def call(giver: Callable[[], Any], name: str) -> Any:
 
 
 def is_host_of(hosts: tuple[str, ...], url: str) -> bool:
-    """Whether a URL leads to one of these hosts, or to one below them, over https."""
+    """Whether a URL points to one of these hosts or a subdomain, over https."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").lower()

@@ -1,6 +1,6 @@
-"""Find a provider by the name that people write: a vendor, a cloud, a server at home, or any compatible endpoint.
+"""Find a provider by a common name: a vendor, a cloud, a local server, or any compatible endpoint.
 
-Only the module of the provider that is named is imported. Nothing is asked yet.
+Only the module of the named provider is imported. Nothing is sent yet.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def find_provider(
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
-    """The provider of this name. None is openai, or with a `base_url` whatever compatible server listens there.
+    """The provider of this name; None means openai, or with a `base_url` any compatible server.
 
-    `api_key_env` names the variable that holds the key, `api_key` is the key itself. Raises `OptionsError` with what to set,
-    as a flag and as a key of a file; where openai was asked only because `model` names no provider, it says so.
+    `api_key_env` names the variable with the key, `api_key` is the key itself. Raises `OptionsError` that names what to
+    set, as a flag and as a settings key; if openai was chosen only because `model` names no provider, the message mentions
+    it.
     """
     begins_with_none = name is None and base_url is None and ":" in (model or "")
     name = name or (COMPATIBLE if base_url else "openai")
@@ -106,7 +107,7 @@ def find_provider(
 def _hosted(
     name: str, base_url: str | None, api_key_env: str | None, api_key: ApiKey | None, environ: Mapping[str, str]
 ) -> Provider:
-    """A compatible endpoint at its vendor's address. The vendor's own key goes to that address only."""
+    """A compatible endpoint at its vendor's address. The vendor's own key is sent to that address only."""
     usual, variable = HOSTED.get(name, (_azure_url(environ), AZURE_KEY))
     if not usual and not base_url:
         raise OptionsError(f"the provider {name} needs ${AZURE_ENDPOINT}, such as https://NAME.openai.azure.com")
@@ -122,21 +123,21 @@ def _hosted(
 
 
 def _azure_url(environ: Mapping[str, str]) -> str:
-    """The address of the resource, with the path of the API that has no dated versions unless it has a path already."""
+    """The address of the resource; if it has no path, that of the API without dated versions is added."""
     address = environ.get(AZURE_ENDPOINT, "").strip().rstrip("/")
     return f"{address}/openai/v1" if address.count("/") == 2 else address
 
 
 def split_model(word: Any) -> tuple[str | None, Any]:
-    """The provider and the model of `openai:gpt-4o`; what begins with no provider (`qwen3:8b`) is a model, whole."""
+    """The provider and the model in `openai:gpt-4o`; without a known provider (`qwen3:8b`), the whole word is the model."""
     provider, _, model = word.partition(":") if isinstance(word, str) else ("", "", "")
     return (provider, model) if provider in PROVIDERS and model else (None, word)
 
 
 def find_model(word: str, here: Provider | None = None, api_key: ApiKey | None = None) -> tuple[Provider | None, str]:
-    """The provider and the model there that a word for both names; `here` where it names that provider, or none.
+    """The provider and the model that a word names together; `here` if it names that provider or none.
 
-    `api_key` is that of another provider. Raises what `find_provider` raises.
+    `api_key` is the key of the other provider. Raises the same errors as `find_provider`.
     """
     name, model = split_model(word)
     if name is None or (here is not None and here.name == name):

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and the one engine behind every endpoint that speaks them."""
+"""OpenAI's chat completions, and the engine for every endpoint that supports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPENAI_HOSTS = ("api.openai.com",)  # and its regional hosts: eu.api.openai.com 
 
 
 class ChatProvider(EndpointProvider):
-    """Any endpoint that speaks chat completions; `quirks` say how it differs from OpenAI's."""
+    """Any chat-completions endpoint; `quirks` are its differences from OpenAI's."""
 
     name = "chat-completions"
 
@@ -54,10 +54,10 @@ class ChatProvider(EndpointProvider):
 
 
 class OpenAIProvider(ChatProvider):
-    """OpenAI itself. The key comes with the call, from `api_key`, or from OPENAI_API_KEY; `base_url` from OPENAI_BASE_URL.
+    """OpenAI itself. The key is that of the call, `api_key` or OPENAI_API_KEY; `base_url` defaults to OPENAI_BASE_URL.
 
     `transport(url, headers, payload)` returns the response's dict, `stream_transport` an iterable of byte chunks of the
-    body; they take the place of the sockets.
+    body; they replace the sockets.
     """
 
     name = "openai"
@@ -74,7 +74,7 @@ class OpenAIProvider(ChatProvider):
 
 
 class ChatReading(Reading):
-    """A chat completion being read."""
+    """Read a chat completion."""
 
     def __init__(self, assembler: ChatAssembler) -> None:
         super().__init__()

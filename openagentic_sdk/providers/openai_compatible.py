@@ -1,4 +1,4 @@
-"""Every other endpoint that speaks chat completions: hosted, routed, or a local server without a key."""
+"""Every other chat-completions endpoint: hosted, routed, or a local server without a key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .quirks import AZURE, Quirks, quirks_for
 
 
 class OpenAICompatibleProvider(ChatProvider):
-    """An endpoint at `base_url` (up to and with `/v1` or what stands for it).
+    """An endpoint at `base_url` (up to and including `/v1` or its equivalent).
 
-    `api_key_header` names a header that carries the bare key instead of `Authorization: Bearer`. No key is needed unless
-    the endpoint wants one. `quirks` None is the profile that is known for the host, see `providers.quirks`. `name` is what
-    the log calls the provider; opaque fields of its answers go back to that name and host only.
+    `api_key_header` names a header that carries the bare key in place of `Authorization: Bearer`. A key is optional unless
+    the endpoint requires one. `quirks` defaults to the profile of the host, see `providers.quirks`. `name` is the
+    provider's name in the log; opaque fields of its answers are sent back to that name and host only.
     """
 
     name = "openai-compatible"
@@ -41,10 +41,10 @@ class OpenAICompatibleProvider(ChatProvider):
 
 
 class AzureOpenAIProvider(OpenAICompatibleProvider):
-    """A deployment on Azure, in the form with `api-version`; the model of a call is the name of the deployment.
+    """A deployment on Azure, in the form with `api-version`; a call's model is the name of the deployment.
 
-    `entra_token` is a callable that gives a token of Microsoft Entra ID (for the scope
-    `https://cognitiveservices.azure.com/.default`), in place of an `api_key`; it is sent as a bearer token.
+    `entra_token` is a callable that returns a Microsoft Entra ID token (for the scope
+    `https://cognitiveservices.azure.com/.default`) in place of an `api_key`; it is sent as a bearer token.
 
     Azure's newer form (`https://NAME.openai.azure.com/openai/v1`) is an `OpenAICompatibleProvider` with
     `api_key_header="api-key"`.

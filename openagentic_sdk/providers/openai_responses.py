@@ -1,6 +1,6 @@
-"""OpenAI's Responses API as a provider: chat messages in, the same events out.
+"""OpenAI's Responses API as a provider: chat messages in, stream events out.
 
-Unless `store` asks for it, nothing is stored at OpenAI: reasoning comes back encrypted and is sent along with the next
+Nothing is stored at OpenAI unless `store` requests it: reasoning is returned encrypted and sent along with the next
 request, to the same endpoint only.
 """
 
@@ -58,14 +58,14 @@ _COUNTED = frozenset(
 
 
 class OpenAIResponsesProvider(EndpointProvider):
-    """The Responses API. The key comes with the call, from `api_key`, or from OPENAI_API_KEY; `base_url` from
-    OPENAI_BASE_URL.
+    """The Responses API. The key is that of the call, `api_key` or OPENAI_API_KEY.
 
-    `reasoning_summary` (`auto`, `concise`, `detailed`) asks for the reasoning in words; None does not. With `store` the
-    answers stay at OpenAI, and a request names the answer before it (`previous_response_id`) and carries only what came
-    after; what changes messages before that has no effect then. `previous_response_id` is the answer to begin behind. Tools
-    that were found later are told where they were found (`tool_search`), when `loads_tools` says so; None is for the models
-    of OpenAI that take it.
+    `base_url` defaults to OPENAI_BASE_URL. `reasoning_summary` (`auto`, `concise`, `detailed`) requests the reasoning as
+    text; None does not. With `store`, answers are kept at OpenAI, and a request names the previous answer
+    (`previous_response_id`) and carries only what came after it; later changes to messages before it have no effect.
+    `previous_response_id` is the answer to start from. If `loads_tools` is true, tools found later are defined at the
+    search result that found them (`tool_search`) and not at the start; None means only for the OpenAI models that support
+    it.
     """
 
     name = "openai-responses"
@@ -99,14 +99,14 @@ class OpenAIResponsesProvider(EndpointProvider):
         return self.address("/responses")
 
     def loads_tools(self, model: str) -> bool:
-        """Whether definitions may stand where they were found (developers.openai.com, "Tool search": from gpt-5.4 on)."""
+        """Whether definitions may be placed where they were found (developers.openai.com, "Tool search", since gpt-5.4)."""
         if self._loads_tools is not None:
             return self._loads_tools
         version = re.match(r"gpt-(\d+)(?:\.(\d+))?", model)
         return self.is_at_home and version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 4)
 
     def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
-        """Ask without encrypted reasoning from now on when that is what the endpoint refused."""
+        """Stop requesting encrypted reasoning if the endpoint refused it; return whether to send the request again."""
         refused = error.status == 400 and re.search(r"encrypted|include", f"{error} {error.body}", re.I) is not None
         if not refused or not self._wants_reasoning(model):
             return False
@@ -157,11 +157,11 @@ class OpenAIResponsesProvider(EndpointProvider):
         return payload, ResponseReading(used_call_ids(messages), self.origin, stored=self._store), names
 
     def _wants_reasoning(self, model: str) -> bool:
-        """Whether encrypted reasoning is asked for: of every model but those that are known to have none."""
+        """Whether to request encrypted reasoning: from every model except those known to have none."""
         return not self._store and model not in self._plain_models and re.match(_PLAIN_MODEL, model) is None
 
     def _behind_stored(self, messages: Sequence[Message]) -> tuple[str | None, Sequence[Message]]:
-        """The stored answer that the request goes on from, and the messages behind it."""
+        """The id of the stored answer that the request continues, None if none, and the messages after it."""
         if self._store:
             for place in range(len(messages) - 1, -1, -1):
                 if response_id := messages[place].get("responses_id"):
@@ -170,7 +170,7 @@ class OpenAIResponsesProvider(EndpointProvider):
 
 
 class ResponseReading(Reading):
-    """A response being read, item by item. Items are known by their place, their id, or as the last one."""
+    """Read a response, item by item. An item is identified by its place or its id, or else is the last one."""
 
     def __init__(self, used_ids: set[str], origin: str, *, stored: bool = False) -> None:
         super().__init__(used_ids, origin)
@@ -322,14 +322,14 @@ class ResponseReading(Reading):
         return {**as_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
 
     def _put(self, place: int, item: dict[str, Any]) -> None:
-        """Add an item, or put it in the place of the one that is there."""
+        """Add an item, or replace the existing one."""
         self._items[place : place + 1] = [item]
         for held, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
             if key is not None:
                 held[key] = place
 
     def _find(self, wanted: Mapping[str, Any]) -> int | None:
-        """Where the item is: by its place in the output, or by its id where one of both has no place."""
+        """The index of an item: by its place in the output, or by its id if one of the two has no place."""
         place = self._by_place.get(wanted["_place"])
         named = self._by_id.get(wanted["id"]) if wanted.get("id") else None
         if place is not None or named is None:
@@ -337,7 +337,7 @@ class ResponseReading(Reading):
         return named if wanted["_place"] is None or self._items[named]["_place"] is None else None
 
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
-        """The call that a piece of arguments belongs to: by its place, its id, or as the last one."""
+        """The index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
         wanted = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
         known = self._find(wanted)
         if known is None and not self._items:
@@ -365,7 +365,7 @@ class ResponseReading(Reading):
         return calls
 
     def _extras(self) -> dict[str, Any] | None:
-        """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
+        """Reasoning and the items of the vendor's own tools, verbatim and in their places among the others."""
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
         plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
         if not all(plain) or any(item.get("type") != "function_call" or vendor_caller(item) for item in self._items):
@@ -382,7 +382,7 @@ class ResponseReading(Reading):
         return {**extras, "origin": self._origin} if extras else None
 
     def _finish_reason(self, response: Mapping[str, Any]) -> str | None:
-        """Why the response ended before its end; None when it did not."""
+        """The reason why the response is incomplete; None if it is complete."""
         if response.get("status") != "incomplete":
             return None
         reason = as_text(as_mapping(response.get("incomplete_details")).get("reason")) or "incomplete"
@@ -419,7 +419,7 @@ _TAKES: Mapping[str, Callable[[ResponseReading, Mapping[str, Any]], list[StreamE
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
-    """Whether an item asks for something that is to be done here; a search may also be the vendor's own business."""
+    """Whether an item is a call to carry out here; a tool search may also run at the vendor."""
     kind = item.get("type")
     return kind in ("function_call", "custom_tool_call") or (
         kind == "tool_search_call" and item.get("execution") == "client"
@@ -431,13 +431,16 @@ def _is_whole(item: Mapping[str, Any]) -> bool:
 
 
 def _is_cut(item: Mapping[str, Any]) -> bool:
-    """Whether an item, of which more may have been to come when it came, ended before its end."""
+    """Whether an item has ended before it was complete; one in progress may still go on."""
     return not _is_whole(item) and item["status"] != "in_progress"
 
 
 def _arguments(item: Mapping[str, Any], streamed: str) -> str:
-    """A call's arguments as JSON text: those of a function come so, those of a search as an object, and a tool with a
-    grammar of its own (`custom`) gets one text, its `input`."""
+    """A call's arguments as JSON text.
+
+    A function's arguments are already text, a search's are an object, and a tool with its own grammar (`custom`) gets one
+    string, its `input`.
+    """
     if item.get("type") == "custom_tool_call":
         return json.dumps({"input": as_text(item.get("input")) or streamed})
     arguments = item.get("arguments")
@@ -463,7 +466,10 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _asked_as(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The type of each call that the endpoint made, and what the result has to repeat: the vendor's program behind it."""
+    """For each call that the endpoint made: its type, and the fields that its result must repeat.
+
+    Such a field is `caller`, if a program of the vendor's made the call.
+    """
     kept = [item for message in messages for item in as_mappings(message.get("responses_items"))]
     return {
         str(item.get("call_id")): (item["type"], {"caller": caller} if (caller := vendor_caller(item)) else {})
@@ -475,7 +481,7 @@ def _asked_as(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any
 def _items(
     message: Message, found: Mapping[str, dict[str, Any]] | None, asked_as: Mapping[str, tuple[str, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """A message as items of the request. `found` are the definitions that stand where they were found; None for nowhere."""
+    """A message as items of the request. `found` are the definitions to place where they were found; None places none."""
     role, content = message["role"], message.get("content")
     if role == "tool" and found is not None and message.get("name") == TOOL_SEARCH:
         tools = [{**found[name], "defer_loading": True} for name in tools_found(content) if name in found]
@@ -501,9 +507,9 @@ def _items(
 
 
 def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning, messages and the vendor's own calls back in their places, when they belong to exactly these calls.
+    """Put reasoning, messages and the vendor's own calls back in their places, if they belong to exactly these calls.
 
-    Reasoning goes with what stands behind it or not at all, and only when the endpoint can read it again; xAI gives the
+    Reasoning is sent with the item after it or not at all, and only if the endpoint can read it again; xAI returns the
     results of its own tools as reasoning, several in a row.
     """
     answered = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_output")}
@@ -538,7 +544,7 @@ def _call_again(kept: Mapping[str, Any], call: dict[str, Any]) -> dict[str, Any]
 
 
 def _messages_of(kept: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]] | None:
-    """The messages of an answer as they came, with their ids and phases; None if this is not their text any more."""
+    """The messages of an answer verbatim, with their ids and phases; None if they no longer match the text."""
     known = [item for item in kept if item.get("type") == "message"]
     lengths = [item["chars"] if isinstance(item.get("chars"), int) else -1 for item in known]
     texts, at = [], 0

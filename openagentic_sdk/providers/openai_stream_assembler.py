@@ -1,8 +1,8 @@
-"""Put the pieces of a chat completion together: text, reasoning and tool calls, however the endpoint cuts and labels them.
+"""Assemble a chat completion: text, reasoning and tool calls, however the endpoint splits and labels them.
 
-Pure: chunks in, stream events out, no I/O. A whole answer goes through the same code as one big chunk, so `complete` and
-`stream` cannot differ. What follows was seen on the wire: ids and names repeated in every fragment or only in the first,
-indices missing, all 0, or with holes, arguments as an object, calls beside any finish reason.
+Pure: chunks in, stream events out, no I/O. A whole answer goes through the same code as one big chunk, so that `complete`
+and `stream` cannot differ. Observed on the wire: ids and names repeated in every fragment or only in the first; indices
+missing, all 0, or with gaps; arguments as an object; calls with any finish reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
 @mutable
 class _Slot:
-    """One call as far as it has come."""
+    """One call, as received so far."""
 
     id: str = ""
     name: str = ""
@@ -39,12 +39,12 @@ class _Slot:
 
     @property
     def text(self) -> str:
-        """The arguments as JSON; a tool with a grammar of its own (`custom`) gets one text, its `input`."""
+        """The arguments as JSON; a tool with its own grammar (`custom`) gets one string, its `input`."""
         text = "".join(self.pieces)
         return json.dumps({"input": text}) if self.extras.get("custom") else text
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
+        """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them."""
         self.id = self.id or as_text(entry.get("id"))
         function = as_mapping(entry.get("function"))
         # Snowflake sends each field of a call, with empty values in those of the other kind.
@@ -65,7 +65,7 @@ class _Slot:
                 self.extras[key] = value
 
     def is_over(self, entry: Mapping[str, Any]) -> bool:
-        """Whether a fragment under the same index begins another call: Ollama and Gemini give every call the index 0."""
+        """Whether a fragment with the same index begins another call: Ollama and Gemini give every call the index 0."""
         call_id = as_text(entry.get("id"))
         function = as_mapping(entry.get("function"))
         if self.id and call_id:
@@ -88,10 +88,10 @@ def _name_in(entry: Mapping[str, Any]) -> str:
 
 
 class ToolCallAssembler:
-    """Collects the fragments of tool calls, in the order in which calls first appear.
+    """Collect the fragments of tool calls, in the order in which the calls first appear.
 
-    `used_ids` are ids that the conversation has already seen; a call that comes with one of them gets another id.
-    `origin` names the endpoint in a call's opaque extras.
+    `used_ids` are ids already in the conversation; a call with one of them gets another id. `origin` is the endpoint's name
+    in a call's opaque extras.
     """
 
     def __init__(self, *, used_ids: Collection[str] = (), origin: str = "") -> None:
@@ -106,11 +106,11 @@ class ToolCallAssembler:
 
     @property
     def has_all_arguments(self) -> bool:
-        """Whether nothing can be missing: the arguments of each call are an object with something in it."""
+        """Whether nothing can be missing: the arguments of every call are an object that is not empty."""
         return all(read_arguments(slot.text)[0] for slot in self._slots if slot.name or slot.pieces)
 
     def apply_delta(self, delta: Mapping[str, Any]) -> None:
-        """Take one fragment: an entry of `tool_calls`, or a delta that holds such a list."""
+        """Take one fragment: an entry of `tool_calls`, or a delta that contains such a list."""
         entries = delta.get("tool_calls", (delta,))
         for entry in entries if isinstance(entries, Sequence) else ():
             if isinstance(entry, Mapping):
@@ -119,7 +119,7 @@ class ToolCallAssembler:
                 self._by_id.setdefault(slot.id, slot)
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
-        """The calls of an answer that has ended, with this reason. Chat completions have no end for a single call."""
+        """The calls of an answer that ended for this reason. Chat completions do not mark the end of a single call."""
         heard = [
             HeardCall(
                 slot.id,
@@ -152,9 +152,9 @@ class ToolCallAssembler:
 class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
-    `apply` takes a chunk and returns what can be shown of it; `finish` gives the whole answer once the stream has ended.
-    `origin` names the endpoint in the opaque extras, which go back to that endpoint only. `has_choices` says that several
-    answers were asked for (`n`), of which the first is read.
+    `apply` takes a chunk and returns the events to show; `finish` returns the whole answer once the stream has ended.
+    `origin` is the endpoint's name in the opaque extras, which are sent back to that endpoint only. `has_choices` is true
+    if several answers were requested (`n`), of which the first is read.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class ChatAssembler:
         self._citations: dict[str, Mapping[str, Any]] = {}  # by their JSON
 
     def apply(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """What of this chunk can be shown."""
+        """The events to show for this chunk."""
         self._take_usage(chunk)
         chunk_id, choices = chunk.get("id"), chunk.get("choices")
         if chunk_id != self._id:
@@ -206,16 +206,16 @@ class ChatAssembler:
         return self._shown
 
     def end_marker(self) -> None:
-        """The stream said `[DONE]`."""
+        """Note that the stream has sent `[DONE]`."""
         self._ended = True
 
     @property
     def has_finish_reason(self) -> bool:
-        """Whether the answer is whole as far as the model is concerned; usage may still follow."""
+        """Whether the model has completed the answer; usage may still follow."""
         return self._finish_reason is not None
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """What was still held back, and the whole answer. Raises `IncompleteResponseError` when no end was seen."""
+        """The events held back, and the whole answer. Raises `IncompleteResponseError` if no end was seen."""
         self._shown = []
         if self._splitter is not None:
             self._show(self._splitter.close())
@@ -252,8 +252,8 @@ class ChatAssembler:
     def _first_choices(self, choices: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The entries of a chunk that belong to the first choice.
 
-        Some gateways count the index of the only choice upwards, chunk by chunk. Index 1 could still be another choice;
-        index 2 right behind it shows which.
+        Some gateways increase the index of the only choice with each chunk. Index 1 could still be another choice; index 2
+        directly after it settles the question.
         """
         first = [choice for choice in choices if not choice.get("index")]
         if first:
@@ -266,9 +266,9 @@ class ChatAssembler:
         return first
 
     def _check_same_answer(self, choices: Any) -> None:
-        """Refuse a second answer in the stream: it begins anew, or goes on behind the end, under another id.
+        """Refuse a second answer in the stream: one that starts over, or continues after the end, under another id.
 
-        Some servers give each chunk an id of its own, so the id alone says nothing.
+        Some servers give each chunk its own id, so a different id alone proves nothing.
         """
         if not self._id or not self._has_begun:
             return
@@ -283,14 +283,14 @@ class ChatAssembler:
         return bool(self._text or self._reasoning or len(self._calls))
 
     def _take_usage(self, chunk: Mapping[str, Any]) -> None:
-        """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
+        """Keep the last usage: servers send it once, or cumulatively in every chunk, never as differences."""
         usage = as_mapping(chunk.get("usage")) or as_mapping(as_mapping(chunk.get("x_groq")).get("usage"))
         if usage:
             self._usage = usage
             self._take_facts(chunk)
 
     def _take_facts(self, chunk: Mapping[str, Any]) -> None:
-        """Keep what a chunk says of the answer as a whole: the first one says it, or the one with the usage."""
+        """Keep facts about the answer as a whole, from the first chunk that has them or the one with the usage."""
         for name in _FACTS:
             value = chunk.get(name)
             if value and name not in self._facts and isinstance(value, str):
@@ -346,7 +346,7 @@ class ChatAssembler:
             self._take_citations(delta["annotations"])
 
     def _take_reasoning(self, delta: Mapping[str, Any]) -> None:
-        """Show reasoning under the first name that has some; servers send copies of it under several names."""
+        """Show reasoning from the first field that has any; servers send copies of it under several names."""
         shown = False
         for name in _REASONING_TEXT:
             if text := as_text(delta.get(name)):
@@ -362,14 +362,14 @@ class ChatAssembler:
                 self._show_reasoning("".join(inside))
 
     def _take_citations(self, citations: Any) -> None:
-        """Keep what the answer refers to, each once: OpenAI's annotations, Perplexity's and xAI's list of URLs."""
+        """Keep each citation once: OpenAI's annotations, Perplexity's and xAI's lists of URLs."""
         for item in as_list(citations):
             citation = {"type": "url", "url": item} if isinstance(item, str) else item
             if isinstance(citation, Mapping):
                 self._citations.setdefault(json.dumps(citation, sort_keys=True), citation)
 
     def _take_details(self, details: Sequence[Mapping[str, Any]]) -> None:
-        """Keep reasoning details as they came; fragments of one entry (same type and index) become one entry again."""
+        """Keep reasoning details verbatim; fragments of one entry (same type and index) are joined."""
         for detail in details:
             last = self._details[-1] if self._details else {}
             same = last and all(detail.get(key) == last.get(key) for key in ("type", "index"))
@@ -403,7 +403,7 @@ class ChatAssembler:
             self._shown.append(TextDelta(text))
 
     def _join_halves(self, text: str) -> str:
-        """Join characters that were escaped as two halves and cut between them; a half that stays alone is U+FFFD."""
+        """Join surrogate pairs that were escaped and split between chunks; a lone surrogate becomes U+FFFD."""
         text, self._half = self._half + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
@@ -416,7 +416,7 @@ class ChatAssembler:
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
-    """What the endpoint says that the call cost in US dollars: OpenRouter's `cost`, xAI's ticks of 1e-10 dollars."""
+    """The cost of the call in US dollars, as reported by the endpoint: OpenRouter's `cost`, xAI's ticks of 1e-10 dollars."""
     for name, dollars in (("cost", 1.0), ("cost_in_usd_ticks", 1e-10)):
         value = (usage or {}).get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18:

@@ -1,4 +1,4 @@
-"""What an endpoint wants or gives differently from OpenAI's, as data: one profile per vendor, found by its host.
+"""The differences between endpoints and OpenAI's, as data: one profile per vendor, found by its host.
 
 Every profile can be overridden: `OpenAICompatibleProvider(quirks=replace(LOCAL, empty_content=None))`.
 """
@@ -12,20 +12,19 @@ from ..ground.frozen import frozen
 
 @frozen(kw_only=True)
 class Quirks:
-    """How requests to an endpoint are written and its answers read.
+    """How to write requests to an endpoint and read its answers.
 
-    `max_tokens_field` names the output limit. `system_role` is what system messages are called, `one_system_message`
-    joins those at the start. `stream_usage` asks for usage at the end of a stream. `empty_content` is the content of an
-    assistant message that only has calls: None (JSON null) or "". `tool_choice_object` says that one tool can be forced
-    by name; without it the tool alone is offered and a call required. `strict_tools` allows the `strict` key in tools.
-    `short_tool_ids` makes ids of nine letters and digits, `max_tool_id` ids of at most so many characters.
-    `assistant_after_tool` puts an assistant message between a result and a user message. `name_in_tool_result` repeats
-    the tool's name in its result. `echo_fields` are the opaque fields of its own answers that the endpoint wants back.
-    `think_tags` reads `<think>` at the start of a text as reasoning. `inputs` are the kinds of parts besides text that
-    a message may have; `document_url` writes a file as Mistral wants it. `seed_field` names the seed. `keeps_parts`
-    leaves parts as they are, for protocols that have forms of their own. `cache_key` says that requests may name those
-    that they begin alike with (`prompt_cache_key`). `accepts` is the vendor by whose rules definitions of tools are written
-    (`definitions.table`).
+    `max_tokens_field` is the name of the output limit. `system_role` is the role of system messages, `one_system_message`
+    joins those at the start. `stream_usage` requests usage at the end of a stream. `empty_content` is the content of an
+    assistant message that has only calls: None (JSON null) or "". `tool_choice_object` means that one tool can be forced by
+    name; otherwise only that tool is offered and a call is required. `strict_tools` allows the `strict` key in tools.
+    `short_tool_ids` creates ids of nine letters and digits, `max_tool_id` limits the length of ids. `assistant_after_tool`
+    inserts an assistant message between a result and a user message. `name_in_tool_result` repeats the tool's name in its
+    result. `echo_fields` are the opaque fields of its own answers that the endpoint expects back. `think_tags` reads
+    `<think>` at the start of a text as reasoning. `inputs` are the kinds of parts besides text that a message may have;
+    `document_url` writes a file in Mistral's form. `seed_field` is the name of the seed. `keeps_parts` leaves parts
+    unchanged, for protocols with their own forms. `cache_key` means that requests may name a key shared by those with the
+    same prefix (`prompt_cache_key`). `accepts` is the vendor whose rules for tool definitions apply (`definitions.table`).
     """
 
     max_tokens_field: str = "max_tokens"
@@ -106,7 +105,7 @@ _BY_HOST = {
 
 
 def quirks_for(base_url: str) -> Quirks:
-    """The profile for an endpoint: that of its host or of the domain above it, else the standard one."""
+    """The profile for an endpoint: that of its host or a parent domain, else the standard one."""
     try:
         host = (urlsplit(base_url).hostname or "").lower()
     except ValueError:

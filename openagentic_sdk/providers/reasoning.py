@@ -1,4 +1,4 @@
-"""How endpoints refuse a request for the reasoning in it, and how requests are written since."""
+"""Detect that an endpoint refuses a request because of its reasoning, and name the controls for further requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REFUSED = regex(
 
 
 def is_prefix_refused(error: ProviderHTTPError) -> bool:
-    """Whether an endpoint says that reasoning is bound to another conversation than the one that it stands in."""
+    """Whether an endpoint reports that reasoning is bound to a different conversation."""
     return error.status in (400, 422) and _PREFIX_REFUSED.search(f"{error} {error.body}") is not None
 
 
 def is_reasoning_refused(error: ProviderHTTPError) -> bool:
-    """Whether an endpoint refuses a request for the reasoning in it, whatever it has against it."""
+    """Whether an endpoint refuses a request because of the reasoning in it, for whatever reason."""
     words = f"{error} {error.code} {error.body}"
     return is_prefix_refused(error) or (error.status in (400, 422) and _REFUSED.search(words) is not None)

@@ -1,10 +1,10 @@
 """Server-sent events: bytes in, events out (WHATWG HTML, section 9.2.6, "Interpreting an event stream").
 
-A deliberate difference from that page, because servers are what they are: an event whose final blank line is missing is
-still given at the end of the stream.
+One deliberate difference from the standard, because servers deviate from it: an event without its final blank line is still
+returned at the end of the stream.
 
-Lines end with LF, CR or CRLF and with nothing else: U+2028 inside a JSON string is data. Bytes may be cut anywhere, also
-inside a character, so text is decoded one whole line at a time.
+Lines end with LF, CR or CRLF and nothing else: U+2028 inside a JSON string is data. Chunks may split a character, so text
+is decoded one whole line at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SSEEvent(NamedTuple):
-    """One event. `event` is empty when the stream does not name it; `last_event_id` stays until the stream changes it."""
+    """One event. `event` is empty if the stream does not name it; `last_event_id` remains until the stream changes it."""
 
     data: str
     event: str = ""
@@ -29,12 +29,11 @@ class SSEEvent(NamedTuple):
 
 
 class SSEDecoder:
-    """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended.
+    """Turn chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream.
 
-    Raises `ProviderResponseError` for an event of more than `max_event_bytes`. `reads_errors` takes a line `error: ...`,
-    a field that the standard does not have, for the data of an event of that name, as gateways mean it. To go on with a
-    stream that ended: `last_event_id` is the newest id, also of an event without data, `retry_ms` how long the server wants
-    to be left alone, None when it does not say.
+    Raises `ProviderResponseError` for an event of more than `max_event_bytes`. With `reads_errors`, a line `error: ...`, a
+    non-standard field that gateways send, is the data of an event of that name. To resume a stream: `last_event_id` is the
+    newest id, even of an event without data, and `retry_ms` is the delay that the server asked for, None if none.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES, reads_errors: bool = False) -> None:
@@ -68,7 +67,7 @@ class SSEDecoder:
         return self._interpret(lines)
 
     def close(self) -> list[SSEEvent]:
-        """The last event, when the stream ended without the blank line behind it."""
+        """The last event, if the stream ended without the blank line after it."""
         rest, self._tail = bytes(self._tail), bytearray()
         lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
         return self._interpret([*lines, b""])
@@ -117,7 +116,7 @@ class SSEDecoder:
 
 
 def parse_sse_events(lines: Iterable[bytes]) -> Iterator[str]:
-    """The data of each event, from lines of bytes with or without their line ends, as the lines come."""
+    """The data of each event, from lines of bytes with or without line ends, as the lines arrive."""
     decoder = SSEDecoder()
     for line in lines:
         for event in decoder.feed(line if line.endswith((b"\n", b"\r")) else line + b"\n"):

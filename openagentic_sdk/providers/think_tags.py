@@ -1,6 +1,6 @@
-"""Tell reasoning from text when a server leaves the model's `<think>` tags in the content.
+"""Separate reasoning from text if a server leaves the model's `<think>` tags in the content.
 
-Only a tag at the very start of an answer counts: later in a text it is something that the model talks about.
+Only a tag at the very start of an answer counts: later in a text it is part of what the model writes about.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Piece = tuple[bool, str]  # is it reasoning, and what
 
 
 class ThinkTagSplitter:
-    """Takes content piece by piece; holds back only what may still turn out to be part of a tag."""
+    """Take content piece by piece; hold back only what may still turn out to be part of a tag."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -19,7 +19,7 @@ class ThinkTagSplitter:
         self._state = "start"
 
     def feed(self, text: str) -> list[Piece]:
-        """What can be told apart so far."""
+        """The pieces that can be separated so far."""
         if self._state == "text":
             return [(False, text)]
         self._held += text
@@ -29,12 +29,12 @@ class ThinkTagSplitter:
         return [piece for piece in pieces if piece[1]]
 
     def close(self) -> list[Piece]:
-        """What was held back when the answer ended."""
+        """The pieces held back until the end of the answer."""
         rest, self._held = self._held, ""
         return [(self._state == "thinking", rest)] if rest else []
 
     def _step(self, pieces: list[Piece]) -> bool:
-        """One move of the table above; whether another may follow."""
+        """Apply one transition of the table above; return whether another may follow."""
         if self._state == "start":
             start = self._held.lstrip()
             if start.startswith(_OPEN):

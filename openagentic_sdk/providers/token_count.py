@@ -1,4 +1,4 @@
-"""How many tokens a request takes in, when the endpoint does not count them: an estimate that says how far off it may be."""
+"""The number of input tokens of a request, if the endpoint does not count them: an estimate with its error bound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS_PER_MEDIUM = 1_600
 
 @frozen
 class TokenCount:
-    """`tokens` of input. `error` is how far off it may be, as a share: 0.0 when the endpoint counted."""
+    """The number of input tokens. `error` is the possible relative error: 0.0 if the endpoint counted."""
 
     tokens: int
     error: float = 0.0
@@ -33,7 +33,7 @@ class TokenCount:
 
 
 def estimate_tokens(payload: Mapping[str, Any]) -> TokenCount:
-    """The estimate for a request's body; pictures, files and sound in it count as media and not by their bytes."""
+    """The estimate for a request body; images, files and audio count as media, not by their bytes."""
     media: list[str] = []
     said = {key: value for key, value in payload.items() if key not in ("model", "stream", "stream_options")}
     text = json.dumps(_without_media(said, media), ensure_ascii=False, separators=(",", ":"))

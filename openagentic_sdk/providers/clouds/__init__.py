@@ -1,1 +1,1 @@
-"""Models at the clouds that serve them: other addresses, signatures and framings around the same protocols."""
+"""Models in the clouds that serve them: other addresses, signatures and framing around the same protocols."""

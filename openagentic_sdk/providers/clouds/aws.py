@@ -1,6 +1,7 @@
-"""Signing requests to AWS: Signature Version 4 over HMAC-SHA256, and the credentials that the user gave.
+"""Sign requests to AWS (Signature Version 4 with HMAC-SHA256), and read the credentials that the user configured.
 
-Pure but for reading the environment and two small files. The scheme: docs.aws.amazon.com, "Create a signed AWS API request".
+Pure except for reading the environment and two small files. The scheme: docs.aws.amazon.com, "Create a signed AWS API
+request".
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BY_TOOLS = frozenset({"sso_session", "sso_start_url", "role_arn", "credential_p
 
 @frozen
 class AwsCredentials:
-    """A key pair, and for temporary ones their token and when they end, in seconds since the epoch."""
+    """A key pair; for temporary credentials also their token and expiry, in seconds since the epoch."""
 
     access_key: str
     secret_key: str
@@ -37,12 +38,12 @@ class AwsCredentials:
 
 
 def read_credentials(profile: str | None = None, environ: Mapping[str, str] | None = None) -> AwsCredentials:
-    """The credentials of the environment, else of a profile in the shared files.
+    """The credentials from the environment, else from a profile in the shared files.
 
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN count unless `profile` is given; the files are
-    ~/.aws/credentials and ~/.aws/config, or what AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name, and the profile that
-    of AWS_PROFILE or `default`. Raises `OptionsError` when there are none, or when the profile uses a way in (SSO, a role, a
-    process) that needs AWS's own tools.
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are used unless `profile` is given. The files are
+    ~/.aws/credentials and ~/.aws/config, or those named by AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE; the profile
+    defaults to AWS_PROFILE, then `default`. Raises `OptionsError` if there are no credentials, or if the profile needs
+    AWS's own tools (SSO, a role, a process).
     """
     environ = os.environ if environ is None else environ
     chosen = profile or environ.get("AWS_PROFILE")
@@ -72,7 +73,7 @@ def read_region(profile: str | None = None, environ: Mapping[str, str] | None = 
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What both files say of a profile; the credentials file stands above the other."""
+    """The settings of a profile from both files; the credentials file takes precedence."""
     home = environ.get("HOME") or user_home()
     found: dict[str, str] = {}
     for variable, default, section in (
@@ -105,7 +106,7 @@ def sign(
 ) -> dict[str, str]:
     """The headers that sign a request: `Authorization`, `X-Amz-Date` and, for temporary keys, `X-Amz-Security-Token`.
 
-    `headers` are those of the request that are to be signed too, beside the host. `url` is as it is sent, already quoted.
+    `headers` are the request's headers to be signed in addition to the host. `url` is the URL as sent, already quoted.
     """
     parts = urlsplit(url)
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")

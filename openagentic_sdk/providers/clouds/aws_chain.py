@@ -1,6 +1,6 @@
-"""Find credentials for AWS where its own tools do: environment, files, web identity, container, instance.
+"""Find AWS credentials where AWS's own tools do: environment, files, web identity, container, instance.
 
-The order, the variables and the forms of the answers: docs.aws.amazon.com, "AWS SDKs and Tools Reference Guide",
+The order, the variables and the format of the answers: docs.aws.amazon.com, "AWS SDKs and Tools Reference Guide",
 "Standardized credential providers".
 """
 
@@ -37,7 +37,7 @@ _TOKEN_LIFE = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
 
 @frozen
 class _WebIdentity:
-    """A role, and the file with the token by which it may be taken."""
+    """A role, and the file with the token that authorizes assuming it."""
 
     role: str
     token_file: str
@@ -45,9 +45,10 @@ class _WebIdentity:
 
 
 class CredentialChain:
-    """The credentials of one provider: temporary ones are kept, and fetched anew before they end.
+    """The credentials of one provider. Temporary credentials are cached, and renewed before they expire.
 
-    `profile` as in `read_credentials`; with one the environment's keys do not count. `clock` tells when temporary ones end.
+    `profile` is that of `read_credentials`; if given, the keys in the environment are ignored. `clock` decides when
+    temporary credentials expire.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class CredentialChain:
         self._near = Timeouts(connect_s=1.0, first_byte_s=5.0, total_s=10.0)
 
     async def credentials(self) -> AwsCredentials:
-        """The credentials of now. Raises `OptionsError` when there are none, naming where they could come from."""
+        """The current credentials. Raises `OptionsError`, with the possible sources, if there are none."""
         environ = os.environ if self._environ is None else self._environ
         left_s = self._left_s()
         if self._kept is not None and left_s > REFRESH_BEFORE_S:
@@ -82,7 +83,7 @@ class CredentialChain:
         return found
 
     def source(self) -> str:
-        """Where the credentials would come from, for people; nothing is asked over the network. Raises `OptionsError`."""
+        """The source of the credentials, for display, found without network access. Raises `OptionsError`."""
         environ = os.environ if self._environ is None else self._environ
         has_keys = bool(environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"))
         if (identity := self._web_identity(environ)) and (self._profile or not has_keys):
@@ -157,7 +158,7 @@ class CredentialChain:
     # --- containers and instances: an address of their own ---------------------------------------------------------------
 
     def _container_address(self, environ: Mapping[str, str]) -> str | None:
-        """Raises `OptionsError` for a host that is not the container's own."""
+        """The address of the container's credentials, None if not set. Raises `OptionsError` for a host not its own."""
         if path := environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
             return f"{_CONTAINER}/{path.removeprefix('/')}"
         address = environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
@@ -186,7 +187,7 @@ class CredentialChain:
         return _temporary(_json_object(page, address), address)
 
     async def _ask_instance(self, environ: Mapping[str, str]) -> AwsCredentials:
-        """Ask the metadata service of the instance, in its second version: a token first."""
+        """Ask version 2 of the instance's metadata service, which needs a token first."""
         base = (environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE).rstrip("/")
         token = await self._fetch(f"{base}/latest/api/token", _TOKEN_LIFE, self._near, method="PUT")
         shown = {"X-aws-ec2-metadata-token": token.strip()}
@@ -223,7 +224,7 @@ class CredentialChain:
 
 
 def _temporary(found: Mapping[str, object], where: str) -> AwsCredentials:
-    """The credentials of an answer. Raises `ProviderResponseError` if they are not whole."""
+    """The credentials in an answer. Raises `ProviderResponseError` if they are incomplete."""
     token = found.get("Token") or found.get("SessionToken")
     access, secret, ends = found.get("AccessKeyId"), found.get("SecretAccessKey"), as_text(found.get("Expiration"))
     try:
@@ -243,7 +244,7 @@ def _json_object(page: str, where: str) -> Mapping[str, object]:
 
 
 def _read_token(path: str, variable: str) -> str:
-    """The token in a file, which whoever issues it renews. Raises `OptionsError`."""
+    """The token in a file, which its issuer renews. Raises `OptionsError`."""
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Claude on Amazon Bedrock: the Messages API under another address, signed, its stream in AWS's own framing."""
+"""Claude on Amazon Bedrock: the Messages API at another address, signed, with AWS's own stream framing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REGION = regex(r"[a-z]{2,4}(-[a-z]+)+-\d")
 
 
 class HostedClaudeProvider(AnthropicProvider):
-    """Claude where a cloud serves it: the model stands in the address, the API's version and betas in the body."""
+    """Claude served by a cloud: the model is in the address, the API version and betas are in the body."""
 
     usual_url = ""
     url_variable = None
@@ -54,12 +54,12 @@ class HostedClaudeProvider(AnthropicProvider):
 
 
 class BedrockEndpoint(EndpointProvider):
-    """A place on Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
+    """A region of Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
 
-    `region` is AWS_REGION, AWS_DEFAULT_REGION or the profile's when None. Requests are signed with `credentials` (or what
-    that function returns, asked for each request), else with those that AWS's own tools would find: of the environment, a
-    web identity, `profile`, the container or the instance, renewed before they end. A Bedrock API key, as `api_key` or
-    AWS_BEARER_TOKEN_BEDROCK, takes the signature's place. Raises `OptionsError` when there is no region.
+    `region` defaults to AWS_REGION, AWS_DEFAULT_REGION or the profile's region. Requests are signed with `credentials` (or
+    the return value of that function, called for each request), else with the credentials that AWS's own tools would find:
+    from the environment, a web identity, `profile`, the container or the instance, renewed before they expire. A Bedrock
+    API key, in `api_key` or AWS_BEARER_TOKEN_BEDROCK, replaces the signature. Raises `OptionsError` if there is no region.
     """
 
     key_variable: str | None = "AWS_BEARER_TOKEN_BEDROCK"
@@ -86,7 +86,7 @@ class BedrockEndpoint(EndpointProvider):
         self._credentials = credentials
 
     def models_url(self) -> str:
-        """The list is at another address than the models."""
+        """The address of the list of models, which is on another host than the models."""
         return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
 
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
@@ -104,7 +104,7 @@ class BedrockEndpoint(EndpointProvider):
 
 
 class BedrockProvider(BedrockEndpoint, HostedClaudeProvider):
-    """Claude on Amazon Bedrock in its own form; the constructor is that of `BedrockEndpoint` and of `AnthropicProvider`."""
+    """Claude on Amazon Bedrock in Anthropic's format; takes the arguments of `BedrockEndpoint` and `AnthropicProvider`."""
 
     name = "bedrock"
     hosted_version = "bedrock-2023-05-31"

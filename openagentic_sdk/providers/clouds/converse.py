@@ -1,6 +1,6 @@
-"""Any model on Amazon Bedrock over its Converse API: chat messages in, the same events out.
+"""Any model on Amazon Bedrock through its Converse API: chat messages in, stream events out.
 
-The form of requests and answers: docs.aws.amazon.com, "Amazon Bedrock API Reference", Converse and ConverseStream.
+The format of requests and answers: docs.aws.amazon.com, "Amazon Bedrock API Reference", Converse and ConverseStream.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _REFUSALS = frozenset({"guardrail_intervened", "content_filtered"})
 
 
 class BedrockConverseProvider(BedrockEndpoint):
-    """Nova, Llama, Mistral, Claude and every other model that Bedrock serves; the constructor is that of `BedrockEndpoint`.
+    """Nova, Llama, Mistral, Claude and every other model on Bedrock; takes the arguments of `BedrockEndpoint`.
 
-    Claude has more abilities over `BedrockProvider`, in its own form (caching, deferred tools, the vendor's own tools).
+    Claude has more features through `BedrockProvider`, in its own format (caching, deferred tools, the vendor's own tools).
     """
 
     name = "bedrock-converse"
@@ -99,7 +99,7 @@ class BedrockConverseProvider(BedrockEndpoint):
 
 
 class ConverseReading(Reading):
-    """An answer being read, block by block."""
+    """Read an answer, block by block."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)
@@ -200,7 +200,7 @@ class ConverseReading(Reading):
         return []
 
     def _keep_done_there(self, blocks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
-        """Where the calls of the vendor's own tools stand, which were carried out there; their input is put in place."""
+        """Complete the input of calls that the vendor's own tools have carried out; return their places."""
         answered = {as_mapping(block.get("toolResult")).get("toolUseId") for _, block in blocks}
         found = set()
         for place, block in blocks:
@@ -212,7 +212,7 @@ class ConverseReading(Reading):
         return found
 
     def _extras(self, call_ids: list[str], done_there: set[int]) -> dict[str, Any] | None:
-        """The blocks as they came, when reasoning or anything else that must go back is among them."""
+        """The blocks verbatim, if they include reasoning or anything else that must be sent back."""
         blocks = [(place, block) for place, block in sorted(self._blocks.items()) if any(block.values())]
         if not done_there and all(block.keys() <= _PLAIN_BLOCKS for _, block in blocks):
             return None
@@ -229,7 +229,7 @@ def _thought(block: Mapping[str, Any]) -> str:
 
 
 def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system prompt's blocks, and the turns, in which speakers alternate."""
+    """The blocks of the system prompt, and the turns with alternating speakers."""
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -273,7 +273,7 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    """The blocks of a prompt or a result; text that is only white space, which the API refuses, is left out."""
+    """The blocks of a prompt or a result, without blank text, which the API refuses."""
     parts = enumerate(read_parts(content), 1)
     return [_block(part, number) for number, part in parts if part.kind != "text" or part.text.strip()]
 
@@ -310,7 +310,7 @@ def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: To
 
 
 def _refuse_settings(settings: RequestSettings) -> None:
-    """Raises `OptionsError` for what the API has no field for."""
+    """Raise `OptionsError` for settings that have no field in the API."""
     for name in ("seed", "response_format", "reasoning_effort", "parallel_tool_calls"):
         if (value := getattr(settings, name)) is not None:
             raise OptionsError(
@@ -320,7 +320,7 @@ def _refuse_settings(settings: RequestSettings) -> None:
 
 
 def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts in the words of the Messages API, in which cached tokens stand beside those of the input."""
+    """The counts in the terms of the Messages API, in which input tokens exclude cached ones."""
     counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
     return {
         "input_tokens": counts.get("inputTokens", 0),

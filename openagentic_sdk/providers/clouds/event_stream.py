@@ -1,7 +1,7 @@
-"""AWS's binary event streams: bytes in, the messages' events out (`application/vnd.amazon.eventstream`).
+"""AWS's binary event streams: bytes in, events out (`application/vnd.amazon.eventstream`).
 
-A message is: total length, length of its headers, CRC-32 of those eight bytes, headers, payload, CRC-32 of all before it;
-numbers are big-endian. Every checksum is verified: a message that is damaged is an error, never a shorter answer.
+A message is: total length, length of its headers, CRC-32 of those eight bytes, headers, payload, CRC-32 of everything
+before it; numbers are big-endian. Every checksum is verified: a damaged message is an error, never a shorter answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STATUS = {
 
 
 class EventStreamDecoder:
-    """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended."""
+    """Turn chunks of any size into events: call `feed` with each chunk, then `close` at the end of the stream."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self._rest = bytearray()
@@ -61,13 +61,13 @@ class EventStreamDecoder:
         return events
 
     def close(self) -> list[SSEEvent]:
-        """Nothing more. A message that was cut off is no event; the answer's own end tells that something is missing."""
+        """An empty list: a truncated message is not an event; the missing end of the answer reveals the loss."""
         self._rest.clear()
         return []
 
 
 class EventStreamReader(BodyReader):
-    """Tells a stream of messages from a JSON body: no text begins with a NUL, every message does with its length."""
+    """Distinguish a stream of messages from a JSON body: a message begins with a NUL (in its length), text never does."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
         super().__init__()
@@ -111,9 +111,9 @@ def _read_headers(data: bytes) -> dict[str, str]:
 
 
 def _read_message(headers: dict[str, str], is_plain: bool, payload: bytes) -> SSEEvent | None:
-    """One message as an event; None for an unknown kind.
+    """One message as an event; None if its kind is unknown.
 
-    A plain one is JSON whose kind the headers tell (Converse), any other holds an event in base64 (InvokeModel).
+    A plain message is JSON with its kind in the headers (Converse), any other contains an event in base64 (InvokeModel).
     """
     try:
         data: Any = json.loads(payload) if payload else {}

@@ -1,7 +1,7 @@
-"""Gemini's own API as a provider: chat messages in, the same events out.
+"""Gemini's own API as a provider: chat messages in, stream events out.
 
-A model's parts go back as they came, with their thought signatures, to the endpoint that sent them. The form of requests and
-answers: ai.google.dev/api/generate-content.
+A model's parts are sent back verbatim, with their thought signatures, to the endpoint that sent them. The format of
+requests and answers: ai.google.dev/api/generate-content.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _LEVELS = ("minimal", "low", "medium", "high")
 
 
 class GeminiProvider(EndpointProvider):
-    """Gemini's own API. The key comes with the call, from `api_key`, or from GEMINI_API_KEY.
+    """Gemini's own API. The key is that of the call, `api_key` or GEMINI_API_KEY.
 
-    `thinking` is the API's own `thinkingConfig`; without it thoughts are asked for as text where the model gives them.
+    `thinking` is the API's own `thinkingConfig`; by default, thoughts are requested as text if the model provides them.
     """
 
     name = "gemini"
@@ -77,7 +77,7 @@ class GeminiProvider(EndpointProvider):
         self._thinking = thinking
 
     def model_path(self, model: str) -> str:
-        """Where a model is; what it is to do is added behind a colon."""
+        """The path of a model; the operation is appended after a colon."""
         return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}"
 
     def url(self, model: str) -> str:
@@ -97,7 +97,7 @@ class GeminiProvider(EndpointProvider):
         return {"x-goog-api-key": key}
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
-        """A call that another model made has no signature, and newer models refuse it."""
+        """Mark calls as foreign: a call that another model made has no signature, and newer models refuse it."""
         if error.status == 400 and _UNSIGNED.search(f"{error} {error.body}"):
             return UNSIGNED
         return super().control_for(error)
@@ -141,7 +141,7 @@ class GeminiProvider(EndpointProvider):
 
 
 class GeminiReading(Reading):
-    """An answer being read; each chunk brings whole parts, and the last one says why it ended."""
+    """Read an answer; each chunk contains whole parts, and the last one the finish reason."""
 
     def __init__(self, used_ids: set[str], origin: str) -> None:
         super().__init__(used_ids, origin)
@@ -194,7 +194,7 @@ class GeminiReading(Reading):
         return self.take_chunk(body)
 
     def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
-        """Read a stream that was asked for without `alt=sse`: an array of its chunks."""
+        """Read a stream that was requested without `alt=sse`: an array of its chunks."""
         return [event for chunk in chunks for event in self.take_chunk(as_mapping(chunk))]
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
@@ -249,7 +249,7 @@ class GeminiReading(Reading):
         return [ReasoningPiece(text) if part.get("thought") else TextDelta(text)]
 
     def _take_piece(self, part: dict[str, Any], piece: Mapping[str, Any]) -> None:
-        """Put a call together that comes in pieces (`streamFunctionCallArguments`, which `extra_body` can ask for)."""
+        """Assemble a call that arrives in pieces (`streamFunctionCallArguments`, which `extra_body` can request)."""
         if self._pieces is None or piece.get("name"):
             self._pieces = CallInPieces()
             self._parts.append({**part, "functionCall": self._pieces.call})
@@ -258,7 +258,7 @@ class GeminiReading(Reading):
             self._pieces = None
 
     def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
-        """The parts as they came, when a signature or anything else that must go back is among them."""
+        """The parts verbatim, if they include a signature or anything else that must be sent back."""
         if all(part.keys() <= _PLAIN_FIELDS for part in self._parts):
             return None
         ids = iter(call_ids)
@@ -272,10 +272,10 @@ class GeminiReading(Reading):
 def _contents(
     messages: Sequence[Message], *, media_in_results: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system prompt's parts, and the turns.
+    """The parts of the system prompt, and the turns.
 
-    The results of an answer's calls have a turn of their own: Vertex refuses them beside text. Without `media_in_results`
-    what they hold besides text is in the turn behind theirs.
+    The results of an answer's calls have their own turn: Vertex refuses them beside text. Without `media_in_results`, any
+    parts of a result that are not text are in the turn after it.
     """
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
@@ -307,7 +307,7 @@ def _contents(
 
 
 def _response(message: Message, with_media: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The `functionResponse` of a result, and the parts that have to be sent behind it."""
+    """The `functionResponse` for a result, and the parts that must be sent after it."""
     content, media, unsent = message.get("content"), [], []
     if not isinstance(content, str):
         parts = _user_parts(content)
@@ -329,7 +329,7 @@ def _user_parts(content: Any) -> list[dict[str, Any]]:
 
 
 def _user_part(part: ContentPart) -> dict[str, Any]:
-    """One part of a prompt. Raises `OptionsError` for one that the API has no form for."""
+    """One part of a prompt. Raises `OptionsError` for a part that the API cannot carry."""
     if part.kind == "text":
         return {"text": part.text}
     if part.data is not None:
@@ -355,7 +355,7 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
 
 
 def _is_empty(part: Mapping[str, Any]) -> bool:
-    """Whether a part has no content, which the API refuses; one with a signature has some."""
+    """Whether a part has no content, which the API refuses; a signature counts as content."""
     return set(part) <= {"text", "thought"} and not part.get("text")
 
 
@@ -401,7 +401,7 @@ def _thinking(effort: str, model: str) -> dict[str, Any]:
 
 
 def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts in the words of the Responses API, in which thoughts are part of the output."""
+    """The counts in the terms of the Responses API, in which output includes thoughts."""
     counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
     thoughts = counts.get("thoughtsTokenCount", 0)
     return {

@@ -1,7 +1,8 @@
-"""Put a function call of Gemini together that comes in pieces, each a value and its place in the arguments.
+"""Assemble a Gemini function call that arrives in pieces, each a value and its path in the arguments.
 
-The form: Vertex AI's reference, `FunctionCall.partialArgs`. A place is a JSON path of names and numbers (`$.items[0].name`);
-a text may come in several pieces. What fits nowhere leaves `partialArgs` in the call, which never runs then.
+The format: Vertex AI's reference, `FunctionCall.partialArgs`. A path is a JSON path of names and numbers
+(`$.items[0].name`); a string may arrive in several pieces. A piece that fits nowhere leaves `partialArgs` in the call,
+which then never runs.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _STEP = regex(r"\.([^.\[\]'\"]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 
 
 class CallInPieces:
-    """One call; `call` is the `functionCall` as far as it has come, and `willContinue` stands in it until its end."""
+    """One call; `call` is the `functionCall` received so far, which contains `willContinue` until its end."""
 
     def __init__(self) -> None:
         self.call: dict[str, Any] = {"name": "", "args": {}, "willContinue": True}
         self._open_path: str | None = None  # of the text that goes on
 
     def take(self, piece: Mapping[str, Any]) -> None:
-        """Add what a piece has."""
+        """Add a piece."""
         for key in ("name", "id"):
             if text := as_text(piece.get(key)):
                 self.call[key] = text
@@ -37,7 +38,7 @@ class CallInPieces:
             del self.call["willContinue"]
 
     def _place(self, piece: Mapping[str, Any]) -> bool:
-        """Whether the piece had a place, into which it was put."""
+        """Put the piece at its path; return whether it has a valid one."""
         path = as_text(piece.get("jsonPath"))
         found = [key for key in ("stringValue", "numberValue", "boolValue", "nullValue") if key in piece]
         if _PATH.fullmatch(path) is None or len(found) > 1:
@@ -54,7 +55,7 @@ class CallInPieces:
 
 
 def _put(holder: Any, steps: list[str | int], value: Any, *, appends: bool) -> bool:
-    """Whether the value was put into its place, which the arguments have; an index is the next one at most."""
+    """Put the value at its path, in which an index may be at most the next one; return whether the path fits."""
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(step, str):
             fits, there = isinstance(holder, dict), as_mapping(holder).get(step)

@@ -1,4 +1,4 @@
-"""Models on Google's Vertex AI: Claude in the Messages form and Gemini in its own, with a token that the caller fetches."""
+"""Models on Google's Vertex AI: Claude in the Messages format and Gemini in its own, with the caller's token."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PLAIN = regex(r"[a-z0-9][a-z0-9:.-]*")
 class VertexClaudeProvider(HostedClaudeProvider):
     """Claude on Vertex AI. `api_key` is an OAuth access token, or a function that returns one (they last an hour).
 
-    `project` is GOOGLE_CLOUD_PROJECT and `region` GOOGLE_CLOUD_LOCATION when None; the region `global` has no host of its
-    own. Raises `OptionsError` when one of them is missing.
+    `project` defaults to GOOGLE_CLOUD_PROJECT and `region` to GOOGLE_CLOUD_LOCATION; the region `global` has no host of its
+    own. Raises `OptionsError` if either is missing.
     """
 
     name = "vertex"

@@ -1,1 +1,1 @@
-"""Tool definitions as each vendor takes them: what it refuses as a table, one transformer, and the way back for calls."""
+"""Tool definitions in each vendor's form: a table of their rules, one transformer, and the mapping back for calls."""

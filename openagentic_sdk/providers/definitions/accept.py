@@ -1,7 +1,7 @@
-"""Write the parameters of a tool as one vendor takes them; what gets lost on the way is said in descriptions.
+"""Write a tool's parameters in the form that one vendor accepts; constraints that get lost are described in words.
 
-What a vendor's model may send back is an input of the tool, or is refused with a sentence when it is checked: the tool
-itself, its checks and the log keep the schema as it is.
+Whatever a vendor's model may send back is either valid input of the tool or is refused with an explanation when it is
+checked: the tool itself, its checks and the log keep the original schema.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PLAIN_REFERENCE = regex(r"#/(?:\$defs|definitions)/[a-zA-Z0-9_.-]+")
 
 @frozen
 class AcceptedParameters:
-    """Parameters as a vendor takes them, the names in them, and what the root does not say any more (`notes`).
+    """Parameters in a vendor's form, their property names, and the constraints that the root no longer expresses (`notes`).
 
-    `is_strict` says that the vendor's strict mode has a form for them, where it has such a mode.
+    `is_strict` is true if the parameters fit the vendor's strict mode, if it has one.
     """
 
     parameters: Mapping[str, Any]
@@ -47,7 +47,7 @@ _remembered: dict[tuple[str, int], tuple[Mapping[str, Any], AcceptedParameters]]
 
 
 def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
-    """The parameters as the vendor takes them, written once as long as they are the same object."""
+    """The parameters in the vendor's form, cached for as long as they are the same object."""
     key = (vendor, id(parameters))
     known = _remembered.get(key)
     if known is None or known[0] is not parameters:
@@ -58,7 +58,7 @@ def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
 
 
 class _ParametersWriter:
-    """Writes the schema of one tool by one vendor's rules."""
+    """Write one tool's schema by one vendor's rules."""
 
     def __init__(self, source: Mapping[str, Any], vendor: str) -> None:
         self._source = source
@@ -89,7 +89,7 @@ class _ParametersWriter:
         )
 
     def _definitions(self, key: str, named: Any) -> dict[str, Any]:
-        """The schemas that plain references lead to."""
+        """The schemas that plain references point to."""
         return {
             name: self._write(part, (f"#/{key}/{name}",), 1)
             for name, part in (named.items() if isinstance(named, Mapping) else ())
@@ -97,7 +97,7 @@ class _ParametersWriter:
         }
 
     def _write(self, source: Any, stack: tuple[str, ...], depth: int) -> dict[str, Any]:
-        """A schema below the root, or the root itself; `stack` are the references that led to it."""
+        """The written form of a schema, at the root or below; `stack` contains the references that led to it."""
         self._left -= 1
         notes: list[str] = []
         schema, stack = self._settled(dict(source) if isinstance(source, Mapping) else {}, stack, depth, notes)
@@ -120,8 +120,11 @@ class _ParametersWriter:
     def _settled(
         self, schema: dict[str, Any], stack: tuple[str, ...], depth: int, notes: list[str]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The schema with what it refers to in the place of each reference that the vendor does not take, and the references
-        that led to it then. Only a schema that has `$ref` still is to be sent as it is."""
+        """The schema with references that the vendor does not accept replaced by their targets, and the references
+        followed.
+
+        A schema that still has `$ref` is to be sent as it is.
+        """
         while True:
             reference = schema.get("$ref", schema.get("$dynamicRef"))
             if isinstance(reference, str):
@@ -149,7 +152,7 @@ class _ParametersWriter:
     def _resolved(
         self, schema: dict[str, Any], reference: str, stack: tuple[str, ...], depth: int, notes: list[str]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """A schema with what its reference leads to in the place of the reference."""
+        """The schema with its reference replaced by the target, and the references followed."""
         siblings = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
         target = self._references.find(reference)
         if not isinstance(target, Mapping):
@@ -164,7 +167,7 @@ class _ParametersWriter:
     # --- what stands below -----------------------------------------------------------------------------------------------
 
     def _below(self, key: str, value: Any, stack: tuple[str, ...], depth: int) -> Any:
-        """The value of a keyword with the schemas in it written; None when it says nothing."""
+        """The value of a keyword with its subschemas written; None if nothing is left of it."""
         if key in ONE:
             return self._write(value, stack, depth + 1) if isinstance(value, Mapping) else value
         if key in MANY:
@@ -187,7 +190,7 @@ class _ParametersWriter:
         return value
 
     def _named(self, name: str, written: dict[str, Any]) -> dict[str, Any]:
-        """A property's schema; under another name it tells its own."""
+        """A property's schema; if the property was renamed, the description contains its own name."""
         if name in self._sent:
             target = written["anyOf"][0] if self._stands_alone(written) else written
             if "$ref" not in target:
@@ -211,7 +214,7 @@ class _ParametersWriter:
         return self._rules.needs_lone_unions and bool(written.get("anyOf"))
 
     def _let_stand_alone(self, written: dict[str, Any]) -> None:
-        """Leave a union the only keyword of its schema, or leave it out where the schema says more without it."""
+        """Leave a union as the only keyword of its schema, or remove it if the rest of the schema is more specific."""
         if not {"properties", "items", "enum"}.isdisjoint(written):
             del written["anyOf"]
             written.setdefault("type", types_of(written)[0])

@@ -1,4 +1,4 @@
-"""Names of properties as a vendor takes them, and the way back in the arguments of calls."""
+"""Property names in a vendor's form, and the mapping back for the arguments of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT_CHARS = 55
 
 
 def sent_keys(schema: Mapping[str, Any], pattern: str) -> dict[str, str]:
-    """The names of properties that a vendor's pattern refuses, each with one that it takes and that nothing else has."""
+    """The property names that a vendor's pattern refuses, each with a unique replacement that it accepts."""
     names = {
         name
         for part in mappings_in(schema)
@@ -35,18 +35,18 @@ def sent_keys(schema: Mapping[str, Any], pattern: str) -> dict[str, str]:
 
 @frozen
 class KeyNames:
-    """The names of properties in one schema: `sent` has the vendor's by the tool's own."""
+    """The property names of one schema: `sent` maps the tool's own names to the vendor's."""
 
     references: SchemaReferences
     schema: Mapping[str, Any]
     sent: Mapping[str, str]
 
     def as_sent(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Arguments with the vendor's names, for a call that stands in the conversation."""
+        """Arguments with the vendor's names, for a call in the conversation."""
         return self._named(arguments, lambda key, known: (self.sent.get(key, key) if key in known else key, key))
 
     def as_own(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Arguments with the tool's own names, for a call that the model made. A name that the schema has stays."""
+        """Arguments with the tool's own names, for a call from the model. A name that is in the schema is unchanged."""
         own = {sent: name for name, sent in self.sent.items()}
 
         def name(key: str, known: Mapping[str, Any]) -> tuple[str, str]:
@@ -58,7 +58,7 @@ class KeyNames:
     def _named(
         self, arguments: Mapping[str, Any], name: Callable[[str, Mapping[str, Any]], tuple[str, str]]
     ) -> Mapping[str, Any]:
-        """The arguments with other names; `name` gives the one to use, and the one that the schema has."""
+        """The arguments with other names; `name` returns the name to use and the name in the schema."""
 
         def read(value: Any, schemas: list[Any]) -> Any:
             if not isinstance(value, Mapping | list) or not schemas:
@@ -100,7 +100,7 @@ def _items(parts: list[Mapping[str, Any]], index: int) -> list[Any]:
 
 
 def _others(parts: list[Mapping[str, Any]]) -> list[Any]:
-    """The schemas of a property that no schema names."""
+    """The schemas for a property that is not listed by name."""
     found = [part.get("additionalProperties") for part in parts]
     for part in parts:
         named = part.get("patternProperties")

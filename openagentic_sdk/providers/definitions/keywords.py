@@ -1,4 +1,4 @@
-"""What the keywords of JSON Schema are about: types, alternatives, and the words for those that a vendor does not take."""
+"""The meaning of JSON Schema keywords: types, alternatives, and descriptions of those that a vendor does not accept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_NOTE_CHARS = 160
 
 
 def types_of(schema: Mapping[str, Any]) -> list[str]:
-    """The types that a schema names, or those of its values, or those that its keywords are about."""
+    """The types that a schema declares, else those of its values, else those that its keywords constrain."""
     named, values = schema.get("type"), schema.get("enum")
     if isinstance(named, str):
         return [named]
@@ -62,7 +62,7 @@ def is_about(keyword: str, kind: str) -> bool:
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema for two that both hold; where that cannot be said, the second one counts."""
+    """One schema for two that both apply; where they cannot be combined, the second takes precedence."""
     made = dict(one)
     for key, value in other.items():
         own = made.get(key)
@@ -80,7 +80,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_dropped(key: str, value: Any, notes: list[str]) -> None:
-    """Say in words what a keyword asked for that is left out."""
+    """Describe in words what a removed keyword asked for."""
     if key in SILENT or value in ({}, [], True, False) or value is None:
         return
     if key == "description":
@@ -94,7 +94,7 @@ def note_dropped(key: str, value: Any, notes: list[str]) -> None:
 
 
 def describe(written: dict[str, Any], notes: list[str]) -> None:
-    """Add notes to the description of a schema."""
+    """Append notes to the description of a schema."""
     if notes:
         about = written.get("description")
         written["description"] = " ".join([*([about] if isinstance(about, str) and about else []), *notes])

@@ -1,4 +1,4 @@
-"""What the references in a schema lead to, within that schema: nothing is ever fetched."""
+"""Resolve the references in a schema, within that schema only: nothing is ever fetched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_APPLICABLE = 500
 
 
 class SchemaReferences:
-    """The places in one schema, by reference."""
+    """The targets of references in one schema."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -28,7 +28,7 @@ class SchemaReferences:
         self._anchors: dict[str, Mapping[str, Any]] | None = None
 
     def find(self, reference: Any) -> Any:
-        """The schema that a reference leads to, None where it leads nowhere."""
+        """The schema that a reference points to, None if it points nowhere."""
         if not isinstance(reference, str):
             return None
         address, _, fragment = reference.partition("#")
@@ -60,7 +60,9 @@ class SchemaReferences:
         return found
 
     def applicable(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
-        """The schemas, with all that say something about the same value: what they refer to, and their alternatives."""
+        """All schemas that constrain the same value: the given ones, the targets of their references, and their
+        alternatives.
+        """
         found: list[Mapping[str, Any]] = []
         waiting, seen = list(schemas), set()
         while waiting and len(found) < _MAX_APPLICABLE:
@@ -79,7 +81,7 @@ class SchemaReferences:
 
 
 def mappings_in(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a value of JSON."""
+    """Every object in a JSON value."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

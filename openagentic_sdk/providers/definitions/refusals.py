@@ -1,4 +1,4 @@
-"""Which tool an endpoint refuses a request for, and how long descriptions may be, in the words of each vendor."""
+"""Read each vendor's refusals: which tool definition was refused, and the maximum length of a description."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLACE = regex(
 
 
 def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | None:
-    """The name, as it was sent, of the tool whose definition an endpoint refuses; None when it names none of the request."""
+    """The name, as sent, of the tool whose definition an endpoint refuses; None if it names no tool of the request."""
     if error.status not in (400, 422) or isinstance(error, ContextLengthError):
         return None
     names = _sent_names(payload)
@@ -51,7 +51,7 @@ def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | 
 
 
 def description_limit(error: ProviderHTTPError) -> int | None:
-    """The characters that the description of a tool may have, when an endpoint refuses a longer one and names the limit."""
+    """The maximum number of characters in a tool description, if the endpoint refused a longer one and named the limit."""
     words = f"{error}\n{error.body}"
     if error.status not in (400, 422) or not _PLACE.search(words) or (match := _TOO_LONG.search(words)) is None:
         return None
@@ -59,19 +59,19 @@ def description_limit(error: ProviderHTTPError) -> int | None:
 
 
 def cut_descriptions(payload: Mapping[str, Any], max_chars: int) -> None:
-    """Cut the descriptions of the tools of a request, in place."""
+    """Cut the tool descriptions of a request, in place."""
     for entry in _sent_entries(payload):
         if isinstance(entry, dict) and isinstance(text := entry.get("description"), str):
             entry["description"] = shortened(text, max_chars)
 
 
 def _sent_names(payload: Mapping[str, Any]) -> list[str]:
-    """The names of the tools of a request, in their order; empty for those that are the vendor's own."""
+    """The names of a request's tools, in order; empty for the vendor's own tools."""
     return [as_text(entry.get("name")) for entry in _sent_entries(payload)]
 
 
 def _sent_entries(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The definitions of the tools of a request, in their order."""
+    """The definitions of a request's tools, in order."""
     tools = payload.get("tools") or as_mapping(payload.get("toolConfig")).get("tools")
     entries: list[Mapping[str, Any]] = []
     for tool in map(as_mapping, as_list(tools)):

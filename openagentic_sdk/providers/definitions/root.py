@@ -18,7 +18,7 @@ _MAX_FORMS_CHARS = 600
 
 @mutable
 class RootForm:
-    """A root that is one object: what it has, and what all of its alternatives require."""
+    """A root that is one object: its keywords, and the properties that all of its alternatives require."""
 
     properties: dict[str, Any]
     required: dict[str, None]
@@ -32,8 +32,10 @@ class RootForm:
 
 
 class RootWriter:
-    """Makes the form of one root from at most `limit` schemas. `notes` say what the form does not; `sent` are the names of
-    properties in those notes."""
+    """Create the form of one root from at most `limit` schemas.
+
+    Constraints that the form cannot express are added to `notes`, with the property names of `sent`.
+    """
 
     def __init__(self, references: SchemaReferences, sent: Mapping[str, str], notes: list[str], limit: int) -> None:
         self._references = references
@@ -42,7 +44,7 @@ class RootWriter:
         self._left = limit
 
     def form(self, schema: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> RootForm:
-        """What a schema says of an object; `seen` are the references that led to it."""
+        """The constraints that a schema places on an object; `seen` contains the references that led to it."""
         self._left -= 1
         named, required = schema.get("properties"), schema.get("required")
         kinds = schema.get("type", "object")
@@ -76,7 +78,7 @@ class RootWriter:
         return form
 
     def _choose(self, form: RootForm, options: list[RootForm], count: str) -> None:
-        """Take in alternatives: each property of any of them may be given, and what none can do without must be."""
+        """Merge alternatives: a property of any is allowed, a property that all of them require is required."""
         for name in dict.fromkeys(name for option in options for name in option.properties):
             found: list[Any] = []
             for option in options:
@@ -91,13 +93,13 @@ class RootWriter:
             )
 
     def _words(self, option: RootForm) -> str:
-        """The names of a form's properties, with a question mark behind those that may be left out."""
+        """The names of a form's properties, with a question mark after the optional ones."""
         more = [f"{self._sent.get(name, name)}?" for name in option.properties if name not in option.required]
         return "{" + ", ".join([*(self._sent.get(name, name) for name in option.required), *more]) + "}"
 
 
 def _join(form: RootForm, other: RootForm) -> None:
-    """Take in what holds as well."""
+    """Merge a form that applies in addition."""
     for name, part in other.properties.items():
         own = form.properties.setdefault(name, part)
         if own != part and isinstance(own, Mapping) and isinstance(part, Mapping):

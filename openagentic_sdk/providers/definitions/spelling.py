@@ -1,6 +1,6 @@
-"""Say in the keywords that a vendor takes what a schema says in others: a table of rules, applied in their order.
+"""Rewrite a schema in the keywords that a vendor accepts: a table of rules, applied in order.
 
-Each rule looks at one schema, without those below it, and changes it in place; what has no form becomes a note.
+Each rule changes one schema in place, without its subschemas; a constraint that cannot be expressed becomes a note.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Notes = list[str]
 
 @frozen
 class SpellingRule:
-    """One rule of spelling; `concerns` says for which vendors it is needed."""
+    """One rule; `concerns` returns whether a vendor needs it."""
 
     concerns: Callable[[VendorRules], bool]
     apply: Callable[[Schema, VendorRules, Notes], None]
 
 
 def respell(vendor: str, schema: Schema, notes: Notes) -> None:
-    """Apply the rules of spelling that concern a vendor."""
+    """Apply the rules that a vendor needs."""
     rules = rules_of(vendor)
     for rule in _rules_for(vendor):
         rule.apply(schema, rules, notes)
@@ -49,7 +49,7 @@ _FORMS: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 
 def _leave_out_other_forms(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """A keyword whose value has not the form that the keyword needs says nothing, and names that are no texts are none."""
+    """Remove keywords whose value has the wrong type, and required names that are not strings."""
     for form, keywords in _FORMS:
         for key in keywords:
             if key in schema and not isinstance(schema[key], form):
@@ -59,7 +59,7 @@ def _leave_out_other_forms(schema: Schema, rules: VendorRules, notes: Notes) -> 
 
 
 def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """Alternatives and properties that nothing fits (`false`)."""
+    """Remove alternatives and properties that match no value (`false`)."""
     for key in ("anyOf", "oneOf"):
         if key in schema:
             schema[key] = [part for part in schema[key] if part is not False]
@@ -73,7 +73,7 @@ def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> N
 
 
 def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """Until draft 4, `exclusiveMinimum` said whether `minimum` is exclusive."""
+    """Convert the boolean `exclusiveMinimum` and `exclusiveMaximum` of draft 4 into numbers."""
     for bound in ("Minimum", "Maximum"):
         if isinstance(is_exclusive := schema.get(f"exclusive{bound}"), bool):
             del schema[f"exclusive{bound}"]
@@ -82,7 +82,7 @@ def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) ->
 
 
 def _spell_places(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """Until 2019-09, the schemas of a list's first items were its `items`."""
+    """Convert an `items` list, the form before 2020-12, into `prefixItems`."""
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items") or [{}]
         if isinstance(rest := schema.pop("additionalItems", None), Mapping):
@@ -108,7 +108,7 @@ def _spell_first_items(schema: Schema, rules: VendorRules, notes: Notes) -> None
 
 
 def _spell_bare_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """`true` says what an empty schema does; `false` has no other form, and only JSON Schema as a whole takes it."""
+    """Replace `true` by an equivalent empty schema; remove `false`, unless the vendor accepts all of JSON Schema."""
     if schema.get("items") is True:
         schema["items"] = {}
     elif schema.get("items") is False and (rules.keywords is not None or rules.needs_items):
@@ -121,7 +121,7 @@ def _spell_format(schema: Schema, rules: VendorRules, notes: Notes) -> None:
 
 
 def _spell_texts(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """Values that are no texts, or empty ones, become a note and a type."""
+    """Replace values that are empty or not strings by a note and a type."""
     values = schema.get("enum", [])
     texts = [value for value in values if isinstance(value, str) and value]
     if texts == values:
@@ -163,7 +163,7 @@ def _spell_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
 
 
 def _spell_required(schema: Schema, rules: VendorRules, notes: Notes) -> None:
-    """Names that are required and not defined become a note."""
+    """Replace required names that are not defined by a note."""
     names, properties = schema.get("required", ()), schema.get("properties", {})
     defined = [name for name in names if name in properties]
     if len(defined) < len(names):
@@ -190,7 +190,7 @@ SPELLING: tuple[SpellingRule, ...] = (
 
 
 def without_null(schema: Schema, rules: VendorRules, notes: Notes) -> bool:
-    """Say in words that null is one of the alternatives; whether just one other is left, which is then the schema."""
+    """Replace a `null` alternative by a note; return whether a single alternative is left and has become the schema."""
     for key in ("anyOf", "oneOf") if rules.types == "union" else ():
         branches = schema.get(key)
         if not isinstance(branches, list):

@@ -1,20 +1,20 @@
-"""What vendors refuse in the definitions of tools, as data: one row for each rule, with its source and the date of reading.
+"""What vendors refuse in tool definitions, as data: one row per rule, with its source and the date it was read.
 
 | rule | limit |
 |---|---|
-| `names` | how long the name of a tool may be, in letters, digits, _ and - |
-| `tools` | how many tools a request may have |
-| `keys` | what names of properties look like, as a pattern |
-| `root` | `plain`: no union, condition, reference or list of values at the root; else the only keywords there |
-| `keywords` | the only keywords of a schema below the root |
+| `names` | the maximum length of a tool's name, in letters, digits, _ and - |
+| `tools` | the maximum number of tools in a request |
+| `keys` | the pattern for property names |
+| `root` | `plain`: no union, condition, reference or list of values at the root; else the only keywords allowed there |
+| `keywords` | the only keywords allowed in a schema below the root |
 | `formats` | the only values of `format` |
-| `references` | `none`: what `$ref` leads to is written in its place; `definitions`: only to `#/$defs/NAME` and the like |
+| `references` | `none`: each `$ref` is replaced by its target; `definitions`: only to `#/$defs/NAME` and the like |
 | `items` | `needed`: each array has `items`, an object |
-| `required` | `defined`: only names of properties that are there |
-| `enum` | `texts`: only texts, none of them empty |
+| `required` | `defined`: only names of defined properties |
+| `enum` | `texts`: only strings, none of them empty |
 | `anyOf` | `alone`: no other keyword beside it |
-| `types` | how a schema of several types is written: `list`, or `union` for `anyOf`; and that one without a type gets one |
-| `closed` | `strict`: objects have no further properties and require all that they have, or are not strict |
+| `types` | every schema has a type; several are written as a `list`, or as a `union` with `anyOf` |
+| `closed` | `strict`: objects allow no further properties and require all of theirs, or are not strict |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...ground.frozen import frozen
 
 @frozen
 class AcceptanceRule:
-    """One thing that a vendor holds definitions to; `source` says where that was read, on `date`."""
+    """One limit that a vendor places on definitions; `source` is where it was read, on `date`."""
 
     vendor: str
     rule: str
@@ -125,9 +125,9 @@ TABLE: tuple[AcceptanceRule, ...] = tuple(
 
 @frozen
 class VendorRules:
-    """The limits of one vendor, by the names of their rules; None is no limit.
+    """The limits of one vendor, by rule name; None means no limit.
 
-    `root` None asks for a root without unions, conditions, references and lists of values.
+    `root` None requires a root without unions, conditions, references and lists of values.
     """
 
     names: int = 64
@@ -145,7 +145,7 @@ class VendorRules:
     is_strict: bool = False
 
     def takes(self, keyword: str) -> bool:
-        """Whether a schema below the root may have this keyword."""
+        """Whether this keyword is allowed in a schema below the root."""
         return self.keywords is None or keyword in self.keywords
 
 
@@ -162,7 +162,7 @@ _NEEDS = {
 
 @cache
 def rules_of(vendor: str) -> VendorRules:
-    """The limits of one vendor. Raises KeyError for a vendor that the table does not have."""
+    """The limits of one vendor. Raises KeyError for a vendor that is not in the table."""
     found: dict[str, Any] = {}
     for row in TABLE:
         if row.vendor == vendor and (row.rule, row.limit) != ("root", "plain"):

@@ -1,1 +1,1 @@
-"""Requests on their way: connections, limits on time, threads that read, and bodies told apart."""
+"""HTTP for requests: connections, time limits, reader threads, and distinguishing the kinds of body."""

@@ -1,7 +1,8 @@
-"""Connect to an endpoint: its addresses side by side, a proxy on the way, TLS.
+"""Connect to an endpoint: all of its addresses, through a proxy if there is one, with TLS.
 
-The addresses of a name are tried as RFC 8305 says (section 5): families in turn, the next one a quarter of a second after
-the one before, the first that answers wins. So an address that is dead costs that quarter and not the whole time limit.
+A name's addresses are tried as RFC 8305 describes (section 5): alternating between families, each a quarter of a second
+after the previous one, and the first that connects wins. An unreachable address costs that quarter second, not the whole
+time limit.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, in
 
 @frozen
 class Target:
-    """Where a request goes: the host, and the proxy on the way when there is one."""
+    """The destination of a request: the host, and the proxy if there is one."""
 
     scheme: str
     host: str
@@ -44,13 +45,13 @@ class Target:
 
     @property
     def origin(self) -> str:
-        """The target as the beginning of a URL."""
+        """The target as the start of a URL."""
         default = 443 if self.scheme == "https" else 80
         return f"{self.scheme}://{_netloc_host(self.host)}" + (f":{self.port}" if self.port != default else "")
 
 
 class Line:
-    """The sockets of an exchange, which the loop may cut while the thread is blocked on one of them."""
+    """The sockets of an exchange, which the loop can shut down while the thread is blocked on one of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +59,7 @@ class Line:
         self._is_cut = False
 
     def hold(self, sock: socket.socket, *, in_place_of: socket.socket | None = None) -> None:
-        """This is one of the sockets from now on. Raises `FeedStopped` when the line is cut already."""
+        """Add a socket, or replace one. Raises `FeedStopped` if the line has been cut."""
         with self._lock:
             if in_place_of in self._sockets:
                 self._sockets.remove(in_place_of)
@@ -67,7 +68,7 @@ class Line:
                 raise FeedStopped
 
     def cut(self) -> None:
-        """Wake the thread that is blocked on one of the sockets."""
+        """Shut down the sockets, to wake a thread that is blocked on one of them."""
         with self._lock:
             self._is_cut = True
             for sock in self._sockets:
@@ -91,7 +92,7 @@ class Line:
             self._sockets.clear()
 
     def release(self) -> None:
-        """Let go of the sockets without closing them. Raises `FeedStopped` when the line is cut."""
+        """Forget the sockets without closing them. Raises `FeedStopped` if the line has been cut."""
         with self._lock:
             if self._is_cut:
                 raise FeedStopped
@@ -99,7 +100,7 @@ class Line:
 
 
 def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | None:
-    """The proxy for a URL: of `proxies`, or of HTTP_PROXY, HTTPS_PROXY and NO_PROXY when that is None."""
+    """The proxy for a URL, None if none: from `proxies`, else from HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
     if proxies is not None:
         return proxies.get(parts.scheme)
     known = getproxies()
@@ -110,7 +111,7 @@ def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | N
 
 
 def _is_in_network(host: str, no_proxy: str) -> bool:
-    """Whether NO_PROXY names the host's address or a network (`10.0.0.0/8`) that it is in, which urllib does not read."""
+    """Whether NO_PROXY contains the host's address or network (`10.0.0.0/8`), which urllib does not support."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -128,7 +129,7 @@ def _is_in_network(host: str, no_proxy: str) -> bool:
 def open_connection(
     target: Target, line: Line, *, connect_s: float | None, tls_context: ssl.SSLContext | None
 ) -> HTTPConnection:
-    """A connection that is ready for a request; with a `tls_context` through TLS."""
+    """A connection that is ready for a request, with TLS if `tls_context` is given."""
     if target.proxy is None:
         sock = connect(target.host, target.port, connect_s, line)
     else:
@@ -145,13 +146,13 @@ def open_connection(
 
 
 def connect(host: str, port: int, timeout_s: float | None, line: Line) -> socket.socket:
-    """A connected socket to the first of the host's addresses that answers. Raises `OSError`."""
+    """A socket connected to the first of the host's addresses that accepts. Raises `OSError`."""
     addresses = in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
     return connect_one(addresses, host, timeout_s, line)
 
 
 def connect_one(addresses: list[Address], host: str, timeout_s: float | None, line: Line) -> socket.socket:
-    """A connected socket to the first of these addresses that answers. Raises `OSError`."""
+    """A socket connected to the first of these addresses that accepts. Raises `OSError`."""
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting: dict[int, socket.socket] = {}
@@ -195,7 +196,7 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
 
 
 def in_turn(addresses: list[Address]) -> list[Address]:
-    """The addresses with their families in turn, the first one's first (RFC 8305, section 4)."""
+    """The addresses with alternating families, starting with that of the first one (RFC 8305, section 4)."""
     first = [one for one in addresses if one[0] == addresses[0][0]]
     others = [one for one in addresses if one[0] != addresses[0][0]]
     return [one for pair in zip_longest(first, others) for one in pair if one is not None]
@@ -225,7 +226,7 @@ def _has_peer(sock: socket.socket) -> bool:
 
 
 def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
-    """A socket to the target's proxy; for https a tunnel through it."""
+    """A socket connected to the target's proxy; for https, a tunnel through it."""
     proxy = _read_proxy(target.proxy or "")
     shown, variable = f"the proxy {proxy.hostname}:{proxy.port or 80}", f"{target.scheme.upper()}_PROXY"
     advice = f"check {variable}, and NO_PROXY for hosts that need none"
@@ -266,7 +267,7 @@ def _read_proxy(proxy: str) -> SplitResult:
 
 
 def proxy_authorization(proxy: str) -> dict[str, str]:
-    """The headers that show a proxy the user and password in its URL."""
+    """The headers with the user name and password in a proxy's URL."""
     parts = _read_proxy(proxy)
     if parts.username is None:
         return {}
@@ -276,15 +277,15 @@ def proxy_authorization(proxy: str) -> dict[str, str]:
 
 @cache
 def shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLContext:
-    """The context with the system's certificates, made once: that takes 40 ms.
+    """The context with the system's certificates, created once because that takes 40 ms.
 
-    `environment` (SSL_CERT_FILE and SSL_CERT_DIR) is the key, so that a change of it is seen.
+    `environment` (SSL_CERT_FILE and SSL_CERT_DIR) is the cache key, so that a change to it takes effect.
     """
     return ssl.create_default_context()
 
 
 def shown_url(url: str) -> str:
-    """The URL without what may be secret in it: user, password, query, fragment."""
+    """The URL without parts that may be secret: user, password, query, fragment."""
     bare = re.sub(r"[?#].*", "", url, flags=re.S)
     return re.sub(r"(://)[^/]*@", r"\1", bare)[:200]
 

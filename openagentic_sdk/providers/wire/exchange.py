@@ -1,7 +1,7 @@
-"""One request to a model's endpoint and its answer as events or as one JSON body, over a socket or an injected callable.
+"""One request to a model's endpoint and its answer, as events or as one JSON body, over a socket or an injected callable.
 
-Whether an answer is a stream of events or a whole body is seen from its first byte, not from what was asked for: endpoints
-answer streams with plain JSON (errors above all) and plain requests with streams.
+The first byte, not the request, decides whether an answer is a stream of events or a whole body: endpoints answer stream
+requests with plain JSON (errors above all) and plain requests with streams.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _BOM = b"\xef\xbb\xbf"
 
 @frozen
 class Whole:
-    """A body that came in one piece: parsed JSON."""
+    """A body in one piece: parsed JSON."""
 
     data: Any
 
 
 class LastEvents(list[SSEEvent]):
-    """What the end of a stream completed: an event in it that cannot be read was cut, and is no mistake."""
+    """The events completed by the end of the stream: an unreadable one among them was truncated, which is not an error."""
 
 
 class BodyReader:
-    """Tells a stream of events from a JSON body, and reads it. Pure.
+    """Distinguish a stream of events from a JSON body, and read it. Pure.
 
-    `has_begun` says that an answer is coming: a first event with something in it, or the first byte of a JSON body. What
-    only keeps the line open (white space, comments, events without data) is not an answer yet.
+    `has_begun` is true once an answer has started: a first event with data, or the first byte of a JSON body. Anything that
+    only keeps the connection open (white space, comments, events without data) does not count.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class BodyReader:
     def close(self) -> list[SSEEvent] | Whole:
         """The rest: events, or the whole body.
 
-        Raises `GarbledResponseError` for JSON that is cut or none, and `ProviderResponseError` for a web page.
+        Raises `GarbledResponseError` for truncated or invalid JSON, and `ProviderResponseError` for a web page.
         """
         if self._events is not None:
             return LastEvents(self._events.close())
@@ -106,7 +106,7 @@ class _EventSource(Protocol):
 
 
 class ModelExchange:
-    """An answer on its way. `read` gives events in batches, or one `Whole`; None is the end."""
+    """An answer in progress. `read` returns events in batches, or one `Whole`; None at the end."""
 
     def __init__(
         self,
@@ -128,9 +128,9 @@ class ModelExchange:
         self.is_broken = False  # whether a failure was taken for the end
 
     def end_soon(self, linger_s: float, *, extends: bool) -> None:
-        """What matters has come: read on only this long, and take any failure for the end.
+        """Read for at most `linger_s` more seconds and treat any failure as the end, as the essential part has arrived.
 
-        `extends` lets a later call move the end further away; without it the first word stands.
+        With `extends`, a later call may postpone the end; without it, the earliest end counts.
         """
         end_by = time.monotonic() + linger_s
         if self._end_by is None or extends or end_by < self._end_by:
@@ -142,7 +142,7 @@ class ModelExchange:
         return self._reader.beginning
 
     async def read(self) -> list[SSEEvent] | Whole | None:
-        """The next batch, possibly empty."""
+        """The next batch, which may be empty."""
         if self._is_over:
             return None
         chunks = await self._next_chunks()
@@ -175,7 +175,7 @@ class ModelExchange:
 
 
 class _CallableSource:
-    """An injected callable, run in a thread so that it may block, under the same time limits as a socket."""
+    """An injected callable, run in a thread so that it may block, with the same time limits as a socket."""
 
     def __init__(self, answer: Callable[[], Iterable[bytes | Whole]], name: str, timeouts: Timeouts) -> None:
         self._answer = answer
@@ -206,7 +206,7 @@ class _CallableSource:
 
 
 class Wire:
-    """How a provider asks: through sockets, or through injected callables in their place."""
+    """The transport of a provider: sockets, or the callables that replace them."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Wire:
         self._stream_transport = stream_transport
 
     def will_stream(self, wanted: bool) -> bool:
-        """Whether a request is to ask for a stream: an injected callable of the other kind alone decides otherwise."""
+        """Whether a request should ask for a stream: an injected callable of only the other kind overrides `wanted`."""
         if wanted:
             return self._stream_transport is not None or self._transport is None
         return self._stream_transport is not None and self._transport is None
@@ -236,9 +236,9 @@ class Wire:
         timeouts: Timeouts | None = None,
         sign: Sign | None = None,
     ) -> ModelExchange:
-        """Send the request, a GET without a payload. Raises one of the provider errors for any status but success.
+        """Send the request, a GET without a payload. Raises one of the provider errors unless the status is a success.
 
-        `timeouts` None are those of the connections; `sign` makes the headers of the body as it is sent.
+        `timeouts` default to those of the connections; `sign` computes the headers from the body as sent.
         """
         timeouts = timeouts or self.http.timeouts
         name = shown_url(url)
@@ -272,7 +272,7 @@ class Wire:
 
 
 def _without_keep_alives(head: bytes) -> bytes:
-    """The beginning of a body without the white space and comments that kept the line open before it."""
+    """The start of a body without the white space and comments that kept the connection open before it."""
     head = head.removeprefix(_BOM).lstrip()
     while head.startswith(b":") and (line := re.match(rb":[^\r\n]*[\r\n]", head)):
         head = head[line.end() :].lstrip()

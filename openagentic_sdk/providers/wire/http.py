@@ -1,11 +1,11 @@
-"""HTTP to models: one request and its answer, over connections that are kept.
+"""HTTP to models: one request and its answer, over persistent connections.
 
-The standard library's own client (http.client) runs in a thread per request; the loop gets the body in batches and is never
-blocked. The traps that this file exists for: iterating over lines hides a body that was cut, closing from another thread
-hangs where `shutdown` frees at once, keys travel along with redirects, a TLS context costs 40 ms, and a connection that was
-kept open may be dead when it is used again.
+The standard library's own client (http.client) runs in one thread per request; the loop gets the body in batches and is
+never blocked. The traps that this file exists for: iterating over lines hides a truncated body, closing from another thread
+hangs where `shutdown` returns at once, keys travel along with redirects, a TLS context costs 40 ms, and a persistent
+connection may be dead when it is reused.
 
-A key is in the request's headers and nowhere else; no error and no URL shown repeats it.
+A key is in the request's headers and nowhere else; no error message or displayed URL contains it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 
 class HttpTransport:
-    """Requests to any number of hosts over connections that are kept and shared, from any number of loops and threads.
+    """Requests to any number of hosts over shared, persistent connections, from any number of loops and threads.
 
-    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY. `ssl_context` None
-    is one shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
-    `max_body_bytes` bounds what one answer may bring, unpacked.
+    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY. `ssl_context`
+    defaults to a shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    `max_body_bytes` limits the uncompressed size of one answer.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HttpTransport:
         weakref.finalize(self, _close_kept, self.pool.kept)
 
     def close(self) -> None:
-        """Close the connections that are kept; the transport can go on being used."""
+        """Close the idle connections; the transport can still be used."""
         self.pool.close()
 
     async def request(
@@ -78,13 +78,14 @@ class HttpTransport:
         timeouts: Timeouts | None = None,
         may_repeat: bool = False,
     ) -> HttpAnswer:
-        """Send a request, by default a POST or, when `body` is None, a GET; come back with the head of the answer.
+        """Send a request and return once the head of the answer has arrived.
 
-        With `may_repeat` a request whose connection breaks before the first byte of an answer is sent once more on a fresh
-        one: for requests that change nothing where they go.
-        `timeouts` None are those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
-        `ProviderResponseError` for what is no HTTP, and `OptionsError` for a URL or header that cannot be sent. Redirects
-        are followed on the same origin only, and a POST only when the status (307, 308) says that it stays one.
+        `method` defaults to GET without a body, else POST. With `may_repeat`, a request whose connection breaks before the
+        first byte of an answer is sent once more on a new one: for requests that change nothing at their destination.
+        `timeouts` default to those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
+        `ProviderResponseError` for an answer that is not HTTP, and `OptionsError` for a URL or header that cannot be sent.
+        Redirects are followed within the same origin only, and for a POST only if the status (307, 308) preserves the
+        method.
         """
         check_headers(headers)
         is_post = body is not None or method is not None
@@ -106,7 +107,7 @@ class HttpTransport:
         raise ProviderResponseError(f"{shown_url(url)} redirects in a circle: check base_url")
 
     def find_target(self, parts: SplitResult) -> Target:
-        """Where to connect for this URL."""
+        """The target to connect to for this URL."""
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return Target(parts.scheme, parts.hostname or "", port, find_proxy(parts, self._proxies))
 
@@ -118,7 +119,7 @@ class HttpTransport:
 
 @frozen
 class _HttpRequest:
-    """What is sent where, and how long all may take that `began` then (`time.monotonic`)."""
+    """A request, its destination and its time limits, counted from `began` (`time.monotonic`)."""
 
     method: str
     parts: SplitResult
@@ -130,7 +131,7 @@ class _HttpRequest:
 
 
 class HttpAnswer:
-    """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
+    """One answer: its status and headers, and its body as it arrives. Close it, even after its end."""
 
     def __init__(self, transport: HttpTransport, asked: _HttpRequest) -> None:
         self.status = 0
@@ -148,7 +149,7 @@ class HttpAnswer:
         self.status, self.headers = head
 
     async def read(self) -> list[bytes]:
-        """What has come of the body since the last call, at least one chunk; an empty list at its end."""
+        """The chunks of the body since the last call, at least one; an empty list at its end."""
         assert self._feed is not None, "start() comes first"
         chunks, self._waiting = self._waiting or await self._feed.take(), []
         self._feed.mark_taken(sum(map(len, chunks)))
@@ -164,7 +165,7 @@ class HttpAnswer:
         return bytes(body)
 
     async def aclose(self) -> None:
-        """Free the connection at once, or keep it when the body was read to its end; no thread is left."""
+        """Free the connection at once, or keep it if the body was read to its end; no thread remains."""
         self._watch.stop()
         if self._feed is not None:
             await self._feed.aclose()
@@ -176,13 +177,13 @@ class HttpAnswer:
 
 
 class _NotSent(ConnectionResetError):
-    """The connection broke before all of the request was written, so the server cannot have acted upon it."""
+    """The connection broke before the whole request was written, so the server cannot have acted on it."""
 
 
 class _Response(HTTPResponse):
-    """http.client's response, which takes each 1xx answer but 100 for the final one, without that mistake.
+    """http.client's response, corrected: the original takes each 1xx answer except 100 for the final one.
 
-    103 Early Hints stand before the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
+    103 Early Hints precede the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
     """
 
     def _read_status(self) -> tuple[str, int, str]:
@@ -205,7 +206,7 @@ class _HttpExchange:
         self._origin = f"{asked.parts.scheme}://{asked.parts.netloc}"
 
     def run(self, feed: ThreadFeed) -> None:
-        """Do it. What goes wrong is raised as one of the provider errors."""
+        """Run the exchange. Failures are raised as provider errors."""
         response: HTTPResponse | None = None
         try:
             target = self._transport.find_target(self._asked.parts)
@@ -305,14 +306,14 @@ class _HttpExchange:
 
 
 class _Pool:
-    """Connections that wait to be used again, newest first."""
+    """Idle connections for reuse, newest first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.kept: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
     def take(self, target: Target) -> HTTPConnection | None:
-        """A connection that is still alive as far as one can see, or None."""
+        """A connection that appears to be alive, or None."""
         while True:
             with self._lock:
                 waiting = self.kept.get(target)
@@ -338,14 +339,14 @@ class _Pool:
 
 
 def _close_kept(kept: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
-    """Close and forget all of them. For the garbage collector too, so no lock is taken here."""
+    """Close and forget all of them. The garbage collector calls this too, so it takes no lock."""
     while kept:
         for _, _, connection in kept.popitem()[1]:
             connection.close()
 
 
 def read_url(url: str) -> SplitResult:
-    """The parts of a URL that a request can go to. Raises `OptionsError`."""
+    """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
     shown = shown_url(url)
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
         raise OptionsError(f"the URL {shown!r} has characters that a URL cannot have")
@@ -364,7 +365,7 @@ def read_url(url: str) -> SplitResult:
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise `OptionsError` for a header that cannot be sent; the text names it and never its value."""
+    """Raise `OptionsError` for a header that cannot be sent; the message names it but never contains its value."""
     # http.client would refuse them too, with the value, which may be a key, in its message.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
@@ -390,7 +391,7 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
 
 
 def _is_quiet(sock: socket.socket | None) -> bool:
-    """Whether nothing waits on an idle connection: what could wait there is its end, or bytes of no answer."""
+    """Whether an idle connection has nothing to read: that could only be its end, or bytes that belong to no answer."""
     if sock is None:
         return False
     try:
@@ -405,7 +406,7 @@ def _is_quiet(sock: socket.socket | None) -> bool:
 
 
 def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
-    """What unpacks a body, in pieces that are small however well it was packed. We ask for none, some pack anyway."""
+    """A function that decompresses a body in small pieces, whatever its ratio. Some servers compress unasked."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return lambda data: iter((data,))

@@ -1,7 +1,7 @@
 """Carry items from blocking code in a thread to one consumer on an event loop, many at a time.
 
-One wake-up of the loop serves everything that waits, which is what makes a thread per stream cheap. The thread waits when
-the consumer is slow, ends when the consumer stops, and is waited for: no thread outlives its stream.
+One wake-up of the loop delivers all waiting items, which makes a thread per stream cheap. The thread waits if the consumer
+is slow, ends if the consumer stops, and is joined: no thread outlives its stream.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ JOIN_TIMEOUT_S = 0.5
 
 
 class FeedStopped(Exception):
-    """The consumer is gone: the thread is to end. Never seen outside of a thread."""
+    """The consumer is gone, and the thread must end. Never raised outside the thread."""
 
 
 class ThreadFeed:
-    """Runs `work(feed)` in a thread of its own, in a copy of this context; what it puts is what `take` gives, and what it
-    raises is raised there.
+    """Run `work(feed)` in its own thread, in a copy of this context.
 
-    `interrupt` is called to wake the thread out of a blocking call. It runs on the loop and must not block.
+    `take` returns the items that it puts, and raises what it raises. `interrupt` is called to wake the thread from a
+    blocking call; it runs on the loop and must not block.
     """
 
     def __init__(self, work: Callable[[ThreadFeed], None], *, interrupt: Callable[[], None] | None = None) -> None:
@@ -57,7 +57,7 @@ class ThreadFeed:
     # --- in the thread -----------------------------------------------------------------------------------------------
 
     def put(self, item: Any, size: int = 1) -> None:
-        """Hand an item over; waits while more than `MAX_WAITING_BYTES` wait. Raises `FeedStopped`."""
+        """Hand over an item; wait while more than `MAX_WAITING_BYTES` are waiting. Raises `FeedStopped`."""
         self._items.append(item)
         self._bytes_put += size
         if not self._is_notified:
@@ -71,7 +71,7 @@ class ThreadFeed:
             raise FeedStopped
 
     def call_on_loop(self, callback: Callable[[], None]) -> None:
-        """Run a callback on the consumer's loop, soon. Raises `FeedStopped` when the loop is closed."""
+        """Schedule a callback on the consumer's loop. Raises `FeedStopped` if the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError as error:
@@ -90,7 +90,7 @@ class ThreadFeed:
     # --- on the loop -------------------------------------------------------------------------------------------------
 
     async def take(self) -> list[Any]:
-        """All the items that wait, at least one; an empty list at the end. Raises what the work raised, after its items."""
+        """All waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
         while True:
             self._is_notified = False
             items = []
@@ -107,11 +107,11 @@ class ThreadFeed:
 
     @property
     def has_waiting_items(self) -> bool:
-        """Whether the consumer, not the thread, is the slow one."""
+        """Whether the consumer, not the thread, is the slower one."""
         return bool(self._items)
 
     def mark_taken(self, size: int) -> None:
-        """Say that the consumer is done with `size` of what was put."""
+        """Mark `size` of the items as consumed."""
         self._bytes_taken += size
         if not self._room.is_set():
             self._room.set()
@@ -123,7 +123,7 @@ class ThreadFeed:
             self._stop()
 
     async def aclose(self) -> None:
-        """Stop the thread and wait until it has ended, through any number of cancellations."""
+        """Stop the thread and wait until it has ended, despite any number of cancellations."""
         self._stop()
         deadline = self._loop.time() + JOIN_TIMEOUT_S
         cancelled = False

@@ -1,4 +1,4 @@
-"""How long to wait for an endpoint, phase by phase, and the watch that ends what takes longer."""
+"""Time limits for an endpoint, phase by phase, and the watch that enforces them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _Limit = Annotated[float, above_0] | None
 
 @frozen(kw_only=True)
 class Timeouts:
-    """How long to wait, in seconds; None is without limit.
+    """Time limits, in seconds; None means no limit.
 
-    `connect_s` covers name, TCP, proxy and TLS (5 s in the SDKs of OpenAI and Anthropic; 10 s here, for names that resolve
-    slowly). `first_byte_s` runs until the first event of the answer, comments that keep the line open do not count (600 s:
-    the read timeout of both SDKs, and the longest that DeepSeek queues a request). `idle_s` is the longest silence after
-    that (300 s: Mistral's read timeout; models that think send nothing for minutes). `total_s` bounds the whole answer
-    (an hour; the SDKs have no such bound, and a server that sends a byte now and then holds them for ever).
+    `connect_s` covers name resolution, TCP, proxy and TLS (5 s in the SDKs of OpenAI and Anthropic; 10 s here, for slow
+    name resolution). `first_byte_s` lasts until the first event of the answer; comments that keep the connection open do
+    not count (600 s: the read timeout of both SDKs, and the longest that DeepSeek queues a request). `idle_s` is the
+    longest silence after that (300 s: Mistral's read timeout; a model that is thinking may send nothing for minutes).
+    `total_s` limits the whole answer (an hour; the SDKs have no such limit, and a server that sends an occasional byte
+    blocks them forever).
     """
 
     connect_s: _Limit = 10.0
@@ -37,7 +38,7 @@ class Timeouts:
 
 @mutable
 class Progress:
-    """What an exchange waits for since when (`time.monotonic`); written by its thread, read by its watch."""
+    """The current phase of an exchange and its start (`time.monotonic`); written by its thread, read by its watch."""
 
     phase: str = "connect"
     since: float = 0.0
@@ -52,10 +53,10 @@ _WAITED_FOR = {
 
 
 class FeedWatch:
-    """Ends a feed with an error when a phase or the whole takes too long.
+    """End a feed with an error if a phase or the whole exchange takes too long.
 
-    It looks at the clock when a timer fires, not at every chunk, and blames no endpoint for a silence while the feed's
-    consumer is the slow one. `began` is when the time for the whole started to run; None is now.
+    The watch checks the clock when a timer fires, not at every chunk, and does not blame an endpoint for silence while the
+    feed's consumer is the slower one. `began` is the start of the total time; it defaults to now.
     """
 
     def __init__(self, name: str, timeouts: Timeouts, progress: Progress, began: float | None = None) -> None:
@@ -68,12 +69,12 @@ class FeedWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, feed: ThreadFeed) -> None:
-        """Watch this feed from now on."""
+        """Start watching this feed."""
         self._feed = feed
         self.arm()
 
     def arm(self) -> None:
-        """Set the timer for whatever ends first; called again whenever the phase changes."""
+        """Set the timer for the earliest deadline; call this again whenever the phase changes."""
         self._disarm()
         deadline = min((deadline for _, deadline, _ in self._deadlines()), default=None)
         if deadline is not None and self._feed is not None:
@@ -81,7 +82,7 @@ class FeedWatch:
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._feed = None
         self._disarm()
 
@@ -118,7 +119,7 @@ class FeedWatch:
 
 
 def timeout_error(name: str, phase: str, limit_s: float) -> ProviderTimeoutError:
-    """The error for a phase that took longer than its limit."""
+    """The error for a phase that exceeded its limit."""
     return ProviderTimeoutError(
         f"{name} kept us waiting for {_WAITED_FOR[phase]} longer than {limit_s:g} s ({phase}_s)", phase=phase
     )

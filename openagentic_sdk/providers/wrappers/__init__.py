@@ -1,1 +1,1 @@
-"""Providers around a provider: retries, a breaker, fallbacks, a guard."""
+"""Wrappers around a provider: retries, a circuit breaker, fallbacks, and all of them together."""

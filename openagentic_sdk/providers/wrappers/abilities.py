@@ -1,4 +1,4 @@
-"""What some providers are or can do besides answering."""
+"""Optional abilities of providers besides answering."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..base import Provider, fits
 
 @runtime_checkable
 class FormattingProvider(Protocol):
-    """A provider that can ask for answers of a JSON schema."""
+    """A provider that can request answers of a JSON schema."""
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Provider | None:
-        """The same provider asking for this format (`{"type": "json_schema", ...}`), or None where there is none."""
+        """The same provider requesting this format (`{"type": "json_schema", ...}`), or None if it does not support it."""
         ...
 
 
 @runtime_checkable
 class LoadingProvider(Protocol):
-    """A provider of which some models take a tool's definition where it was found, and not among those at the beginning."""
+    """A provider with models that accept a tool's definition where it was found, and not only at the start."""
 
     def loads_tools(self, model: str) -> bool:
         """Whether this model does. Such a definition is marked with `defer_loading`."""
@@ -27,19 +27,19 @@ class LoadingProvider(Protocol):
 
 
 def can_load_tools(provider: Provider, model: str) -> bool:
-    """Whether this model takes definitions of tools where they were found."""
+    """Whether this model accepts tool definitions where they were found."""
     return fits(provider, LoadingProvider) and provider.loads_tools(model)
 
 
 @runtime_checkable
 class HostedProvider(Protocol):
-    """A provider that asks a service, which can fail for all who ask it."""
+    """A provider that calls a service, which can fail for all of its callers."""
 
     name: str
 
     @property
     def endpoint(self) -> str:
-        """What a circuit breaker counts failures for."""
+        """The name under which a circuit breaker counts failures."""
         ...
 
     def with_settings(self, **changes: Any) -> Provider:
@@ -49,7 +49,7 @@ class HostedProvider(Protocol):
 
 @runtime_checkable
 class SelectiveProvider(Protocol):
-    """A provider whose protocol has a form for these kinds of parts only, besides text: `image`, `file`, `audio`."""
+    """A provider whose protocol supports only these kinds of parts besides text: `image`, `file`, `audio`."""
 
     @property
     def inputs(self) -> tuple[str, ...]: ...
@@ -60,5 +60,5 @@ MEDIA_KINDS = ("image", "file", "audio")
 
 
 def takes(provider: Provider, kind: str) -> bool:
-    """Whether a part of this kind can be sent to the provider; yes where it does not say."""
+    """Whether the provider accepts a part of this kind; true if it does not declare its inputs."""
     return not fits(provider, SelectiveProvider) or kind in provider.inputs

@@ -1,4 +1,4 @@
-"""Ask any kind of provider as a stream, and gather the pieces of its answer."""
+"""Call any kind of provider as a stream, and combine the pieces of its answer."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from ..base import (
 
 
 def streams(provider: Provider) -> bool:
-    """Whether the provider gives its answers piece by piece."""
+    """Whether the provider streams its answers."""
     return fits(provider, StreamingProvider)
 
 
 def whole(provider: Provider) -> CompletingProvider:
-    """The same provider, of which `streams` is not true."""
+    """The same provider, for which `streams` is false."""
     return cast(CompletingProvider, provider)
 
 
 async def ask(
     provider: Provider, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None
 ) -> AsyncGenerator[StreamEvent, None]:
-    """The answer as a stream; a provider that only answers whole gives `Done` alone."""
+    """The answer as a stream; a provider that does not stream yields `Done` alone."""
     if not streams(provider):
         said = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
         output = read_output(said)
@@ -64,14 +64,14 @@ async def ask(
 
 @mutable
 class Pieces:
-    """An answer as far as it has come, piece by piece."""
+    """An answer as received so far, piece by piece."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
     def take(self, event: StreamEvent) -> ModelOutput | None:
-        """Add what an event brings; the whole answer with the event that ends it, None before."""
+        """Add an event; return the whole answer if the event ends it, else None."""
         if isinstance(event, TextDelta):
             self.text.append(event.delta)
         elif isinstance(event, ReasoningPiece):
@@ -94,7 +94,7 @@ class Pieces:
 
 
 async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
-    """The whole answer of a stream. Raises `ProviderResponseError` when it has no end."""
+    """The whole answer of a stream. Raises `ProviderResponseError` if it has no end."""
     pieces = Pieces()
     async with aclosing(events):
         async for event in events:

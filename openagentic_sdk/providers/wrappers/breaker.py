@@ -1,8 +1,8 @@
-"""Stop asking an endpoint that keeps failing, and try it again later.
+"""Stop calling an endpoint that keeps failing, and try it again later.
 
-The whole machine is the table below; everything else is bookkeeping. Time comes in as an argument, so tests never sleep.
-What counts as a failure is the endpoint's own: no connection, no answer in time, 5xx, a stream that was cut. A refused
-request (4xx), a rate limit or a caller who stopped says nothing about its health.
+The whole machine is the table below; everything else is bookkeeping. Time is passed as an argument, so tests never sleep.
+Only the endpoint's own failures count: no connection, no answer in time, 5xx, a truncated stream. A refused request (4xx),
+a rate limit or a caller that stopped proves nothing about its health.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .wrap import AroundProvider
 
 
 class State(Enum):
-    """Whether calls go through: all, none, or one to see."""
+    """Which calls are admitted: all, none, or a single trial."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -46,10 +46,10 @@ NEXT = {
 
 
 class CircuitBreaker:
-    """The health of one endpoint, as its callers see it; any thread may use it.
+    """The health of one endpoint, as its callers observe it. Thread-safe.
 
-    `limit` failures in a row open it (5, the default of most), for `cooldown_s` seconds or as long as the endpoint asked
-    for. `now` is a monotonic time in seconds.
+    `limit` failures in a row open it (5, the default of most), for `cooldown_s` seconds or as long as the endpoint asks.
+    `now` is a monotonic time in seconds.
     """
 
     def __init__(self, endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> None:
@@ -65,7 +65,7 @@ class CircuitBreaker:
         self._is_trying = False
 
     def admit(self, now: float) -> None:
-        """Let a call through, or raise `CircuitOpenError`. Each admitted call ends in exactly one of the three below."""
+        """Admit a call, or raise `CircuitOpenError`. Each admitted call must end with exactly one of the three below."""
         with self._lock:
             if self.state is State.OPEN and now >= self._open_until:
                 self._move("cooled down")
@@ -74,13 +74,13 @@ class CircuitBreaker:
             self._is_trying = self.state is State.TRIAL
 
     def succeed(self) -> None:
-        """The endpoint answered."""
+        """Record that the endpoint answered."""
         with self._lock:
             self._failures = 0
             self._move("success")
 
     def fail(self, now: float, *, retry_after_s: float | None = None) -> None:
-        """The endpoint failed; `retry_after_s` is how long it asked to be left alone."""
+        """Record that the endpoint failed; `retry_after_s` is the wait in seconds that it asked for."""
         with self._lock:
             self._failures += 1
             self._open_until = max(self._open_until, now + max(self.cooldown_s, retry_after_s or 0.0))
@@ -89,7 +89,7 @@ class CircuitBreaker:
                 self._move("limit reached")
 
     def abandon(self) -> None:
-        """The caller stopped before anything was known."""
+        """Record that the caller stopped before the outcome was known."""
         with self._lock:
             self._is_trying = False
 
@@ -99,10 +99,10 @@ class CircuitBreaker:
 
 
 class BreakingProvider(AroundProvider):
-    """A provider that asks another one only while its breaker lets it. Put it around retries: one call, one failure.
+    """A provider that calls another one only if its breaker admits it. Put it around retries: one call, one failure.
 
-    `breaker` may be a function from the model's name to its breaker: one model of an endpoint can be overloaded while the
-    others are well.
+    `breaker` may be a function from a model's name to its breaker: one model of an endpoint can be overloaded while the
+    others work.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class BreakingProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer. Raises `CircuitOpenError` without asking while the breaker is open."""
+        """Stream the answer. Raises `CircuitOpenError` without a request while the breaker is open."""
         breaker = self._breaker_of(model)
         breaker.admit(self._clock.monotonic())
         events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
@@ -144,7 +144,7 @@ class BreakingProvider(AroundProvider):
 
 
 def is_endpoint_failure(error: Exception) -> bool:
-    """Whether an error speaks against the endpoint and not against the request."""
+    """Whether the endpoint, not the request, is the cause of an error."""
     if isinstance(error, ProviderHTTPError):
         return error.status >= 500 or (error.status == 200 and error.retryable)
     broken = ProviderConnectionError | ProviderTimeoutError | IncompleteResponseError | GarbledResponseError
@@ -156,7 +156,7 @@ _SHARED_GUARD = threading.Lock()
 
 
 def shared_breaker(endpoint: str, model: str = "") -> CircuitBreaker:
-    """The one breaker of this process for a model at an endpoint."""
+    """The breaker that this process shares for a model at an endpoint."""
     with _SHARED_GUARD:
         if (endpoint, model) not in _SHARED:
             name = f"{model} at {endpoint}" if model else endpoint

@@ -1,4 +1,4 @@
-"""Ask another model when the first one cannot answer: models in order, each at its own provider, every change an event."""
+"""Call another model if the first one cannot answer: models in order, each at its own provider, every change an event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUEST_FAULTS = frozenset({400, 413, 422})
 
 @frozen
 class Fallback:
-    """A model to ask instead. `provider` and `api_key` None are those of the first one."""
+    """A model to call instead. `provider` and `api_key` default to those of the first model."""
 
     model: str
     provider: Provider | None = None
@@ -27,10 +27,10 @@ class Fallback:
 
 
 class FallbackProvider(AroundProvider):
-    """A provider that goes on to the next model of a list when one fails: before anything of its answer was shown, or
-    with `mid_answer` at any time.
+    """A provider that moves on to the next model of a list if one fails.
 
-    A failure that lies in the request goes to the caller at once. What the last one raises is raised.
+    It moves on only before any part of the answer was shown, or with `mid_answer` at any time. An error caused by the
+    request is raised at once, as is the error of the last model.
     """
 
     def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str], *, mid_answer: bool = False) -> None:
@@ -39,7 +39,7 @@ class FallbackProvider(AroundProvider):
         self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
-        """The same with every provider asking for this format, or None when one of them cannot."""
+        """The same with every provider requesting this format, or None if one of them cannot."""
         inner = formatted(self.provider, response_format)
         fallbacks = []
         for one in self.fallbacks:
@@ -61,7 +61,7 @@ class FallbackProvider(AroundProvider):
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer, with a `Retrying` that names the model before each fallback."""
+        """Stream the answer, with a `Retrying` that names the model before each fallback."""
         attempts = [Fallback(model, self.provider, api_key), *self.fallbacks]
         for position, one in enumerate(attempts, start=1):
             shown = done = False

@@ -1,7 +1,7 @@
-"""Put around a provider what an unattended run needs, in the order that works: retries, then the breaker, then fallbacks.
+"""Wrap a provider with what an unattended run needs, in the right order: retries, then the breaker, then fallbacks.
 
-A call that was asked again three times is one failure of the endpoint, and another model is asked only when the first one's
-endpoint gave up or is not asked any more.
+A call that was retried three times is one failure of the endpoint, and another model is called only once the first one's
+endpoint has failed or its breaker is open.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def guarded(
 ) -> Provider:
     """The provider with retries, with the breakers that this process shares for its models, and with fallback models.
 
-    `retry` None is the default policy, which asks again in the middle of an answer too. A fallback that names a provider
-    gets retries and breakers too. Providers without an endpoint have no breaker.
+    `retry` defaults to a policy that also retries in the middle of an answer. A fallback that names a provider gets retries
+    and breakers too. Providers without an endpoint have no breaker.
     """
     first = _watched(provider, retry, clock)
     if not fallback:
@@ -51,7 +51,7 @@ def _placed(fallback: Fallback, first: Provider) -> Fallback:
 
 
 def unstreamed(provider: Provider) -> Provider:
-    """The provider asking for whole answers only. Raises `OptionsError` for one that has none."""
+    """The provider requesting complete answers only. Raises `OptionsError` if it can only stream."""
     if isinstance(provider, HostedProvider):
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):

@@ -1,8 +1,8 @@
-"""Ask again when asking again can help: exponential backoff with full jitter around any provider.
+"""Retry if that can help: exponential back-off with full jitter around any provider.
 
-Never longer than the policy's total, and what the endpoint says about waiting goes before what we would have guessed. Each
-retry is an event, so it is in the log and on the screen. One that comes in the middle of an answer says so: what was shown
-of the answer is void then, and the answer is shown from its beginning again.
+Retries never exceed the policy's total time, and the endpoint's own delay takes precedence over the computed one. Each
+retry is an event, so it is in the log and on the screen. A retry in the middle of an answer is marked as such: the part
+already shown is void, and the answer is shown again from its start.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _JITTERED = Backoff(1.0, 1.0, jitter=0.25)
 
 @frozen(kw_only=True)
 class RetryPolicy:
-    """How often and how long.
+    """The number of retries and their delays.
 
-    `max_retries` 0 never asks again (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here).
-    Delay n is drawn from up to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
-    seconds is not asked again (120 s, as in the SDKs), one that asks for 0 is asked after our own delay. `total_s` bounds
-    all attempts and delays of one call together. `mid_answer` asks again also when part of the answer was shown already.
-    Raises `OptionsError` for a field that cannot be used.
+    `max_retries` 0 never retries (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here). Delay n
+    is drawn from up to `base_s * 2**n`, at most `cap_s`. If an endpoint asks for more than `max_retry_after_s` seconds,
+    there is no retry (120 s, as in the SDKs); if it asks for 0, the computed delay applies. `total_s` limits all attempts
+    and delays of one call together. `mid_answer` also retries after part of the answer was shown. Raises `OptionsError` for
+    an invalid field.
     """
 
     max_retries: int = 4
@@ -59,9 +59,9 @@ class RetryPolicy:
     def delay_s(
         self, error: Exception, *, attempt: int, elapsed_s: float, now: float, jitter: Callable[[], float]
     ) -> float | None:
-        """How long to wait after `attempt` (1, 2 ...) failed with `error`; None is not to ask again.
+        """The delay after `attempt` (1, 2 ...) failed with `error`; None means no retry.
 
-        `now` is the time of day in seconds since the epoch, for answers that name a date; `jitter` gives 0.0 to 1.0.
+        `now` is in seconds since the epoch, for answers that name a date; `jitter` returns 0.0 to 1.0.
         """
         if attempt > self.max_retries or not is_transient(error):
             return None
@@ -74,9 +74,9 @@ class RetryPolicy:
 
 
 class RetryingProvider(AroundProvider):
-    """A provider that asks another one again when that can help.
+    """A provider that retries calls to another one if that can help.
 
-    `policy` None is the default without `mid_answer`, for callers that show a stream as it comes.
+    `policy` defaults to one without `mid_answer`, for callers that show a stream as it arrives.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class RetryingProvider(AroundProvider):
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        """The whole answer of the first attempt that succeeds; nothing is shown before it, so any attempt may fail."""
+        """Return the whole answer of the first attempt that succeeds; nothing is shown before, so any attempt may fail."""
         return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer, with a `Retrying` before each further attempt."""
+        """Stream the answer, with a `Retrying` before each further attempt."""
         attempts = self._attempts(model, messages, tools, api_key, mid_answer=self.policy.mid_answer)
         async with aclosing(attempts):
             async for event in attempts:
@@ -144,7 +144,7 @@ class RetryingProvider(AroundProvider):
             attempt += 1
 
     def _explain_wait(self, error: Exception) -> None:
-        """Say so where an endpoint asks for a longer wait than the policy allows."""
+        """Add to the error that the endpoint asks for a longer wait than the policy allows."""
         asked = retry_after_s(error.headers, self._clock.now()) if isinstance(error, ProviderHTTPError) else None
         if asked is not None and is_transient(error) and asked > self.policy.max_retry_after_s:
             most = self.policy.max_retry_after_s
@@ -166,10 +166,10 @@ def is_transient(error: Exception) -> bool:
 
 
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """How long the endpoint asks us to wait; None when it does not say. Names are lower-case, `now` is epoch seconds.
+    """The wait in seconds that the endpoint asks for, None if none. Header names are lower-case, `now` is epoch seconds.
 
-    `retry-after-ms`, then `retry-after` in seconds or as a date (RFC 9110, section 10.2.3), then the reset of a rate limit
-    that is used up.
+    `retry-after-ms`, then `retry-after` in seconds or as a date (RFC 9110, section 10.2.3), then the reset of an exhausted
+    rate limit.
     """
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
@@ -187,7 +187,10 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _reset_s(text: str, now: float) -> float | None:
-    """When a limit is reset: `11.35s`, `20m52.666s`, `12ms`, seconds, epoch seconds or milliseconds, or a date."""
+    """The seconds until a limit is reset.
+
+    `text` is a duration (`11.35s`, `20m52.666s`, `12ms`), seconds, epoch seconds or milliseconds, or a date.
+    """
     text = text.strip()
     number = _number(text)
     if number is not None:

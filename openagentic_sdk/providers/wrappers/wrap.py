@@ -1,4 +1,4 @@
-"""What providers around other providers share: the other one's name, abilities and whole answer."""
+"""The common part of providers around other providers: the other one's name, abilities and complete answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KeyedProvider(Protocol):
 
 
 class StreamedProvider(ABC):
-    """A provider whose whole answer is what its stream adds up to."""
+    """A provider whose complete answer is the sum of its stream."""
 
     name: str
 
@@ -40,17 +40,17 @@ class StreamedProvider(ABC):
     def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The answer piece by piece."""
+        """Stream the answer."""
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        """The whole answer."""
+        """Return the whole answer."""
         return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
 
 class AroundProvider(StreamedProvider):
-    """A provider around another one, whose name it bears."""
+    """A provider around another one, with the other one's name."""
 
     def __init__(self, provider: Provider) -> None:
         self.name = provider.name
@@ -64,15 +64,15 @@ class AroundProvider(StreamedProvider):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The kinds of parts that the other one takes."""
+        """The kinds of parts that the other one accepts."""
         return tuple(kind for kind in MEDIA_KINDS if takes(self.provider, kind))
 
     def loads_tools(self, model: str) -> bool:
-        """Whether this model takes definitions of tools where they were found."""
+        """Whether this model accepts tool definitions where they were found."""
         return can_load_tools(self.provider, model)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """The same around a provider that asks for this format, or None when the other one cannot."""
+        """The same around a provider that requests this format, or None if the other one cannot."""
         inner = formatted(self.provider, response_format)
         if inner is None:
             return None
@@ -82,10 +82,10 @@ class AroundProvider(StreamedProvider):
 
 
 def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provider | None:
-    """The provider asking for answers of this format, or None when it cannot."""
+    """The provider requesting answers of this format, or None if it cannot."""
     return provider.with_response_format(response_format) if isinstance(provider, FormattingProvider) else None
 
 
 def is_shown(event: StreamEvent) -> bool:
-    """Whether the caller has seen part of an answer, so that it cannot be asked for again behind its back."""
+    """Whether the caller has seen part of an answer, which then cannot be requested again unnoticed."""
     return isinstance(event, TextDelta | ReasoningPiece | ToolCallReady | Done)
