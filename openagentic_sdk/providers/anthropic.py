@@ -50,7 +50,7 @@ from .reasoning import DROP_BLOCK, is_prefix_refused
 _MAX_EDITS = 8
 _EDITING_BETA = "context-management-2025-06-27"
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
-# The API wants a limit; this one is below that of every model since Claude 3.7.
+# The API requires a limit; this one is below that of every model since Claude 3.7.
 DEFAULT_MAX_TOKENS = 16_384
 
 _QUIRKS = Quirks(
@@ -62,13 +62,13 @@ _QUIRKS = Quirks(
     name_in_tool_result=True,
 )
 _PLACEHOLDER = "DeferredToolPlaceholder"
-# Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
+# Blocks that a message's own fields represent already; any other is opaque and kept verbatim.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _MIN_BUDGET = 1024
-# What the API takes as the id of a call.
+# The maximum length of a call's id.
 _MAX_ID = 64
-# How much of the answer's limit may go into thinking where a model wants a number for it.
+# The share of the answer's limit to use as the thinking budget, for models that need a number.
 _BUDGET_SHARES = {"minimal": 0.125, "low": 0.125, "medium": 0.25, "high": 0.5, "xhigh": 0.75, "max": 0.75}
 _NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
 
@@ -79,10 +79,10 @@ class AnthropicProvider(EndpointProvider):
     `base_url` defaults to ANTHROPIC_BASE_URL. `cache_ttl` is how long prompts stay cached (`5m`, `1h`); None sets no cache
     marks. `thinking` is the API's own object (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` sets the effort
     and turns thinking on. Settings that the model does not support, judged by its name (`claude_models`), are left out with
-    a notice. `context_management` is the API's own object for context editing (`{"edits": [{"type":
-    "clear_tool_uses_20250919"}]}`); the edits applied are reported in the answer's notices. If `loads_tools` is true, tools
-    found later are defined at the search result that found them (`tool_reference`) and not at the start; None means only if
-    Anthropic itself serves the model.
+    a notice. `context_management` is the API's own object for context editing
+    (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); the edits applied are reported in the answer's notices. If
+    `loads_tools` is true, tools found later are defined at the search result that found them (`tool_reference`) and not at
+    the start; None means only if Anthropic itself serves the model.
     """
 
     name = "anthropic"
@@ -182,7 +182,7 @@ class AnthropicProvider(EndpointProvider):
             ends = [payload.get("tools"), payload.get("system")]
             ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
             for blocks in ends:
-                # A definition that is loaded later is no part of the beginning, and takes no mark.
+                # A definition that is loaded later is not part of the cached prefix, and gets no mark.
                 told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
                 if blocks and told:
                     blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}
@@ -208,7 +208,7 @@ class MessageReading(Reading):
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._stopped = False
-        self._has_calls_behind = False  # whether a call goes on behind the stop reason
+        self._has_calls_behind = False  # whether a call continues after the stop reason
         self._has_started = False
         self._id: str | None = None
         self._model: str | None = None
@@ -285,7 +285,7 @@ class MessageReading(Reading):
         self._model = as_text(message.get("model")) or self._model
         if (reason := as_text(message.get("stop_reason"))) and not is_unfinished(self._stop_reason):
             self._stop_reason, self._has_calls_behind = reason, False
-        # The last message_delta is cumulative, but does not repeat what message_start said of the prompt.
+        # The last message_delta is cumulative, but does not repeat the prompt's counts from message_start.
         usage = as_mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})
 
@@ -307,7 +307,7 @@ class MessageReading(Reading):
     def _grow_block(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         kind = delta.get("type")
         if kind == "input_json_delta":
-            # Add a piece of a call's arguments; one that belongs to no open call would be missing in another.
+            # A piece that belongs to no open call is an error: it would be missing from another call.
             if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
                 raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is not an open call")
             self._has_calls_behind |= self._stop_reason is not None
@@ -351,9 +351,9 @@ class MessageReading(Reading):
     def _extras(self) -> dict[str, Any] | None:
         kept = []
         for index, block in sorted(self._blocks.items()):
-            if index in self._arguments and block.get("type") != "tool_use":  # a tool that ran at the server
+            if index in self._arguments and block.get("type") != "tool_use":  # a tool that ran on the server
                 block["input"] = read_arguments("".join(self._arguments[index]))[0]
-            if block.get("type") != "thinking" or index in self._ended:  # thinking that was cut has no valid signature
+            if block.get("type") != "thinking" or index in self._ended:  # truncated thinking has no valid signature
                 kept.append(block)
         if not any(map(_needs_keeping, kept)):
             return None
@@ -369,7 +369,7 @@ def _needs_keeping(block: Mapping[str, Any]) -> bool:
 def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
     """The tools that are defined where they were found, and a placeholder for them: the name as sent, by name."""
     found = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
-    # This one is there from the first request on: with it, another one changes nothing of what the model is told before.
+    # The placeholder is in every request from the first, so that a later deferred tool does not change the prompt's prefix.
     has_search = any(function_of(tool).get("name") == TOOL_SEARCH for tool in tools)
     return {name: names.sent(name) for name in (*([_PLACEHOLDER] if has_search else ()), *found)}
 

@@ -64,7 +64,7 @@ class ModelOutput:
     complete: bool = True
     model: str | None = None
     citations: Sequence[Mapping[str, Any]] = ()
-    # What is about the call and not about what was said; two answers that say the same are equal.
+    # Facts about the call, not its content: they do not count when answers are compared.
     response_id: str | None = field(default=None, compare=False)
     service_tier: str | None = field(default=None, compare=False)
     system_fingerprint: str | None = field(default=None, compare=False)

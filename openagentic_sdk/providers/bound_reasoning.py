@@ -15,7 +15,7 @@ from typing import Any
 
 from ..ground.loose import as_mappings
 
-# The first version of Claude's models that preserves thinking.
+# The first version of Claude that preserves thinking.
 PRESERVES_SINCE = (5, 1)
 
 _TEXTS = ("reasoning", "reasoning_content", "reasoning_text", "reasoning_details", "extra_content")

@@ -20,15 +20,15 @@ from ..ground.loose import as_mapping, as_mappings
 from ..serialization import refuse_constant
 from .base import ModelOutput, ToolCall, read_tool_call
 
-# The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
-# OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, an unknown one) ends
-# a whole answer.
+# The words by which endpoints report an answer that ended before the model had completed it: OpenAI, Anthropic, Mistral,
+# OpenRouter, DeepSeek, z.ai and Gemini. A reason with none of them (`stop`, `tool_calls`, `eos`, an unknown one) marks
+# a complete answer.
 _UNFINISHED = (
     r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
     r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many|other|language|missing"
 )
 
-# The tool by which a model finds tools that it was not told of at the beginning.
+# The tool with which a model finds tools that are not defined at the start.
 TOOL_SEARCH = "ToolSearch"
 
 

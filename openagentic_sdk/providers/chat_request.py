@@ -35,7 +35,7 @@ NO_RESULT = "No result of this call was recorded: it may or may not have run. Ch
 BETWEEN = "I have read the result."
 
 _LONG = 64 * 1024
-# How the result of a call that failed begins (`sessions.rebuild.result_text`).
+# The start of a failed call's result (`sessions.rebuild.result_text`).
 _ERROR = regex(r"Error(?: \(\w+\))?: ")
 _ROLE_FIELDS = {
     "system": ("role", "content", "name"),
@@ -233,7 +233,7 @@ class _Repair:
                 self.written.append({**_known_fields(message), "role": self._quirks.system_role})
         elif role == "user":
             self._take_user(message)
-        elif role != "tool":  # results are written with the call that they answer
+        elif role != "tool":  # results are written together with the call that they answer
             raise OptionsError(f"a message's role is system, developer, user, assistant or tool, not {role!r}")
 
     def _take_user(self, message: Message) -> None:
@@ -275,7 +275,7 @@ class _Repair:
         return {
             **self._echo(call),
             "id": new_id,
-            # A call of a tool with a grammar of its own, which the same endpoint made; chat completions write it otherwise.
+            # A call of a tool with its own grammar, made by the same endpoint; chat completions use another form.
             "type": "custom" if call.get("custom") is True and call.get("origin") == self._origin else "function",
             "function": {
                 "name": self._names.sent(name),
@@ -289,7 +289,7 @@ class _Repair:
         found = results.pop(str(call.get("id") or ""), None)
         content = NO_RESULT if found is None else found.get("content")
         if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
-            # The text of a result; what else it has goes into a user message behind the results, where media may stand.
+            # The text of a result; its other parts go into a user message after the results, where media are allowed.
             tool = str(function_of(call).get("name") or "a tool")
             texts: list[str] = []
             for item in content:
@@ -529,6 +529,6 @@ def _is_object(text: str) -> bool:
         return False
 
 
-# Every request repeats the calls of all requests before it.
+# Cached, because every request repeats all earlier calls.
 _MAX_REMEMBERED = 4096
 _is_object_seen = lru_cache(maxsize=2048)(_is_object)

@@ -52,7 +52,7 @@ _4_7 = ClaudeFamily()
 _ALWAYS = ClaudeFamily(always_thinks=True)
 _NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False)
 
-# By name (any when empty) and the first version that a row is for; the last row that fits counts.
+# The name (empty for any), the first version, and the features; the last matching row counts.
 _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
     ("", (0, 0), _FIRST),
     ("", (3, 7), _3_7),

@@ -34,9 +34,9 @@ from .wire.http import HttpTransport
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
 LINGER_AFTER_FINISH_S = 5.0
-# A request is written in another form so often; an endpoint that refuses it still does not mean a single tool.
+# The number of times that a refused request is rewritten; beyond it, a single tool is not the cause.
 MAX_REWRITES = 12
-# Where endpoints put their list of models, and in each of them its name.
+# The fields in which endpoints return their list of models, and those with a model's name.
 _MODEL_LISTS = ("data", "models", "modelSummaries", "publisherModels")
 _MODEL_NAMES = ("id", "modelId", "name", "model")
 
@@ -123,7 +123,7 @@ class Reading(ABC):
     def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
         data = event.data.strip()
         if not data:
-            return []  # it keeps the connection open
+            return []  # only keeps the connection open
         self._count += 1
         if self.is_over:
             return []
@@ -145,12 +145,12 @@ class Reading(ABC):
         if event.event == "error":
             _raise_error_in({"error": event.data})
         lines = event.data.split("\n")
-        if len(lines) > 1:  # a server that forgets the blank lines between its events
+        if len(lines) > 1:  # some servers omit the blank lines between events
             taken = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
             return [shown for events in taken for shown in events]
         if not is_last:
             raise GarbledResponseError(f"the endpoint sent an event that is not JSON: {event.data[:200]!r}")
-        self.is_broken = True  # half of an event
+        self.is_broken = True  # the event was truncated
         return []
 
 
@@ -183,7 +183,7 @@ class EndpointProvider(ABC):
     url_variable: str | None = None
     key_variable: str | None = None
     hosts: tuple[str, ...] = ()
-    # The kinds of parts, besides text, that the protocol has a form for.
+    # The kinds of parts besides text that the protocol supports.
     inputs: tuple[str, ...] = ("image", "file", "audio")
     needs_key = False
     has_response_format = False
@@ -400,7 +400,7 @@ class EndpointProvider(ABC):
             return self._key
         if isinstance(api_key, str):
             return KeySource(api_key)
-        if len(self._call_keys) > 16:  # somebody makes a new callable for each call
+        if len(self._call_keys) > 16:  # the caller may create a new callable for each call
             self._call_keys.clear()
         return self._call_keys.setdefault(api_key, KeySource(api_key))
 
@@ -485,7 +485,7 @@ class EndpointProvider(ABC):
             while (batch := await exchange.read()) is not None:
                 for event in reading.take(batch):
                     yield event
-                if reading.linger_s is not None and batch:  # comments do not prolong it
+                if reading.linger_s is not None and batch:  # comments do not extend the time
                     exchange.end_soon(reading.linger_s, extends=not reading.is_over)
             reading.check_answered(exchange.beginning)
             reading.is_broken |= exchange.is_broken

@@ -38,12 +38,12 @@ _MONEY_CODES = frozenset(
     }
 )
 _MONEY = regex(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
-# Google's limits by the minute, told in the words of a quota: `google.rpc.RetryInfo` and the sentence that repeats it. The
-# same with a limit of 0 or by the day does not pass by waiting.
+# Google's per-minute limits, reported in the words of a quota: `google.rpc.RetryInfo` and the sentence that repeats it. A
+# limit of 0 or per day looks the same, but does not pass by waiting.
 _WAIT = regex(r'"retryDelay"\s*:\s*"([\d.]+)s"|\bplease retry in ([\d.]+)s', re.I)
 _USED_UP = regex(r'"quotaId"\s*:\s*"[^"]*PerDay|\blimit: 0\b')
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
-# How endpoints say that the prompt is too long when they have no code for it: OpenAI and what copies it, vLLM, llama.cpp,
+# How endpoints without a code for it report that the prompt is too long: OpenAI and its copies, vLLM, llama.cpp,
 # Anthropic, Gemini, Bedrock ("Input Tokens Exceeded"), Groq, Mistral, xAI, Perplexity, LiteLLM.
 _CONTEXT = regex(
     r"maximum context length|context (length|window|size)[^.]{0,40}(exceed|too)|exceed[^.]{0,40}(context|token limit)"
@@ -175,7 +175,7 @@ def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool
     if told in ("true", "false"):
         return told == "true"
     if status == 200:
-        # An error inside an accepted response has no status to go by; these words are about the server, not the request.
+        # An error inside an accepted response has no status of its own; these words point to the server, not the request.
         words = ("server", "overload", "rate_limit", "timeout", "unavailable", "slow_down", "api_error", "internal")
         return any(word in (code or "server").lower() for word in words)
     return status in RETRYABLE_STATUSES or status >= 500

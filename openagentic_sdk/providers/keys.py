@@ -15,7 +15,7 @@ from ..errors import OptionsError, ProviderConnectionError, ProviderError
 from ..ground.frozen import frozen
 from ..ground.threads import ask_callable
 
-# A token is renewed this long before it ends: a request may wait in a queue before it is looked at.
+# A token is renewed this many seconds before it expires: a request may wait in a queue before the token is checked.
 RENEW_BEFORE_S = 120.0
 
 
@@ -69,7 +69,7 @@ async def call(giver: Callable[[], Any], name: str) -> Any:
         return await ask_callable(giver, f"openagentic-{name}")
     except (OptionsError, ProviderError):
         raise
-    except Exception as error:
+    except Exception as error:  # the callable is the user's code and may raise anything
         raise ProviderConnectionError(f"the callable of {name} failed with {type(error).__name__}") from error
 
 

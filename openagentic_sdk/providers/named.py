@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from .openai_compatible import OpenAICompatibleProvider
     from .openai_responses import OpenAIResponsesProvider
 
-# Servers that people run at home, at the address where they listen unless told otherwise.
+# Local servers, at the address where they listen by default.
 LOCAL_SERVERS = {
     "llama.cpp": "http://127.0.0.1:8080/v1",
     "lmstudio": "http://127.0.0.1:1234/v1",
     "ollama": "http://127.0.0.1:11434/v1",
     "vllm": "http://127.0.0.1:8000/v1",
 }
-# The vendors' own providers, and the variable that holds the key.
+# The vendors' own providers, and the variable that contains the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
-# Vendors of compatible endpoints: the address, and the variable that holds the key.
+# Vendors of compatible endpoints: the address, and the variable that contains the key.
 HOSTED = {
     "deepseek": ("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
@@ -38,12 +38,12 @@ HOSTED = {
     "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "together": ("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
 }
-# A resource on Azure (https://NAME.openai.azure.com), whose address and key the environment holds.
+# A resource on Azure (https://NAME.openai.azure.com), whose address and key are in the environment.
 AZURE, AZURE_ENDPOINT, AZURE_KEY = "azure", "AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY"
-# Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
+# Clouds, whose region and credentials are in the environment; their own errors name what is missing.
 CLOUDS = ("bedrock", "bedrock-converse", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
-# The model of those who name none.
+# The default model.
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 PROVIDERS = (*VENDORS, *HOSTED, AZURE, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
 _CLASSES = {
@@ -99,7 +99,7 @@ def find_provider(
         raise OptionsError(
             f"the provider {COMPATIBLE} needs an address (--base-url, base_url), such as {LOCAL_SERVERS['ollama']}"
         )
-    # A server of somebody's own gets a key only when its variable is named: OPENAI_API_KEY is nothing to send to it.
+    # A custom server gets a key only if its variable is named: OPENAI_API_KEY must not be sent to it.
     compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
     return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 

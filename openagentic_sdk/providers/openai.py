@@ -13,7 +13,7 @@ from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
 
 OPENAI_URL = "https://api.openai.com/v1"
-OPENAI_HOSTS = ("api.openai.com",)  # and its regional hosts: eu.api.openai.com ...
+OPENAI_HOSTS = ("api.openai.com",)  # including its regional hosts: eu.api.openai.com ...
 
 
 class ChatProvider(EndpointProvider):

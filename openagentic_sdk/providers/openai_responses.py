@@ -43,15 +43,16 @@ _QUIRKS = Quirks(
     name_in_tool_result=True,
     max_tool_id=64,
 )
-# These families do not reason, and answer 400 to a request for encrypted reasoning. Any other name (a deployment's, a
-# router's) may stand for a model that does.
+# These families do not reason, and reply 400 to a request for encrypted reasoning. Any other name (a deployment's, a
+# router's) may be that of a model that does.
 _PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-use)"
 _BETWEEN_MESSAGES = "\n\n"
-# What is kept of messages and calls, whose text and arguments the conversation has; `chars` is added to messages.
+# The fields kept of messages and calls, whose text and arguments are in the conversation; `chars` is added to messages.
 _KEPT_OF_PLAIN = ("type", "id", "status", "phase", "call_id", "execution", "caller")
-# Calls of the vendor's own tools that a client carries out, as nothing here does: one without a result is refused.
+# Calls of the vendor's own tools that a client must carry out, which is not supported here; the API refuses one that has
+# no result.
 _DONE_BY_CLIENTS = frozenset({"local_shell_call", "shell_call", "apply_patch_call", "computer_call"})
-# What of a request the count of its tokens depends on.
+# The request fields that the number of tokens depends on.
 _COUNTED = frozenset(
     {"model", "input", "tools", "tool_choice", "reasoning", "text", "previous_response_id", "parallel_tool_calls"}
 )
@@ -135,7 +136,7 @@ class OpenAIResponsesProvider(EndpointProvider):
             tools = [tool for tool in tools if not tool.get("defer_loading")]
         written = write_tools(tools, self.settings.extra_tools, write, names)
         if found is not None:
-            # The search for tools is the API's own tool, carried out here.
+            # The tool search is the API's own tool, but carried out here.
             own = {"type": "tool_search", "execution": "client"}
             told = ("description", "parameters")
             written = [{**own, **{k: t[k] for k in told}} if t.get("name") == TOOL_SEARCH else t for t in written]
@@ -183,7 +184,7 @@ class ResponseReading(Reading):
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal = False
-        self._begins_message = False  # whether the next text is that of another message
+        self._begins_message = False  # whether the next text belongs to another message
         self._text_index: Any = None
         self._id: str | None = None
         self._is_created = False
@@ -233,7 +234,7 @@ class ResponseReading(Reading):
         )
 
     def _begin_response(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        # Not another id: GitHub Copilot's endpoint gives each event its own.
+        # The id proves nothing: GitHub Copilot's endpoint gives each event its own.
         if self._is_created:
             raise GarbledResponseError("the endpoint sent two responses in one stream")
         self._is_created = True
@@ -305,10 +306,10 @@ class ResponseReading(Reading):
             self._items = final
             self._ended = {n for n, item in enumerate(final) if _is_whole(item)}
         elif not final:
-            # Some servers declare the end of the whole only. A call without arguments may still have been on its way then.
+            # Some servers mark only the end of the whole. A call without arguments may have been incomplete then.
             self._ended |= {n for n, text in self._arguments.items() if text and not _is_cut(self._items[n])}
         else:
-            # What stands in the whole response was said, and so; a call that it does not name any more was taken back.
+            # The final response is authoritative: a call that is missing from it was withdrawn.
             said = {one[key]: one for one in final for key in ("id", "call_id") if one.get(key) is not None}
             self._ended = set()
             for place, item in enumerate(self._items):
@@ -397,7 +398,7 @@ class ResponseReading(Reading):
         return [ReasoningPiece(text)]
 
 
-# What is done with each type of event; others say nothing that another one does not.
+# The method for each type of event; the other types add nothing new.
 _TAKES: Mapping[str, Callable[[ResponseReading, Mapping[str, Any]], list[StreamEvent]]] = {
     "response.created": ResponseReading._begin_response,
     "response.output_item.added": ResponseReading._begin_item,
@@ -514,7 +515,7 @@ def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[s
     """
     answered = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_output")}
     kept = [item for item in kept if item.get("type") not in _DONE_BY_CLIENTS or item.get("call_id") in answered]
-    # The short form of a message: of the long one vLLM wants the id, too.
+    # The short form of a message: in the long form, vLLM also requires the id.
     message = [{"type": "message", "role": "assistant", "content": text}] if text else []
     if [item.get("call_id") for item in kept if _is_call(item)] != list(calls):
         return [*message, *calls.values()]

@@ -22,7 +22,7 @@ from .think_tags import ThinkTagSplitter
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
 _FACTS = ("model", "service_tier", "system_fingerprint")
-# Each takes as long as the arguments are: a call that looked whole so often and was not is one call.
+# Each check takes time in proportion to the arguments: a call that seemed complete this often and was not is one call.
 _MAX_LOOKS = 100
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
@@ -35,7 +35,7 @@ class _Slot:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
-    looks: int = 0  # how often its arguments were read to see whether they are whole
+    looks: int = 0  # the number of checks whether its arguments are complete
 
     @property
     def text(self) -> str:
@@ -47,7 +47,7 @@ class _Slot:
         """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them."""
         self.id = self.id or as_text(entry.get("id"))
         function = as_mapping(entry.get("function"))
-        # Snowflake sends each field of a call, with empty values in those of the other kind.
+        # Snowflake sends every field of a call, with empty values in those of the other kind.
         custom = {} if any(function.values()) else as_mapping(entry.get("custom"))
         self.name = self.name or as_text(function.get("name")) or as_text(custom.get("name"))
         arguments = function.get("arguments")
@@ -56,7 +56,7 @@ class _Slot:
             self.pieces.append(as_text(custom.get("input")))
         elif isinstance(arguments, str):
             if self.pieces == ["{}"] and arguments.lstrip().startswith("{"):
-                self.pieces.clear()  # some gateways begin with no arguments and send them afterwards
+                self.pieces.clear()  # some gateways start with empty arguments and send the real ones later
             self.pieces.append(arguments)
         elif arguments is not None:
             self.pieces.append(json.dumps(arguments))
@@ -69,7 +69,7 @@ class _Slot:
         call_id = as_text(entry.get("id"))
         function = as_mapping(entry.get("function"))
         if self.id and call_id:
-            # Some gateways give each fragment an id of its own: a call begins with a name.
+            # Some gateways give each fragment its own id: only a name begins a call.
             return call_id != self.id and bool(_name_in(entry))
         name, arguments = as_text(function.get("name")), function.get("arguments")
         if not (name and self.name):
@@ -172,7 +172,7 @@ class ChatAssembler:
         self._function_call = ToolCallAssembler(used_ids=used_ids)
         self._splitter = ThinkTagSplitter() if think_tags else None
         self._origin = origin
-        self._shown: list[StreamEvent] = []  # of what is being taken
+        self._shown: list[StreamEvent] = []  # of the chunk being read
         self._text: list[str] = []
         self._half = ""  # the first half of a surrogate pair
         self._reasoning: list[str] = []
@@ -183,10 +183,10 @@ class ChatAssembler:
         self._finish_reason: str | None = None
         self._refusal = False
         self._ended = False
-        # Whether pieces of calls came in the chunk of the last finish reason, and behind it.
+        # Whether pieces of calls came in the chunk of the last finish reason, and after it.
         self._has_calls_beside = self._has_calls_behind = False
         self._id = ""
-        self._role_begins = False  # whether only the first chunk names the role, as most servers do it
+        self._role_begins = False  # whether only the first chunk names the role, as in most servers
         self._facts: dict[str, Any] = {}
         self._logprobs: list[Any] = []
         self._citations: dict[str, Mapping[str, Any]] = {}  # by their JSON
@@ -224,7 +224,7 @@ class ChatAssembler:
             self._show_text("\ufffd")
         calls = self._calls if len(self._calls) else self._function_call
         # Some send a finish reason with the first piece of a call, or with each piece. It ends what came before it, and the
-        # calls beside it when they lack nothing; calls behind it need `[DONE]` or another reason.
+        # calls beside it if they are complete; calls after it need `[DONE]` or another reason.
         is_open = self._has_calls_behind or (self._has_calls_beside and not calls.has_all_arguments)
         is_open = self._finish_reason is None or (is_open and not is_unfinished(self._finish_reason))
         if (is_open and not self._ended) or self._finish_reason == "error":
@@ -323,9 +323,9 @@ class ChatAssembler:
         if isinstance(content, str):
             if content:
                 self._show_content(content)
-        elif isinstance(content, Mapping):  # Cloudflare, where JSON was asked for
+        elif isinstance(content, Mapping):  # Cloudflare, if JSON was requested
             self._show_content(json.dumps(content, ensure_ascii=False))
-        elif isinstance(content, list):  # Mistral: parts, thinking among them
+        elif isinstance(content, list):  # Mistral: parts, including thinking
             for part in content:
                 if isinstance(part, str):
                     self._show_content(part)
@@ -338,7 +338,7 @@ class ChatAssembler:
             self._show_text(refusal)
         if delta.get("tool_calls"):
             self._calls.apply_delta(delta)
-        elif any(as_mapping(delta.get("function_call")).values()):  # the form before tools; Snowflake sends it empty
+        elif any(as_mapping(delta.get("function_call")).values()):  # the form before tools; empty from Snowflake
             self._function_call.apply_delta({"index": 0, "function": delta["function_call"]})
         if isinstance(delta.get("extra_content"), Mapping):  # Gemini's thought signatures
             self._message_extras["extra_content"] = delta["extra_content"]

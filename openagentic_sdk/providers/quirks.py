@@ -64,7 +64,7 @@ OPENAI = Quirks(
     echo_fields=(),
     think_tags=False,
     cache_key=True,
-    max_tool_id=40,  # a longer one, as vLLM makes them, is answered with 400
+    max_tool_id=40,  # a longer one, as vLLM creates, is answered with 400
 )
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(accepts="local", empty_content="", tool_choice_object=False, one_system_message=True)
@@ -78,7 +78,7 @@ MISTRAL = Quirks(
     seed_field="random_seed",
     cache_key=True,
 )
-# A reasoning field that is sent back is refused by Groq and xAI; Gemini wants its thought signatures back, and only them.
+# Groq and xAI refuse a reasoning field that is sent back; Gemini requires its thought signatures back, and only them.
 GROQ = Quirks(accepts="groq", max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
 XAI = Quirks(echo_fields=(), inputs=("image",))
 GEMINI = Quirks(accepts="gemini-compatible", echo_fields=("extra_content",), inputs=("image", "audio"))

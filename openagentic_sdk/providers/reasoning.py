@@ -7,11 +7,11 @@ import re
 from ..errors import ProviderHTTPError
 from ..ground.patterns import regex
 
-# How the requests of a session are written after one was refused, see `base.ProviderSession`.
+# The controls for a session's requests after one was refused, see `base.ProviderSession`.
 DROP_BLOCK, NO_REASONING, UNSIGNED = "drop_block", "no_reasoning", "unsigned"
 
 _PREFIX_REFUSED = regex(r"bound to a different conversation|prefix_mismatch_behavior", re.I)
-# Anthropic; OpenAI and what copies it; Gemini, also in the words of gateways before them.
+# Anthropic; OpenAI and its copies; Gemini, also as worded by gateways in front of them.
 _REFUSED = regex(
     r"invalid [`'\"]?signature|(thinking|reasoning)[^.]{0,80}cannot be modified|invalid_encrypted_content"
     r"|encrypted[ _]content[^.]{0,120}(could not|cannot) be|thought.?signature[^.]{0,60}(is )?(not valid|invalid|corrupt)",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..errors import ProviderResponseError
 
-# Two orders of magnitude above the biggest event seen in recorded traffic; a line without end must not eat the memory.
+# Two orders of magnitude above the largest event in recorded traffic; an endless line must not exhaust the memory.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -49,13 +49,14 @@ class SSEDecoder:
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """The events that this chunk completes."""
-        # A CR that was the last byte so far ends its line only when the next byte, LF or not, is there to see.
+        # A final CR ends its line only once the next byte is known, as that may be the LF of a CRLF.
         if not (b"\n" in chunk or b"\r" in chunk or (self._tail.endswith(b"\r") and bool(chunk))):
             self._tail += chunk
             self._check_size(len(self._tail))
             return []
         data = bytes(self._tail) + chunk
-        lines = data.splitlines()  # bytes know CR, LF and CRLF only; str.splitlines would also cut at U+2028
+        # bytes.splitlines splits at CR, LF and CRLF only; str.splitlines would also split at U+2028
+        lines = data.splitlines()
         if data.endswith(b"\r"):
             self._tail = bytearray(lines.pop() + b"\r")
         elif data.endswith(b"\n"):

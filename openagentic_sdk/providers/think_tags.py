@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _OPEN, _CLOSE = "<think>", "</think>"
 
-Piece = tuple[bool, str]  # is it reasoning, and what
+Piece = tuple[bool, str]  # whether it is reasoning, and the text
 
 
 class ThinkTagSplitter:
@@ -15,7 +15,7 @@ class ThinkTagSplitter:
 
     def __init__(self) -> None:
         self._held = ""
-        # start, opened and after (white space behind a tag is dropped), thinking, text
+        # start, opened and after (white space after a tag is dropped), thinking, text
         self._state = "start"
 
     def feed(self, text: str) -> list[Piece]:

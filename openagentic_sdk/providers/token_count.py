@@ -8,11 +8,11 @@ from typing import Any
 
 from ..ground.frozen import frozen
 
-# Vendors tell their users to expect about four characters of English per token; source code, JSON and other scripts have
-# fewer, so this is a guess in the middle.
+# Vendors suggest about four characters of English per token; source code, JSON and other scripts have
+# fewer, so this is an estimate in between.
 BYTES_PER_TOKEN = 3.6
 ERROR = 0.35
-# What vendors charge for a picture is between some 85 tokens and 1,600, whatever its bytes are.
+# Vendors count between about 85 and 1,600 tokens for an image, whatever its size in bytes.
 TOKENS_PER_MEDIUM = 1_600
 
 

@@ -20,7 +20,7 @@ from ...ground.frozen import frozen
 from ...ground.system import user_home
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-# Ways in that a profile may name and that are not followed here.
+# Sources of credentials that a profile may name but that are not supported here.
 _BY_TOOLS = frozenset({"sso_session", "sso_start_url", "role_arn", "credential_process"})
 
 
@@ -121,7 +121,7 @@ def sign(
     canonical = "\n".join(
         (
             method,
-            quote(parts.path or "/", safe="/~"),  # every service but S3 quotes the quoted path once more
+            quote(parts.path or "/", safe="/~"),  # every service except S3 quotes the quoted path once more
             query,
             *(f"{name}:{signed[name]}" for name in sorted(signed)),
             "",

@@ -25,12 +25,12 @@ from ..wire.http import HttpTransport
 from ..wire.timeouts import Timeouts
 from .aws import AwsCredentials, read_credentials, read_profile
 
-# As botocore has it: below this many seconds new ones are fetched, and the old ones are good while that fails.
+# As in botocore: new credentials are fetched below this many seconds; the old ones remain in use while that fails.
 REFRESH_BEFORE_S = 900
 _MAX_BYTES = 64 * 1024
 _INSTANCE = "http://169.254.169.254"
 _CONTAINER = "http://169.254.170.2"
-# The hosts that a container's own address may have over plain HTTP, besides loopback ones.
+# The hosts allowed for a container's credentials over plain HTTP, in addition to loopback ones.
 _CONTAINER_HOSTS = frozenset({"169.254.170.2", "169.254.170.23", "fd00:ec2::23"})
 _TOKEN_LIFE = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
 
@@ -125,7 +125,7 @@ class CredentialChain:
                 raise missing from None
         raise missing
 
-    # --- a web identity: a role for a token that somebody else signed --------------------------------------------------
+    # --- web identity: a role for a token that a third party signed ---------------------------------------------------
 
     def _web_identity(self, environ: Mapping[str, str]) -> _WebIdentity | None:
         section = read_profile(self._profile or environ.get("AWS_PROFILE") or "default", environ)
@@ -155,7 +155,7 @@ class CredentialChain:
         values = [match[1].strip() if match else "" for match in found]
         return _temporary(dict(zip(names, values, strict=True)), url)
 
-    # --- containers and instances: an address of their own ---------------------------------------------------------------
+    # --- containers and instances: a local metadata address -----------------------------------------------------------
 
     def _container_address(self, environ: Mapping[str, str]) -> str | None:
         """The address of the container's credentials, None if not set. Raises `OptionsError` for a host not its own."""

@@ -30,7 +30,7 @@ class HostedClaudeProvider(AnthropicProvider):
     url_variable = None
     needs_key = False
     hosted_version: ClassVar[str]
-    # What of a request the address says already.
+    # Request fields that are already in the address.
     in_address: ClassVar[tuple[str, ...]] = ("model",)
 
     def authorization(self, key: str) -> dict[str, str]:
@@ -78,7 +78,7 @@ class BedrockEndpoint(EndpointProvider):
             raise OptionsError(
                 f"region {found!r} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
             )
-        # Anyone can have a host below amazonaws.com; the key of the environment goes to Bedrock's only.
+        # Anyone can have a host below amazonaws.com, so the environment's key is sent to Bedrock's hosts only.
         self.hosts = (f"bedrock-runtime.{found}.amazonaws.com", f"bedrock.{found}.amazonaws.com")
         super().__init__(base_url=base_url or f"https://{self.hosts[0]}", **endpoint)
         self.region = found

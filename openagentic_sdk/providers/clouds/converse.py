@@ -35,7 +35,7 @@ _QUIRKS = Quirks(
     accepts="bedrock", empty_content="", echo_fields=("converse_content",), name_in_tool_result=True, think_tags=False,
     keeps_parts=True, max_tool_id=64,
 )  # fmt: skip
-# Blocks that the messages' own fields hold already; any other goes back as it came.
+# Blocks that a message's own fields represent already; any other is sent back verbatim.
 _PLAIN_BLOCKS = frozenset({"text", "toolUse"})
 _IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 _DOCUMENTS = {
@@ -265,7 +265,7 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
         for call in message.get("tool_calls") or ()
     }
     kept = as_mappings(message.get("converse_content"))
-    # A call of the vendor's own tool was kept whole, with its name.
+    # A call of the vendor's own tool was kept whole, including its name.
     ids = [None if "name" in (use := as_mapping(block.get("toolUse"))) else use.get("toolUseId") for block in kept]
     if kept and [one for one in ids if one is not None] == list(calls):
         return [dict(block) if one is None else calls[one] for one, block in zip(ids, kept, strict=True)]
@@ -289,7 +289,7 @@ def _block(part: ContentPart, number: int) -> dict[str, Any]:
         raise cannot_carry(part, "Bedrock's Converse API", "give its data as one of the media types that it takes")
     if part.kind == "image":
         return {"image": {"format": kind, "source": source}}
-    # The API takes letters, digits, white space, hyphens and brackets in a name, which must differ among documents.
+    # The API allows letters, digits, white space, hyphens and brackets in a document's name, which must be unique.
     return {"document": {"format": kind, "name": f"document {number}", "source": source}}
 
 

@@ -19,13 +19,13 @@ from ..wire.exchange import BodyReader, Whole
 
 _PRELUDE = struct.Struct(">III")
 _OVERHEAD = _PRELUDE.size + 4
-# By the type byte of a header's value: how many bytes it has; -1 stands for a length in two bytes before it.
+# The number of bytes of a header's value by its type byte; -1 means that two bytes before the value contain its length.
 _VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: -1, 7: -1, 8: 8, 9: 16}
 _TEXT = 7
-# The errors that Bedrock puts into a stream, as the statuses that the same words have outside of one.
+# The errors that Bedrock sends within a stream, as the HTTP statuses that they have outside of one.
 _STATUS = {
     "throttlingException": 429,
-    "modelStreamErrorException": 503,  # 424 there, with the advice to ask again
+    "modelStreamErrorException": 503,  # 424 outside a stream, with the advice to retry
     "modelTimeoutException": 408,
     "internalServerException": 500,
     "serviceUnavailableException": 503,

@@ -37,14 +37,14 @@ _QUIRKS = Quirks(
     accepts="gemini", empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False,
     keeps_parts=True,
 )  # fmt: skip
-# Fields of a part that the messages' own fields hold already; a part with any other is kept as it came.
+# Fields of a part that a message's own fields represent already; a part with any other is kept verbatim.
 _PLAIN_FIELDS = frozenset({"text", "functionCall"})
-# Of all finish reasons, the one of an answer that the model was done with (ai.google.dev/api/generate-content#FinishReason).
+# The only finish reason of a complete answer (ai.google.dev/api/generate-content#FinishReason).
 _WHOLE = "stop"
 # ai.google.dev, "Thought signatures": for function calls that were not made by this API.
 _SIGNED_ELSEWHERE = "skip_thought_signature_validator"
 _UNSIGNED = regex(r"missing a thought.?signature", re.I)
-# Models up to 2.5 take a budget of tokens for thinking, later ones a level; those take media in results of functions as well
+# Models up to 2.5 take a thinking budget in tokens, later ones a level; the later ones also accept media in function results
 # (ai.google.dev, "Function calling", "Multimodal function responses").
 _OLD_MODEL = regex(r"gemini-(1|2)|gemma|learnlm")
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
@@ -109,7 +109,7 @@ class GeminiProvider(EndpointProvider):
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         system, contents = _contents(repaired, media_in_results=_OLD_MODEL.search(model) is None)
         if self.is_under(UNSIGNED):
-            # Give the first call of each answer that has no signature the one that the API takes for calls from elsewhere.
+            # If no call of an answer is signed, give the first one the signature that the API accepts for foreign calls.
             for turn in contents:
                 calls = [part for part in turn["parts"] if part.get("functionCall")]
                 if calls and not any(part.get("thoughtSignature") for part in calls):
@@ -150,7 +150,7 @@ class GeminiReading(Reading):
         self._usage: dict[str, Any] | None = None
         self._finish_reason: str | None = None
         self._finish_message = ""
-        self._has_calls_behind = False  # whether a call came behind the finish reason
+        self._has_calls_behind = False  # whether a call came after the finish reason
         self._blocked: str | None = None
         self._model: str | None = None
         self._response_id: str | None = None
@@ -207,7 +207,7 @@ class GeminiReading(Reading):
                 id=str(call.get("id") or ""),
                 name=str(call.get("name") or ""),
                 text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
-                # A call in pieces whose end did not come, or whose pieces fit nowhere, has still one of these.
+                # These fields remain in a call in pieces whose end is missing, or with a piece that fits nowhere.
                 ended=reason == _WHOLE and not (call.get("willContinue") or call.get("partialArgs")),
             )
             for call in (as_mapping(part.get("functionCall")) for part in self._parts)
@@ -238,7 +238,7 @@ class GeminiReading(Reading):
             return []
         text = as_text(part.get("text"))
         last = self._parts[-1] if self._parts else {}
-        # Text arrives in many parts; those without anything of their own are one. A signature closes the part it is on.
+        # Text arrives in many parts, which are joined unless they have other fields. A signature ends its part.
         joins = set(part) <= {"text", "thought"} and set(last) <= {"text", "thought"} and "text" in last
         if joins and "text" in part and bool(part.get("thought")) == bool(last.get("thought")):
             last["text"] = as_text(last.get("text")) + text

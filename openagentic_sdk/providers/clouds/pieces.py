@@ -22,7 +22,7 @@ class CallInPieces:
 
     def __init__(self) -> None:
         self.call: dict[str, Any] = {"name": "", "args": {}, "willContinue": True}
-        self._open_path: str | None = None  # of the text that goes on
+        self._open_path: str | None = None  # of the string that continues
 
     def take(self, piece: Mapping[str, Any]) -> None:
         """Add a piece."""

@@ -21,7 +21,7 @@ from .root import NOT_AT_ROOT, RootWriter
 from .spelling import respell, without_null
 from .table import rules_of
 
-# No schema makes more work than this: references are written out so far, and what is nested deeper is said in words.
+# Limits on the work per schema: references beyond them are not expanded but described in words.
 MAX_SCHEMAS = 2_000
 MAX_DEPTH = 24
 _MAX_REMEMBERED = 2_048
@@ -68,7 +68,7 @@ class _ParametersWriter:
         self._sent = sent_keys(source, self._rules.keys) if self._rules.keys else {}
         self._left = MAX_SCHEMAS
         self._is_strict = True
-        self._notes: list[str] = []  # about the root
+        self._notes: list[str] = []  # for the root
 
     def accept(self) -> AcceptedParameters:
         root = {"type": "object", "properties": {}, **self._source} | {"type": "object"}
@@ -120,8 +120,7 @@ class _ParametersWriter:
     def _settled(
         self, schema: dict[str, Any], stack: tuple[str, ...], depth: int, notes: list[str]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The schema with references that the vendor does not accept replaced by their targets, and the references
-        followed.
+        """The schema with each reference that the vendor refuses replaced by its target, and the references followed.
 
         A schema that still has `$ref` is to be sent as it is.
         """
@@ -164,7 +163,7 @@ class _ParametersWriter:
             return {**kinds, **{key: value for key, value in siblings.items() if key in ANNOTATIONS}}, stack
         return merged(target, siblings), (*stack, reference)
 
-    # --- what stands below -----------------------------------------------------------------------------------------------
+    # --- subschemas ------------------------------------------------------------------------------------------------------
 
     def _below(self, key: str, value: Any, stack: tuple[str, ...], depth: int) -> Any:
         """The value of a keyword with its subschemas written; None if nothing is left of it."""
@@ -197,7 +196,7 @@ class _ParametersWriter:
                 describe(target, [f"(its name is {shortened(json.dumps(name), 100)})"])
         return written
 
-    # --- the end ---------------------------------------------------------------------------------------------------------
+    # --- finishing -------------------------------------------------------------------------------------------------------
 
     def _finish(self, written: dict[str, Any], notes: list[str], depth: int) -> None:
         if self._rules.is_strict and ("properties" in written or written.get("type") == "object"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ground.text import shortened
 
-# What no model needs to read, so that it goes without a word.
+# Keywords that no model needs to read, removed without a note.
 SILENT = frozenset(
     [
         "$schema",

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ...serialization import pointer_names
 
-# The keywords under which schemas stand, by the form in which they do.
+# The keywords that contain schemas, grouped by form: one schema, a list, or an object by name.
 ONE = (
     "items", "additionalItems", "unevaluatedItems", "contains", "not", "if", "then", "else", "propertyNames",
     "additionalProperties", "unevaluatedProperties",
@@ -60,9 +60,7 @@ class SchemaReferences:
         return found
 
     def applicable(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
-        """All schemas that constrain the same value: the given ones, the targets of their references, and their
-        alternatives.
-        """
+        """All schemas that constrain the same value: these, the targets of their references, and their alternatives."""
         found: list[Mapping[str, Any]] = []
         waiting, seen = list(schemas), set()
         while waiting and len(found) < _MAX_APPLICABLE:

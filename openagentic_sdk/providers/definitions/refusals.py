@@ -11,14 +11,14 @@ from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.patterns import regex
 from ...ground.text import shortened
 
-# The control by which a tool is left out of the requests of a session (`base.ProviderSession`).
+# The control that leaves a tool out of a session's requests (`base.ProviderSession`).
 HOLD_TOOL = "hold_tool"
 
-# The control by which descriptions of tools are cut in the requests of a session; the limit stands behind it.
+# The control that cuts the tool descriptions in a session's requests; the limit follows it.
 CUT_DESCRIPTIONS = "cut_descriptions"
 
 # "Invalid 'tools[3].function.description': string too long. Expected a string with maximum length 1024" (Azure, and OpenAI
-# until 2025), "tools.3.function.description: String should have at most 1024 characters" (whatever is made with pydantic).
+# until 2025), "tools.3.function.description: String should have at most 1024 characters" (servers built with pydantic).
 _TOO_LONG = regex(r"\bdescription\b.{0,120}?\b(?:maximum length|max_length|at most)\D{0,12}(\d{2,6})\b", re.I | re.S)
 
 # `tools[3].function.parameters` (OpenAI, Groq, DeepSeek), `tools.3.custom.input_schema` (Anthropic),
@@ -41,7 +41,7 @@ def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | 
     if place is not None:
         at = int(place[1] or place[2]) - (place[3] is not None)
         return names[at] if 0 <= at < len(names) else None
-    # A name in quotation marks, or behind the word for it (Groq, xAI, Vertex); of several the one that comes first.
+    # A name in quotation marks, or after the word for it (Groq, xAI, Vertex); of several, the first counts.
     found = [
         (match.start(), -len(name), name)
         for name in names

@@ -40,7 +40,7 @@ def _rules_for(vendor: str) -> tuple[SpellingRule, ...]:
     return tuple(rule for rule in SPELLING if rule.concerns(rules_of(vendor)))
 
 
-# --- what asks for nothing -----------------------------------------------------------------------------------------------
+# --- keywords without effect ---------------------------------------------------------------------------------------------
 
 _FORMS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (list, (*MANY, "required", "enum")),
@@ -69,7 +69,7 @@ def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> N
         schema["properties"] = {name: part for name, part in schema["properties"].items() if part is not False}
 
 
-# --- what older drafts said in other words -------------------------------------------------------------------------------
+# --- keywords of older drafts --------------------------------------------------------------------------------------------
 
 
 def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) -> None:
@@ -89,7 +89,7 @@ def _spell_places(schema: Schema, rules: VendorRules, notes: Notes) -> None:
             schema["items"] = rest
 
 
-# --- what one vendor has no keyword for ----------------------------------------------------------------------------------
+# --- keywords that a vendor does not have ---------------------------------------------------------------------------------
 
 
 def _spell_one_of(schema: Schema, rules: VendorRules, notes: Notes) -> None:

@@ -114,7 +114,7 @@ TABLE: tuple[AcceptanceRule, ...] = tuple(
         ("local", "references", "none", _LLAMA),
         ("local", "required", "defined", _OLLAMA),
         ("local", "types", "list", _LLAMA),
-        # Whoever copies OpenAI's protocol, with what most of them take.
+        # Endpoints that copy OpenAI's protocol, with what most of them accept.
         ("standard", "names", 64, _OPENAI_API),
         ("standard", "root", "plain", _OPENAI_ROOT),
         ("standard", "references", "definitions", _OPENAI_API),
@@ -150,7 +150,7 @@ class VendorRules:
 
 
 _LISTS = ("keywords", "formats", "root")
-# The rules with one limit only.
+# The rules that can have only one limit.
 _NEEDS = {
     "items": "needs_items",
     "required": "needs_defined",

@@ -73,10 +73,10 @@ class Line:
             self._is_cut = True
             for sock in self._sockets:
                 try:
-                    # Not SSLSocket's own shutdown, which takes the TLS object from the thread that is reading from it.
+                    # Not SSLSocket's own shutdown, which removes the TLS object while the other thread is reading from it.
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
                 except OSError:
-                    continue  # it is not connected any more
+                    continue  # no longer connected
 
     def drop(self, sock: socket.socket) -> None:
         """Close one socket."""
@@ -178,9 +178,9 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
             if code == 0 and _has_peer(sock):
                 for other in waiting.values():
                     line.drop(other)
-                sock.setblocking(True)  # from here on the watch on the loop ends what takes too long
+                sock.setblocking(True)  # from here on, the watch on the loop enforces the time limits
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # A model may think for minutes, and routers forget connections that are silent for one.
+                # A model may think for minutes, and routers drop connections that are silent for one.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 if hasattr(socket, "TCP_KEEPIDLE"):
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_S)
@@ -210,7 +210,7 @@ def _begin(address: Address, line: Line) -> socket.socket:
     try:
         sock.connect(where)
     except BlockingIOError:
-        pass  # it is on its way
+        pass  # connecting in the background
     except OSError:
         line.drop(sock)
         raise
@@ -221,7 +221,7 @@ def _has_peer(sock: socket.socket) -> bool:
     try:
         sock.getpeername()
     except OSError:
-        return False  # cut by the loop while it was on its way
+        return False  # cut by the loop while it was connecting
     return True
 
 

@@ -52,7 +52,7 @@ class BodyReader:
 
     def __init__(self) -> None:
         self.has_begun = False
-        self.beginning = ""  # of what is not JSON, for people
+        self.beginning = ""  # of an answer that is not JSON, for error messages
         self._head = b""
         self._json: bytearray | None = None
         self._events: SSEDecoder | None = None
@@ -125,7 +125,7 @@ class ModelExchange:
         self._first_event_s = first_event_s
         self._end_by: float | None = None
         self._is_over = False
-        self.is_broken = False  # whether a failure was taken for the end
+        self.is_broken = False  # whether a failure was treated as the end
 
     def end_soon(self, linger_s: float, *, extends: bool) -> None:
         """Read for at most `linger_s` more seconds and treat any failure as the end, as the essential part has arrived.
@@ -265,7 +265,7 @@ class Wire:
         try:
             error_body = await got.read_all(_MAX_ERROR_BYTES)
         except ProviderError:
-            error_body = b""  # the status says enough
+            error_body = b""  # the status is sufficient without the body
         finally:
             await got.aclose()
         raise http_error(got.status, got.headers, error_body, endpoint=name, secrets=secrets_of(headers))

@@ -34,7 +34,7 @@ MAX_BODY_BYTES = 256 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
 _MAX_REDIRECTS = 3
-# Vendors keep connections for minutes, llama.cpp and Node for 5 s; one that was closed meanwhile is noticed before use.
+# Vendors keep connections open for minutes, llama.cpp and Node for 5 s; one closed meanwhile is detected before use.
 _MAX_IDLE_S = 60.0
 _MAX_KEPT_PER_HOST = 64
 _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -61,7 +61,7 @@ class HttpTransport:
         self.pool = _Pool()
         self._proxies = proxies
         self._ssl_context = ssl_context
-        # A caller that forgets to close leaves no socket open longer than the transport lives.
+        # If a caller forgets to close, no socket stays open longer than the transport exists.
         weakref.finalize(self, _close_kept, self.pool.kept)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class HttpTransport:
             try:
                 await answer.start()
                 followed = _redirect(answer, url, is_post=is_post)
-            except BaseException:
+            except BaseException:  # cancellation too must not leak the connection
                 await answer.aclose()
                 raise
             if followed is None:
@@ -171,7 +171,7 @@ class HttpAnswer:
             await self._feed.aclose()
 
     def _enter_phase(self) -> None:
-        # Runs in the exchange's thread; the watch belongs to the loop.
+        # Runs in the exchange's thread, whereas the watch belongs to the loop.
         if self._feed is not None:
             self._feed.call_on_loop(self._watch.arm)
 
@@ -218,7 +218,7 @@ class _HttpExchange:
                 self._transport.pool.give(target, connection)
         except (FeedStopped, ProviderError, OptionsError):
             raise
-        except Exception as error:  # noqa: BLE001 - ssl, socket, zlib and http.client raise a dozen kinds, all mean no answer
+        except Exception as error:  # noqa: BLE001 - ssl, socket, zlib, http.client raise a dozen types; all mean no answer
             raise _explained(error, self._origin, self.progress.phase) from None
         finally:
             if response is not None:
@@ -233,7 +233,7 @@ class _HttpExchange:
             try:
                 return kept, self._ask(target, kept)
             except ConnectionError as error:
-                # The server closed a kept connection, perhaps before it could have the whole request.
+                # The server closed an idle connection, perhaps before it had received the whole request.
                 if not (may_repeat or isinstance(error, _NotSent)):
                     raise
                 self.line.close()
@@ -242,7 +242,7 @@ class _HttpExchange:
         try:
             return connection, self._ask(target, connection)
         except ConnectionResetError as error:
-            # A server that closes after its last answer without saying so resets what is sent to it meanwhile.
+            # A server that closes without notice after its last answer resets whatever is sent to it afterwards.
             if not may_repeat or isinstance(error, RemoteDisconnected):
                 raise
             self.line.close()
@@ -268,7 +268,7 @@ class _HttpExchange:
         try:
             connection.request(asked.method, path, asked.body, headers)
         except (BrokenPipeError, ConnectionResetError) as error:
-            unsent = error  # a server that refuses a big request may answer and close before it has read all of it
+            unsent = error  # a server that refuses a large request may answer and close before reading all of it
         try:
             return connection.getresponse()
         except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
@@ -366,7 +366,7 @@ def read_url(url: str) -> SplitResult:
 
 def check_headers(headers: Mapping[str, str]) -> None:
     """Raise `OptionsError` for a header that cannot be sent; the message names it but never contains its value."""
-    # http.client would refuse them too, with the value, which may be a key, in its message.
+    # http.client would refuse them too, but its message contains the value, which may be a key.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
             raise OptionsError(f"{name!r} is not a name for a header")

@@ -17,9 +17,9 @@ from typing import Any
 
 from ...ground.threads import running_loop
 
-# Far more than one read brings, far less than 64 slow streams may cost together.
+# Far more than one read returns, far less than 64 slow streams may use together.
 MAX_WAITING_BYTES = 64 * 1024
-# A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long. All others
+# A DNS lookup in a thread cannot be interrupted; after this many seconds it is left to end by itself. All other threads
 # end within milliseconds.
 JOIN_TIMEOUT_S = 0.5
 
@@ -82,9 +82,9 @@ class ThreadFeed:
             self._work(self)
         except FeedStopped:
             pass
-        except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever it is
+        except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever its type
             self._error = self._error or error
-        with suppress(FeedStopped):  # the loop is closed: there is no consumer to tell
+        with suppress(FeedStopped):  # the loop is closed: there is no consumer to notify
             self.call_on_loop(self._end)
 
     # --- on the loop -------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class ThreadFeed:
             except asyncio.CancelledError:
                 cancelled = True
         if self._ended.done():
-            self._thread.join()  # it said so with its last breath: microseconds
+            self._thread.join()  # the thread reported its end as its last step: microseconds
         if cancelled:
             raise asyncio.CancelledError
 

@@ -55,7 +55,7 @@ class SelectiveProvider(Protocol):
     def inputs(self) -> tuple[str, ...]: ...
 
 
-# What a message may carry besides text.
+# The kinds of parts that a message may have besides text.
 MEDIA_KINDS = ("image", "file", "audio")
 
 

@@ -56,7 +56,7 @@ async def ask(
             if event is not None:
                 yield event
             else:
-                await asyncio.sleep(0)  # a stream of nothing but unknown events must not hold the event loop
+                await asyncio.sleep(0)  # a stream of only unknown events must not block the event loop
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()

@@ -127,17 +127,17 @@ class BreakingProvider(AroundProvider):
             async with aclosing(events):
                 async for event in events:
                     yield event
-        except Exception as error:
+        except Exception as error:  # any error ends the admitted call, and is raised again
             if is_endpoint_failure(error):
                 headers = error.headers if isinstance(error, ProviderHTTPError) else {}
                 asked = retry_after_s(headers, self._clock.now())
                 breaker.fail(self._clock.monotonic(), retry_after_s=asked)
             elif isinstance(error, ProviderError):
-                breaker.succeed()  # it refused this request, so it is there
+                breaker.succeed()  # it refused this request, so it is available
             else:
                 breaker.abandon()
             raise
-        except BaseException:
+        except BaseException:  # cancelled, or closed by the caller
             breaker.abandon()
             raise
         breaker.succeed()

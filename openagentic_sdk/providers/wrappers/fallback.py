@@ -13,7 +13,7 @@ from ..base import Done, Message, Provider, ProviderSession, Retrying, StreamEve
 from .answer import ask
 from .wrap import AroundProvider, formatted, is_shown
 
-# The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
+# The request itself is at fault: another model would refuse it too, at a cost.
 _REQUEST_FAULTS = frozenset({400, 413, 422})
 
 

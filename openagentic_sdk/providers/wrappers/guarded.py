@@ -44,7 +44,7 @@ def _placed(fallback: Fallback, first: Provider) -> Fallback:
     """The fallback with the provider that its model names (`anthropic:claude-x`). Raises `OptionsError`."""
     if fallback.provider is not None or ":" not in fallback.model:
         return fallback
-    from ..named import find_model  # late: few fallbacks name a provider
+    from ..named import find_model  # imported late: few fallbacks name a provider
 
     provider, model = find_model(fallback.model, first, fallback.api_key)
     return replace(fallback, provider=None if provider is first else provider, model=model)

@@ -90,7 +90,7 @@ class RetryingProvider(AroundProvider):
         super().__init__(provider)
         self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
-        # Spread, and yet longer each time: as the SDKs of OpenAI and Anthropic draw it.
+        # Random, but longer each time: the formula of OpenAI's and Anthropic's SDKs.
         self._jitter = jitter or (lambda: _JITTERED.wait_s(1))
 
     async def complete(
