@@ -1,1 +1,1 @@
-"""Other people's tools as ours: a client of the Model Context Protocol, loaded only by a run that has servers."""
+"""A client of the Model Context Protocol that offers servers' tools as our own; loaded only by runs that have servers."""

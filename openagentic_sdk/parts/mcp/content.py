@@ -1,7 +1,7 @@
-"""What a server gives back, as a model reads it: text, and pictures, sounds and documents beside it.
+"""Convert a server's content to what a model reads: text, with images, audio and documents attached.
 
-The text is a stranger's: hidden letters are taken out. Nothing that is only named (links) is fetched. What
-cannot be shown is described in one line, and parts that are not text stay in the log as they came.
+The text is untrusted, so invisible characters are removed. Links are not fetched. Content that cannot be shown is described
+in one line, and non-text parts are recorded in the log unchanged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ...kernel.tool import ToolOutput
 from ...serialization import dumps_json
 from .definitions import clean_text
 
-# A structure of more than this is not kept a second time beside the text that says the same.
+# A larger structure is not stored in addition to the text with the same content.
 MAX_KEPT_BYTES = 64 * 1024
-# Parts of one result that are read.
+# The maximum number of parts that are read from one result.
 MAX_PARTS = 10_000
 
 _PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
 
 
 class Content:
-    """The parts of a result, read one by one: `texts` for the model, `attachments` that stand beside them."""
+    """The parts of a result, read one by one: `texts` for the model, and `attachments`."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -37,16 +37,16 @@ class Content:
 
     @property
     def text(self) -> str:
-        """All texts in one."""
+        """All texts joined."""
         return "\n".join(self.texts) if len(self.texts) != 1 else self.texts[0]
 
     @property
     def sendable(self) -> list[dict[str, Any]]:
-        """The attachments that a model takes."""
+        """The attachments that a model accepts."""
         return [part for part in self.attachments if part["type"] != "other"]
 
     def add(self, part: Any) -> None:
-        """Take one part, of whatever type."""
+        """Add one part of any type."""
         part = as_mapping(part)
         kind, text = part.get("type"), part.get("text")
         if kind == "text":
@@ -63,7 +63,7 @@ class Content:
             self.texts.append(f"[content of the type {clean_text(str(kind), 60)!r}, which cannot be shown]")
 
     def add_resource(self, resource: Mapping[str, Any]) -> None:
-        """Take the contents of a resource: text, or bytes."""
+        """Add the contents of a resource: text or bytes."""
         uri = clean_text(as_text(resource.get("uri")), 500)
         if isinstance(resource.get("text"), str):
             self.texts.append(
@@ -97,7 +97,7 @@ class Content:
 
 
 def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
-    """The result of a tool as ours. The model gets `content` unless that is empty, else the structure."""
+    """Convert the result of a tool. The model receives `content` unless it is empty, else the structured content."""
     parts = as_list(result.get("content"))
     if (
         len(parts) == 1
@@ -107,7 +107,7 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
     ):
         text = parts[0]["text"]
         if parts[0]["type"] == "text" and isinstance(text, str):
-            return without_hidden(text)  # most results are one text
+            return without_hidden(text)  # fast path: most results are a single text
     content = Content()
     for part in parts[:MAX_PARTS]:
         content.add(part)

@@ -1,8 +1,9 @@
-"""A server's tool definitions as models can take them: names, descriptions and schemas, cleaned or left out one by one.
+"""Convert a server's tool definitions to a form that models accept, cleaning or omitting each one separately.
 
-All of it is a stranger's text. A name becomes `mcp__server__tool` of at most 64 letters, because endpoints refuse others
-and with them the whole request; a schema is repaired where its meaning is plain, and a tool whose schema cannot be sent is
-left out with the reason, never the others beside it. Nothing here asks a network: a `$ref` that leads out is refused.
+All of it is untrusted text. A name becomes `mcp__server__tool` with at most 64 characters, because endpoints refuse the
+whole request for any other name. A schema is repaired if its meaning is clear; a tool whose schema cannot be sent is
+omitted with the reason, without affecting other tools. Nothing here uses the network: a `$ref` to another document is
+refused.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from .server_config import McpServer
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
-# All schemas of a server: reading them takes the time of whoever waits for it.
+# For all schemas of a server together, because a run waits while they are read.
 MAX_SCHEMAS_BYTES = 4 * 1024 * 1024
 MAX_SCHEMA_DEPTH = 32
-# The members that make a tool what was agreed to; the others (`_meta`, icons) are for show.
+# The members that an agreement to a tool covers; the others (`_meta`, icons) are only displayed.
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 @frozen
 class ToolDefinition:
-    """A tool of a server as a model is told about it. `name` is the server's own, `shown` the model's.
+    """A server's tool as described to a model. `name` is the server's own name, `shown` the model's.
 
-    `raw` is what the server sent, `sha256` is its `tool_digest`.
+    `raw` is the definition as sent by the server, `sha256` its `tool_digest`.
     """
 
     name: str
@@ -53,16 +54,16 @@ class ToolDefinition:
 
 
 def tool_digest(raw: Mapping[str, Any]) -> str:
-    """The digest of a definition: sha256 of canonical JSON of its name, texts, schemas and annotations."""
+    """The digest of a definition: SHA-256 of the canonical JSON of its name, texts, schemas and annotations."""
     return json_sha256({key: raw[key] for key in PINNED if key in raw})
 
 
 def read_definitions(
     server: str, settings: McpServer, raw_tools: Iterable[Any]
 ) -> tuple[list[ToolDefinition], list[Diagnostic]]:
-    """The tools of one server that can be offered, sorted by the name shown, and why others cannot.
+    """The tools of one server that can be offered, sorted by shown name, and the reasons why the others cannot.
 
-    The code is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
+    The code of a reason is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
     """
     left: list[Diagnostic] = []
     kept: dict[str, ToolDefinition] = {}
@@ -93,14 +94,14 @@ def read_definitions(
 
 
 def is_wanted(settings: McpServer, tool: str) -> bool:
-    """Whether the server's allow and deny lists let this tool be offered."""
+    """Whether the server's allow and deny lists permit offering this tool."""
     if any(fnmatchcase(tool, pattern) for pattern in settings.deny):
         return False
     return settings.allow is None or any(fnmatchcase(tool, pattern) for pattern in settings.allow)
 
 
 def _read_definition(server: str, raw: Any) -> ToolDefinition:
-    """Raises ValueError with the reason for a tool that cannot be offered."""
+    """Read one definition. Raises ValueError with the reason if the tool cannot be offered."""
     if not isinstance(raw, Mapping):
         raise ValueError("it is not an object")
     name = raw.get("name")
@@ -121,13 +122,13 @@ def _read_definition(server: str, raw: Any) -> ToolDefinition:
 
 
 def shown_name(server: str, tool: str) -> str:
-    """What a model calls a tool, unless another tool of the server would be called the same (then `hashed_name`)."""
+    """The name of a tool for the model, unless it collides with that of another tool (then `hashed_name`)."""
     name = _plain_name(server, tool)
     return name if len(name) <= MAX_NAME_CHARS else hashed_name(server, tool)
 
 
 def hashed_name(server: str, tool: str) -> str:
-    """A name that is the tool's alone: cut, with the first 8 digits of the sha256 of the full pair behind it."""
+    """A unique name: cut, with the first 8 hex digits of the SHA-256 of the full server and tool names appended."""
     digest = hashlib.sha256(f"{server}__{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{_plain_name(server, tool)[: MAX_NAME_CHARS - 9]}_{digest}"
 
@@ -140,7 +141,7 @@ def _plain_name(server: str, tool: str) -> str:
 
 
 def clean_text(text: str, max_chars: int) -> str:
-    """A stranger's text without letters that a person cannot see, cut with a note of how much is missing."""
+    """An untrusted text without invisible characters, cut with a note of how much was removed."""
     text = without_hidden(text[: max_chars * 4]).strip()
     if len(text) <= max_chars:
         return text
@@ -151,10 +152,11 @@ def clean_text(text: str, max_chars: int) -> str:
 
 
 def read_schema(schema: Any) -> dict[str, Any]:
-    """An input schema as endpoints take it: an object with properties. Raises ValueError with what cannot be repaired.
+    """An input schema that endpoints accept: an object with properties. Raises ValueError if it cannot be repaired.
 
-    Repaired are a missing root type, keywords whose value is of the wrong kind (they say nothing), lists without `items`,
-    and texts with hidden letters. A `pattern` becomes a note: endpoints refuse many, and the server checks it anyway.
+    Repairs add a missing root type, remove keywords whose value has the wrong type (they have no effect), add missing
+    `items` to lists, and remove invisible characters from texts. A `pattern` becomes a note: endpoints refuse many
+    patterns, and the server checks it anyway.
     """
     if schema is None:
         schema = {}
@@ -167,7 +169,7 @@ def read_schema(schema: Any) -> dict[str, Any]:
     return _read_object(schema)
 
 
-@lru_cache(maxsize=128)  # each run lists the tools of its servers anew
+@lru_cache(maxsize=128)  # cached, because each run lists the tools of its servers again
 def _read_again(text: str) -> dict[str, Any]:
     return _read_object(loads_json(text))
 
@@ -184,24 +186,24 @@ def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("its input schema holds what JSON cannot say") from None
     if size > MAX_SCHEMA_BYTES:
         raise ValueError(f"its input schema has {size:,} bytes and {MAX_SCHEMA_BYTES:,} are taken")
-    for reference in compiled(root).unresolved:  # what is elsewhere is never fetched (2020-12, section 8.2)
+    for reference in compiled(root).unresolved:  # other documents are never fetched (2020-12, section 8.2)
         where = "no schema stands there" if reference.startswith("#") else "what is elsewhere is never fetched"
         raise ValueError(f"its input schema refers to {reference!r:.100}, and {where}")
     return root
 
 
 class _SchemaReader:
-    """Reads the schemas in one input schema. A keyword that says nothing is None, and is left out.
+    """Reads the schemas in one input schema. A keyword that has no effect is read as None and omitted.
 
-    `one`, `some` and `named` read the keywords under which a schema, a list of schemas, or a mapping of names to schemas
-    stands; `_KEYWORDS` says which those are.
+    `one`, `some` and `named` read the keywords whose value is a schema, a list of schemas, or a mapping of names to
+    schemas; `_KEYWORDS` assigns them.
     """
 
     def __init__(self) -> None:
         self._depth = 0
 
     def read(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The root, or a schema below it."""
+        """Read the root schema, or one below it."""
         if self._depth > MAX_SCHEMA_DEPTH:
             raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
         made: dict[str, Any] = {}
@@ -231,17 +233,19 @@ class _SchemaReader:
         return parts or None
 
     def _parts(self, value: list[Any]) -> list[Any]:
-        """The schemas of a list. What is none fits nothing, and keeps its place: references count."""
+        """The schemas of a list. An item that is not a schema becomes one that matches nothing, so references by index stay
+        valid.
+        """
         return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
     def named(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return None
-        # `required: [...]` beside the properties, but one level too deep, is a list and no schema.
+        # A frequent mistake: `required: [...]` one level too deep, among the properties, is a list and not a schema.
         return {name: self.one(part) for name, part in value.items() if isinstance(part, Mapping | bool)}
 
     def reference(self, value: Any) -> Any:
-        """Where it leads is found out when the whole is read (`ground.schemas`)."""
+        """Read a reference; its target is resolved when the whole schema is compiled (`ground.schemas`)."""
         return value if isinstance(value, str) else None
 
     def type(self, value: Any) -> Any:
@@ -280,7 +284,7 @@ class _SchemaReader:
 
 
 _TYPES = frozenset(["object", "array", "string", "number", "integer", "boolean", "null"])
-# How each keyword is read; any other is a value of JSON that is only cleaned.
+# How to read each keyword; any other value is JSON that is only cleaned.
 _KEYWORDS: Mapping[str, Callable[[_SchemaReader, Any], Any]] = {
     keyword: read
     for read, keywords in (

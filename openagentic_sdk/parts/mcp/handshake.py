@@ -1,8 +1,8 @@
-"""Find out what a server speaks, and begin to speak it: the modern protocol, or one of the legacy versions.
+"""Determine which protocol a server speaks and open a session: the modern protocol, or one of the legacy versions.
 
-A modern server answers `server/discover`. Anything else, such as an error of any code, silence or the death of the process,
-may come from a legacy server, which is then asked to `initialize`. Only a server that names its versions
-and shares none with us is refused for good. An outage of the network says nothing about an era.
+A modern server answers `server/discover`. Anything else (an error of any code, silence, the end of the process) may come
+from a legacy server, which then receives `initialize`. Only a server that lists its versions and has none in common with us
+is refused permanently. A network failure is no evidence of either era.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .session import McpSession
 from .stdio import StdioWire
 
 Era = Literal["modern", "legacy"]
-# Long enough for servers that are slow to start (imports of 4 s and more).
+# Long enough for servers that start slowly (4 s and more of imports).
 PROBE_S = 10.0
 
 
@@ -43,10 +43,10 @@ async def connect(
     era: Era | None = None,
     began: Callable[[McpSession], None] = lambda session: None,
 ) -> McpSession:
-    """A session with a server. `era` is what the same server spoke before, to begin with that; `began` gets the session
-    before it is open, so that what the server writes meanwhile can be told.
+    """Open a session with a server. `era` is the one that this server spoke before, and is tried first.
 
-    It waits as long as the server takes. Raises `McpError`; then nothing of the server is left.
+    `began` receives the session before it is open, so that the server's output can be shown meanwhile. There is no time
+    limit. Raises `McpError` after cleaning up.
     """
     if settings.kind != "stdio":
         session = McpSession(name, settings, roots)
@@ -67,7 +67,7 @@ async def connect(
 
 
 class _DiedOnProbe(Exception):
-    """The process ended when it was asked what it speaks, as some legacy servers do."""
+    """The process ended after `server/discover`, as some legacy servers do."""
 
 
 async def _open_stdio(
@@ -91,7 +91,7 @@ async def _open_stdio(
 
 
 async def _find_era(session: McpSession, wire: StdioWire, probe_s: float) -> None:
-    """Ask modern; when no modern answer comes, ask legacy, and take whichever answer comes first."""
+    """Send the modern request; if it gets no modern answer in time, send the legacy one too and use the first answer."""
     discovering = asyncio.create_task(_discover(session, MODERN[0]))
     try:
         await asyncio.wait({discovering}, timeout=probe_s)
@@ -110,7 +110,7 @@ async def _find_era(session: McpSession, wire: StdioWire, probe_s: float) -> Non
 
 
 async def _initialize_or(session: McpSession, discovering: asyncio.Task[bool]) -> None:
-    """Initialize, unless a late answer to the probe says that the server is modern after all."""
+    """Initialize, unless a late answer to the probe shows that the server is modern after all."""
     initializing = asyncio.create_task(_initialize(session))
     try:
         waiting = {initializing, discovering} if not discovering.done() else {initializing}
@@ -132,9 +132,9 @@ async def _initialize_or(session: McpSession, discovering: asyncio.Task[bool]) -
 
 
 async def _discover(session: McpSession, version: str) -> bool:
-    """Ask a server what it speaks; False when that does not show that it is modern.
+    """Ask a server for its protocol versions; return False if the answer does not prove that it is modern.
 
-    Raises `McpError` for a server that names versions of which we know none.
+    Raises `McpError` for a server that lists versions but supports none of ours.
     """
     assert session.wire is not None
     if isinstance(session.wire, HttpWire):
@@ -167,11 +167,11 @@ async def _discover(session: McpSession, version: str) -> bool:
 
 
 async def _initialize(session: McpSession) -> None:
-    """The legacy handshake. Raises `McpError`."""
+    """Do the legacy handshake. Raises `McpError`."""
     wire = session.wire
     assert wire is not None
     if isinstance(wire, HttpWire):
-        wire.version = None  # it stands on everything behind `initialize`, and never on it
+        wire.version = None  # the version header is required on everything after `initialize`, and not allowed on it
     params = {"protocolVersion": LEGACY[0], "capabilities": CAPABILITIES, "clientInfo": OURSELVES}
     try:
         result = as_mapping(await wire.peer.request("initialize", params))
@@ -228,13 +228,13 @@ async def _open_http(session: McpSession, wire: HttpWire, era: Era | None) -> No
         try:
             await wire.open_old_stream()
         except McpError:
-            raise refused from None  # what the server said to the usual way tells more
+            raise refused from None  # the server's answer to the usual transport is more informative
         await _initialize(session)
     session.listen()
 
 
 async def again(session: McpSession) -> None:
-    """Begin anew with a legacy server that forgot our session: it may be another one by now. Raises `McpError`."""
+    """Initialize again with a legacy server that lost our session; it may have been replaced. Raises `McpError`."""
     await _initialize(session)
     session.stale.add("tools")
     session.listen()

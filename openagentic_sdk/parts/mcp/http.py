@@ -1,10 +1,10 @@
-"""A server behind a URL: every message is a POST, and what comes back is JSON or a stream of events.
+"""Connect to a server by URL: every message is a POST, and the answer is JSON or an event stream.
 
-Modern servers keep nothing between two requests: closing the answer is what cancels one. Legacy servers may keep a session,
-send requests of their own on a stream of their own, and go on with an answer whose stream broke. The oldest transport
-(2024-11-05) has one stream for all answers and tells on it where to POST.
+Modern servers keep no state between requests, and closing the answer cancels its request. Legacy servers may keep a
+session, send their own requests on a separate stream, and resume an answer whose stream broke. The oldest transport
+(2024-11-05) has one stream for all answers, which also gives the URL to POST to.
 
-A secret is in a request's headers and nowhere else. Redirects are followed within the origin only (`providers.wire.http`).
+Secrets are only in request headers. Redirects are followed only within the origin (`providers.wire.http`).
 """
 
 from __future__ import annotations
@@ -34,17 +34,20 @@ _MAX_ERROR_BYTES = 64 * 1024
 _MAX_REFUSALS = 3
 _MANY_EVENTS = 32
 _ANSWERS_AT_ONCE = 8
-# How often a stream that breaks is asked to go on, and how long it is left alone when it does not say.
+# How often a broken stream is resumed, and the delay before that if the stream did not set one.
 _MAX_BREAKS, _RETRY_S, _MAX_RETRY_S = 2, 1.0, 60.0
 _MEDIA = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
-# The headers of the arguments of the call that is being sent.
+# The arguments to repeat in the headers of the request that this task sends.
 _copied: ContextVar[ParamHeaders | None] = ContextVar("mcp_param_headers", default=None)
 
 
 class HttpAuth(Protocol):
-    """What logs in to a server. `headers` are asked for before every request; `refused` hears of a 401 or 403 with the
-    challenge, and says whether the request is to be sent again."""
+    """Authenticates requests to a server.
+
+    `headers` is called before every request; `refused` receives a 401 or 403 with its challenge, and returns whether to
+    send the request again.
+    """
 
     async def headers(self) -> Mapping[str, str]: ...
 
@@ -52,20 +55,20 @@ class HttpAuth(Protocol):
 
 
 class HttpStatusError(McpError):
-    """An answer whose body is not JSON-RPC: only its status says what happened."""
+    """An answer that is not JSON-RPC, so that only its status describes the error."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
-        # The server behind a gateway may have acted before the gateway gave up.
+        # A server behind a gateway may have acted before the gateway gave up.
         super().__init__(message, server=server, in_flight=status >= 500)
         self.status = status
 
 
 class SessionGoneError(McpError):
-    """The server does not know our session any more: it has acted upon nothing."""
+    """The server no longer has our session, and has not acted on the request."""
 
 
 class HttpWire:
-    """The way to a server. The handshake sets `version`. Nothing is connected before a request."""
+    """The connection to a server, made by the first request. The handshake sets `version`."""
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class HttpWire:
         self._sent: Mapping[str, str] = {}
         self._listening: asyncio.Task[None] | None = None
         self._post_to: asyncio.Future[str] | None = None
-        # A server that asks a thousand things at once gets its answers a few at a time.
+        # Limits how many answers to the server's own requests are sent at once.
         self._answering = asyncio.Semaphore(_ANSWERS_AT_ONCE)
         connect_s = min(10.0, settings.connect_timeout_s)
         timeouts = Timeouts(connect_s=connect_s, first_byte_s=None, idle_s=None, total_s=None)
@@ -100,7 +103,7 @@ class HttpWire:
 
     @asynccontextmanager
     async def copying(self, copied: ParamHeaders | None) -> AsyncIterator[None]:
-        """Requests that are made within repeat these arguments in headers."""
+        """Repeat these arguments in the headers of requests sent within the context."""
         token = _copied.set(copied)
         try:
             yield
@@ -108,7 +111,7 @@ class HttpWire:
             _copied.reset(token)
 
     async def close(self) -> None:
-        """End the session, where there is one; it does not matter whether the server understands that."""
+        """End the session, if there is one; errors from the server are ignored."""
         self.lost = self.lost or McpError(f"the connection to {self.name} was closed", server=self.name)
         if self._listening is not None:
             self._listening.cancel()
@@ -125,7 +128,7 @@ class HttpWire:
     async def _exchange(
         self, method: str, body: bytes | None, more: Mapping[str, str], url: str | None = None
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request and give the head of its answer, whatever its status but for one that asks to log in."""
+        """Send a request and yield the head of its answer, whatever the status, after any login that it requires."""
         fresh = False
         for _ in range(_MAX_REFUSALS):
             headers = {**self._settings.headers, **await self._credentials(fresh), **more}
@@ -156,7 +159,7 @@ class HttpWire:
         return answer.status == 401 and not fresh and self._key is not None and self._key.is_renewable
 
     async def _send(self, line: bytes) -> None:
-        """POST one message of ours. A request comes back when its answer has been handed to the peer."""
+        """POST one of our messages. For a request, returns when its answer has been passed to the peer."""
         message = json.loads(line)
         asked, method = message.get("id"), message.get("method")
         is_request = method is not None and asked is not None
@@ -166,7 +169,7 @@ class HttpWire:
             async with nullcontext() if is_request else self._answering:
                 await self._post(line, message, is_request)
         except McpError:
-            if is_request:  # a notification has no caller to tell; the next request meets the same error
+            if is_request:  # a notification has no caller; the next request gets the same error
                 raise
         except (ProviderError, OptionsError) as error:
             if is_request:
@@ -180,7 +183,7 @@ class HttpWire:
                     await self._raise_status(answer)
             return
         if self.is_modern and not is_request:
-            return  # a modern server takes only requests, and one is cancelled by closing its answer
+            return  # a modern server accepts only requests; closing the answer cancels one
         more = dict(_MEDIA)
         if self.is_modern:
             more |= request_headers(method, message.get("params") or {}, _copied.get())
@@ -207,7 +210,7 @@ class HttpWire:
             raise self._garbled("sent an answer that is none to what was asked")
 
     def _take(self, whole: Any, asked: Any) -> bool:
-        """Hand messages to the peer; says whether the answer was among them. Before 2025-06-18 they may be a list."""
+        """Pass messages (before 2025-06-18, possibly a list) to the peer; return whether one was the answer."""
         found = False
         for message in whole if isinstance(whole, list) else [whole]:
             if isinstance(message, dict):
@@ -220,7 +223,7 @@ class HttpWire:
         return found
 
     async def _raise_status(self, answer: HttpAnswer, asked: Any = None) -> None:
-        """Hand the error in the body over as the answer, when it is one; else raise what the status says."""
+        """Pass a JSON-RPC error in the body to the peer as the answer; else raise an error for the status."""
         body = await answer.read_all(_MAX_ERROR_BYTES)
         try:
             said = read_message(body)
@@ -239,7 +242,7 @@ class HttpWire:
         self._take({"jsonrpc": "2.0", "id": asked, "error": error}, asked)
 
     def _masked(self, text: str) -> str:
-        """A server's text without the secrets that it was sent."""
+        """A server's text without the secrets that were sent to it."""
         credentials = {name: value.rpartition(" ")[2] for name, value in self._sent.items() if name == "Authorization"}
         return mask_told(self._settings, text, credentials)
 
@@ -247,7 +250,7 @@ class HttpWire:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
     def _explained(self, error: ProviderError | OptionsError) -> McpError:
-        """A transport's error as an `McpError`, which is `in_flight` unless the request was never sent."""
+        """A transport error as an `McpError`; `in_flight` unless the request was certainly not sent."""
         not_sent = isinstance(error, OptionsError) or (
             isinstance(error, ProviderConnectionError) and not error.was_sent
         )
@@ -258,7 +261,7 @@ class HttpWire:
     # --- streams -----------------------------------------------------------------------------------------------------
 
     async def _read_stream(self, answer: HttpAnswer, asked: Any) -> None:
-        """Read events until the answer has come. A legacy stream that breaks is asked to go on where it ended."""
+        """Read events up to the answer. A legacy stream that breaks is resumed after its last event."""
         stream, breaks = SSEDecoder(), 0
         if await self._read_events(answer, stream, asked):
             return
@@ -280,7 +283,7 @@ class HttpWire:
         raise self._garbled("closed the stream before the answer had come")
 
     async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, asked: Any) -> bool:
-        """Hand what comes to the peer; True when the answer was among it, False when the stream ended before."""
+        """Pass events to the peer; return True once one is the answer, False if the stream ended before."""
         try:
             while chunks := await answer.read():
                 for chunk in chunks:
@@ -288,7 +291,7 @@ class HttpWire:
                     if any(self._take_event(event, asked) for event in events):
                         return True
                     if len(events) > _MANY_EVENTS:
-                        await asyncio.sleep(0)  # a flood of them must not hold up whatever else runs here
+                        await asyncio.sleep(0)  # a flood of events must not block the event loop
             return any(self._take_event(event, asked) for event in stream.close())
         except ProviderConnectionError:
             return False
@@ -299,10 +302,10 @@ class HttpWire:
         try:
             return self._take(read_message(event.data.encode("utf-8", "replace")), asked)
         except ValueError:
-            return False  # it is not a message; the answer may still come
+            return False  # not a message; the answer may still follow
 
     def listen(self) -> None:
-        """Open the stream on which a legacy server sends requests and notifications of its own."""
+        """Open the stream on which a legacy server sends its own requests and notifications."""
         if (self._listening is None or self._listening.done()) and self._post_to is None:
             self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
 
@@ -316,7 +319,7 @@ class HttpWire:
             try:
                 async with self._exchange("GET", None, more) as answer:
                     if answer.status != 200:
-                        return  # 405, usually: the server has no such stream
+                        return  # usually 405: the server has no such stream
                     await self._read_events(answer, stream, None)
                     breaks = 0
             except (ProviderError, OptionsError, McpError):
@@ -326,7 +329,7 @@ class HttpWire:
     # --- the transport of 2024-11-05 ---------------------------------------------------------------------------------
 
     async def open_old_stream(self) -> None:
-        """GET the stream that tells where to POST. Raises `McpError` when the server has none."""
+        """GET the stream that gives the URL to POST to. Raises `McpError` if the server has none."""
         post_to = self._post_to = asyncio.get_running_loop().create_future()
         self._listening = asyncio.create_task(self._read_old_stream(post_to), name=f"mcp stream {self.name}")
         await post_to
@@ -369,7 +372,7 @@ def _pause_s(stream: SSEDecoder) -> float:
 
 
 def _successor(stream: SSEDecoder) -> SSEDecoder:
-    """A decoder for the stream that goes on where this one ended."""
+    """A decoder for the stream that resumes this one."""
     fresh = SSEDecoder()
     fresh.last_event_id, fresh.retry_ms = stream.last_event_id, stream.retry_ms
     return fresh

@@ -1,4 +1,4 @@
-"""What a modern request repeats in its headers (2026-07-28, transports, "Request metadata headers").
+"""The headers that repeat parts of a modern request (2026-07-28, transports, "Request metadata headers").
 
 Gateways route by these headers, and servers refuse a request whose headers and body differ.
 """
@@ -10,27 +10,27 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Which parameter of a method names what it is about, and stands in the header Mcp-Name.
+# The parameter of each method that names its subject and is repeated in the header Mcp-Name.
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ANNOTATION = "x-mcp-header"
-# Under which names lead to schemas, beside `properties`.
+# The keywords besides `properties` that map names to schemas.
 _NAMED_PARTS = ("patternProperties", "$defs", "definitions", "dependentSchemas")
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, section 5.6.2
 _PLAIN = r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
 
-# For each tool: the way to each argument that is repeated in a header, and the header.
+# For one tool: the path to each argument that is repeated in a header, and the header's name.
 ParamHeaders = Mapping[tuple[str, ...], str]
 
 
 def encode_header_value(text: str) -> str:
-    """The text as a header can carry it: as it is, or as `=?base64?...?=` of its UTF-8."""
+    """The text as a valid header value: unchanged, or as `=?base64?...?=` of its UTF-8."""
     if re.fullmatch(_PLAIN, text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
 
 
 def decode_header_value(value: str) -> str:
-    """The text that a header's value stands for; empty when it is not valid base64 of UTF-8."""
+    """The text that a header value encodes; empty if it is not valid base64 of UTF-8."""
     if value.startswith("=?base64?") and value.endswith("?="):
         try:
             return base64.b64decode(value[9:-2], validate=True).decode("utf-8")
@@ -40,7 +40,7 @@ def decode_header_value(value: str) -> str:
 
 
 def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders | None = None) -> dict[str, str]:
-    """The headers that repeat what a request says; `copied` are those of the arguments of the tool that it calls."""
+    """The headers that repeat parts of a request; `copied` locates the tool arguments to repeat."""
     headers = {"Mcp-Method": method}
     name = params.get(NAMED_BY.get(method, ""))
     if isinstance(name, str):
@@ -58,7 +58,7 @@ def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders
 
 
 def param_headers(schema: Any) -> ParamHeaders:
-    """The arguments that a tool wants in headers. Raises ValueError with the reason for an invalid annotation."""
+    """The arguments to repeat in headers for a tool. Raises ValueError with the reason for an invalid annotation."""
     found: dict[tuple[str, ...], str] = {}
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
@@ -77,7 +77,7 @@ def param_headers(schema: Any) -> ParamHeaders:
 
 
 def _annotations(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
-    """Every schema that is annotated, with its way through `properties`, None where something else leads to it."""
+    """Every annotated schema with its path through `properties`, or None if another keyword is on the way to it."""
     waiting: list[tuple[Any, tuple[str, ...] | None]] = [(schema, ())]
     while waiting:
         part, way = waiting.pop()

@@ -1,7 +1,7 @@
-"""How long requests may take, watched by one timer for all of them, since most are over long before it rings.
+"""Time limits of requests, enforced by a single timer, since most requests end long before it fires.
 
-A request is given up when the server was silent for too long, or when it takes too long at all. The time in which a person
-answers the server's question counts for neither.
+A request is given up after too long a silence, or after too long in total. The time that a person takes to answer the
+server's question counts towards neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class PendingRequest(Generic[T]):
-    """A request on its way, and the task that waits for it; `about` is whatever belongs to it, `token` its number.
+    """A pending request and the task that waits for it. `about` is arbitrary data, `token` a unique number.
 
     `helpers` are tasks that ask a person on its behalf.
     """
@@ -41,49 +41,49 @@ class PendingRequest(Generic[T]):
 
     @property
     def due(self) -> float | None:
-        """When it is given up, unless the server says something; None while a person is asked."""
+        """The time at which the request is given up unless the server sends something; None while a person is asked."""
         return None if self._asked_at is not None else min(self._heard_at + self._idle_s, self.ends_at)
 
     async def inside(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do what the server's message asks for in the context of the request, not in that of the connection."""
+        """Run the coroutine in the context of the request instead of the connection's."""
         return await asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     def hear(self, now: float) -> None:
-        """The server gave a sign of life."""
+        """Note a sign of life from the server."""
         self._heard_at = now
 
     def pause(self, now: float) -> None:
-        """A person is asked."""
+        """Suspend the time limits while a person is asked."""
         self._asking += 1
         self._asked_at = self._asked_at or now
 
     def go_on(self, now: float) -> None:
-        """The person has answered."""
+        """Resume the time limits after the person has answered."""
         self._asking -= 1
         if self._asking == 0 and self._asked_at is not None:
             self.ends_at += now - self._asked_at
             self._asked_at, self._heard_at = None, now
 
     def give_up(self, failure: BaseException | None = None) -> None:
-        """Wake the task that waits; `failure` is what it is to raise, None when it took too long."""
+        """Wake the waiting task so that it raises `failure`, or a time-out if None."""
         if not self.is_late:
             self.is_late, self.failure = True, failure
             self._task.cancel()
 
     async def end_helpers(self) -> None:
-        """End what was asked of a person on behalf of this request, and wait for that."""
+        """Cancel the questions to a person on behalf of this request, and wait for them to end."""
         for helper in self.helpers:
             helper.cancel()
         if self.helpers:
             await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:
-        """Whether the task was cancelled by `give_up` alone; then the cancellation is taken back."""
+        """Whether only `give_up` cancelled the task; if so, the cancellation is withdrawn."""
         return self.is_late and self._task.uncancel() <= self._before
 
 
 class Patience(Generic[T]):
-    """The requests of one connection."""
+    """The pending requests of one connection."""
 
     def __init__(self) -> None:
         self.open: dict[int, PendingRequest[T]] = {}
@@ -91,7 +91,7 @@ class Patience(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, about: T, idle_s: float, total_s: float) -> PendingRequest[T]:
-        """A request goes out now; `end` it."""
+        """Start the time limits of a request that is sent now. Must be followed by `end`."""
         loop = asyncio.get_running_loop()
         task, now = asyncio.current_task(loop), loop.time()
         assert task is not None, "a request is made by a task"
@@ -102,11 +102,11 @@ class Patience(Generic[T]):
         return waiting
 
     def end(self, waiting: PendingRequest[T]) -> None:
-        """The request is over."""
+        """Remove a finished request."""
         del self.open[waiting.token]
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -116,6 +116,6 @@ class Patience(Generic[T]):
         for waiting in list(self.open.values()):
             if waiting.due is not None and waiting.due <= now and not waiting.is_late:
                 waiting.give_up()
-        # A request that waits for a person is looked at again in a second.
+        # A request that waits for a person is checked again after a second.
         dues = [waiting.due or now + 1.0 for waiting in self.open.values() if not waiting.is_late]
         self._timer = loop.call_at(min(dues), self._look) if dues else None

@@ -1,7 +1,7 @@
-"""The words of the Model Context Protocol: versions, names of members, what this client says of itself.
+"""Constants of the Model Context Protocol: versions, member names, and this client's description of itself.
 
-Modern is 2026-07-28: every request stands alone and says in its `_meta` who asks, in which version, and what the client can
-do. Legacy is everything before: that is said once, in `initialize`.
+Modern is 2026-07-28: every request is self-contained, with the client, the version and the client's capabilities in its
+`_meta`. Legacy is every earlier version: these are sent once, in `initialize`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 UNSUPPORTED_VERSION, HEADER_MISMATCH = -32022, -32020
 URL_NEEDED = -32042
 
-# What this program says of itself, as a client and as a server.
+# This program's name and version, as a client and as a server.
 OURSELVES: Mapping[str, Any] = {"name": "openagentic-sdk", "version": __version__}
-# Sampling would let a server spend the user's tokens; it is not offered.
+# Sampling is not offered, because it would let a server spend the user's tokens.
 CAPABILITIES: Mapping[str, Any] = {"roots": {}, "elicitation": {"form": {}, "url": {}}}
 
 _PREFIX = "io.modelcontextprotocol/"
@@ -37,17 +37,17 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 
 def versions_named(data: Any, member: str) -> list[str]:
-    """The texts of a list of versions that a server sent."""
+    """The strings in a list of versions that a server sent."""
     return [version for version in as_list(as_mapping(data).get(member)) if isinstance(version, str)]
 
 
 def newest_common(ours: tuple[str, ...], theirs: list[str]) -> str | None:
-    """The newest version that both sides know; ours are sorted, the newest first."""
+    """The newest version that both sides support, None if there is none; ours are sorted, newest first."""
     return next((version for version in ours if version in theirs), None)
 
 
 def read_message(line: bytes) -> Any:
-    """The value of a line; numbers that JSON cannot say are null. Raises `InvalidEventError`."""
+    """Decode a line of JSON; numbers that JSON cannot express become null. Raises `InvalidEventError`."""
     try:
         return read_json(line.decode())
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""What a server wants to know of a person, as questions that a person can answer, and the answer in the server's form.
+"""Convert a server's elicitation requests to questions for a person, and the answers to the server's form.
 
-A form is asked field by field. The text says which server asks: it is a stranger. Nothing is filled in but what the server
-itself names as a field's default, no address is opened, and where no person can be asked the answer is no.
+A form is asked field by field. The text names the server that asks, which is untrusted. Only defaults that the server
+itself gives are filled in, no address is opened, and if no person can be asked the answer is to decline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ground.text import without_hidden
 from ...sessions.answers import HIDDEN_ANSWER
 from .definitions import clean_text
 
-# Puts a question to a person: (text, choices, what an interface or a later run may want to know besides).
+# Asks a person a question: (text, choices, details for an interface or a later run).
 Ask = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
 
 MAX_FIELDS = 30
@@ -36,13 +36,13 @@ _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false",
 
 
 async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any = None) -> dict[str, Any]:
-    """The result of `elicitation/create`: `{"action", "content"?}`. `resumes` is kept beside each question."""
+    """Answer `elicitation/create`: `{"action", "content"?}`. `resumes` is stored with each question."""
     if ask is None:
         return {"action": "decline"}
     intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
     details: dict[str, Any] = {"mcp": {"server": server, "resumes": resumes}}
     if len(str(details)) > MAX_KEPT_CHARS:
-        # What a server wants to see again may be of any size: without it the call begins anew.
+        # A server's state may have any size; one too large is not stored, and the call starts again.
         details = {"mcp": {"server": server}}
     if params.get("mode") == "url":
         url = as_text(params.get("url"))
@@ -73,7 +73,7 @@ async def _agrees(ask: Ask, text: str, details: Mapping[str, Any]) -> bool:
 
 
 async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> dict[str, Any] | str:
-    """One field's name and value, nothing for one that is left out; or the action that ends the form."""
+    """The name and value of one field, empty if it is skipped; or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):
         about, warning = {**details, **field.details()}, ""
@@ -84,7 +84,7 @@ async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any])
             )
         said = (await ask(f"{intro}\n{field.text()}{warning}{problem}", field.choices(), about)).strip()
         if said == HIDDEN_ANSWER:
-            return "cancel"  # it was given to an earlier run, and is kept nowhere
+            return "cancel"  # it was given to an earlier run and is stored nowhere
         if said.lower() in ("decline", "cancel"):
             return said.lower()
         if not said and "default" in field.schema:
@@ -118,18 +118,20 @@ class _Field:
         self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
 
     def choices(self) -> tuple[str, ...]:
-        """What may be chosen, as a person reads it."""
+        """The choices as shown to a person."""
         if self.schema.get("type") == "boolean":
             return ("yes", "no", "decline")
         named = tuple(clean_text(title or value, 200) for value, title in self._choices)
         return (*named, "decline") if named else ()
 
     def details(self) -> dict[str, Any]:
-        """Which answers it takes, see `sessions.answers`."""
+        """The answers that the field accepts, see `sessions.answers`."""
         return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
 
     def asks_for_secret(self, intro: str) -> bool:
-        """Whether it asks for a password, key or the like: by its schema, its words, or for a text behind such words."""
+        """Whether the field asks for a password, key or similar: by its schema or its words, or after a message with such
+        words.
+        """
         schema = self.schema
         if schema.get("format") == "password" or schema.get("writeOnly") is True:
             return True
@@ -152,7 +154,7 @@ class _Field:
         return f"{title}{': ' + about if about else ''} ({said})"
 
     def bounds(self) -> str:
-        """What the limits leave to choose from; empty where there are none."""
+        """The permitted range in words; empty if there are no limits."""
         for of, least, most, words in (
             ("Items", 0, "any number", "choose {} to {}"),
             ("imum", None, None, "it must be from {} to {}"),
@@ -168,7 +170,7 @@ class _Field:
         return self.schema.get("type") == "array"
 
     def read(self, said: str) -> Any:
-        """The answer as the field's value. Raises ValueError with what is wrong."""
+        """Convert the answer to the field's value. Raises ValueError with the problem."""
         kind = self.schema.get("type")
         if self._is_list:
             return self._read_several(said)
@@ -185,12 +187,12 @@ class _Field:
         return picked
 
     def _read_number(self, said: str) -> int | float:
-        read = float(said)  # its ValueError is in words
+        read = float(said)  # its ValueError is written for people
         if self.schema.get("type") == "integer" and not read.is_integer():
             raise ValueError("it is not a whole number")
         if not math.isfinite(read):
             raise ValueError("it is not a number")
-        # Digits are read as they stand: a float does not hold every whole number above 2 ** 53.
+        # Digits are read as an int: a float cannot represent every integer above 2 ** 53.
         whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
         number = whole if read.is_integer() else read
         return number

@@ -1,6 +1,6 @@
-"""The resources and prompts of servers: two tools to list and read, `@server:uri` in a prompt, and `/mcp__server__prompt`.
+"""Resources and prompts of servers: tools to list and read, `@server:uri` in a prompt, and `/mcp__server__prompt`.
 
-What they say is a stranger's text. Resources are fetched only through the server that names them.
+Their content is untrusted text. Resources are fetched only through the server that lists them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROMPT = r"/mcp__([A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*)__(\S+)(?:\s+(.*))?\Z"
 
 
 class Readable(Protocol):
-    """A server that can be asked for what it holds."""
+    """A server whose resources and prompts can be requested."""
 
     name: str
 
@@ -88,7 +88,7 @@ def _entry(server: str, one: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 class ReadResourceTool(Tool):
-    """Returns the resource's text; pictures and the like stand beside it."""
+    """Returns the resource's text; images and the like are attached."""
 
     name = "ReadMcpResource"
     labels = ToolLabels(control=("server", "uri"), sink=True)
@@ -131,8 +131,10 @@ async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Con
 
 @frozen
 class Brought:
-    """What servers bring to a prompt: a text in its place, one behind it, and parts (pictures and the like) beside it;
-    `sources` names what it was."""
+    """What servers add to a prompt: a text that replaces it, a text after it, and parts (images and the like).
+
+    `sources` names where it came from.
+    """
 
     instead: str | None = None
     behind: str = ""
@@ -143,10 +145,10 @@ class Brought:
 async def expand_prompt(
     text: str, servers: Mapping[str, Readable], permits: Callable[[str, str], Awaitable[bool]]
 ) -> Brought | None:
-    """What `/mcp__server__prompt arguments` stands for, or what a prompt names as `@server:uri`; None when it is neither.
+    """Expand `/mcp__server__prompt arguments`, or the resources that a prompt names as `@server:uri`; None if neither.
 
-    A resource that `permits` says no to is not read.
-    Raises `McpError` for a prompt that the server does not give; a resource that cannot be read is said in the text.
+    A resource that `permits` rejects is not read. Raises `McpError` for a prompt that the server does not return; a
+    resource that cannot be read is mentioned in the text.
     """
     called = re.match(_PROMPT, text, re.DOTALL)
     if called is not None and called[1] in servers:
@@ -178,7 +180,7 @@ async def _ready(seat: Readable) -> Readable:
 
 
 async def _get_prompt(seat: Readable, name: str, given: str) -> Content:
-    """The messages of a prompt as one text. Arguments are words in the order of the prompt's own, or `name=value`."""
+    """The messages of a prompt as one text. Arguments are words in the prompt's own order, or `name=value`."""
     prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
     prompt = next((one for one in prompts if one.get("name") == name), None)
     if prompt is None:
@@ -199,7 +201,7 @@ async def _get_prompt(seat: Readable, name: str, given: str) -> Content:
         else:
             free.append(word)
     open_ones = [name for name in wanted if name not in found]
-    if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, as a sentence needs no quotes
+    if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, so that a sentence needs no quotes
         free = [*free[: len(open_ones) - 1], " ".join(free[len(open_ones) - 1 :])]
     arguments = {**found, **dict(zip(open_ones, free, strict=False))}
     missing = [argument for argument in needed if argument not in arguments]

@@ -1,8 +1,8 @@
-"""One server of a run: not started yet, connected, or started again after it died.
+"""One server of a run: not started yet, connected, or restarted after it died.
 
-A server that dies is started again when it is next needed, later after each quick death (1, 2, 4 ... 60 s), and not any more
-after five of them. A call that was on its way at that moment may have taken effect: it is made again only when the user said
-that this tool may be repeated.
+A server that died is restarted when it is next needed, with a longer delay after each quick death (1, 2, 4 ... 60 s), and
+not at all after five. A call that was in progress may have taken effect: it is repeated only if the user declared the tool
+repeatable.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .session import MAX_INSTRUCTIONS_CHARS, InputRound, McpSession, RequestHook
 from .stdio import StdioWire
 from .tools import OwnTool, RemoteTool
 
-# How long a server may take to come; a run waits for its connect timeout only.
+# How long a server may take to connect; a run waits only for its connect timeout.
 LATE_S = 300.0
-# How long a step waits for a list that changed.
+# How long a step waits for a changed list.
 LIST_S = 5.0
 QUICK_DEATH_S = 60.0
 _PAUSES = Backoff(1.0, QUICK_DEATH_S)
@@ -42,8 +42,11 @@ _READ_AT_ONCE = 8
 
 
 class ToolPins(Protocol):
-    """Holds a server's tools to what a person agreed to. Of the definitions that a server sent, `judge` gives those that may
-    be offered, and the names of the others with the reason."""
+    """Holds a server's tools to the definitions that a person agreed to.
+
+    `judge` splits the definitions from a server into those that may be offered, and the names of the others with the
+    reason.
+    """
 
     def judge(
         self, server: str, tools: Sequence[Mapping[str, Any]]
@@ -54,7 +57,10 @@ PinsFor = Callable[[str, McpServer], "ToolPins | None"]
 
 
 class Seat:
-    """`tools` are what the server offers, `event` is its newest state, and `changes` counts those."""
+    """One server and its connection.
+
+    `tools` are those that the server currently offers, `event` is its latest state, and `changes` counts state changes.
+    """
 
     def __init__(
         self,
@@ -87,11 +93,11 @@ class Seat:
         self._came_at = self._died_at = 0.0
 
     def has(self, capability: str) -> bool:
-        """Whether the server says that it has `resources`, or `prompts`."""
+        """Whether the server announces a capability, such as `resources` or `prompts`."""
         return self._session is not None and capability in self._session.capabilities
 
     def waiting_words(self) -> str:
-        """What it is that takes long, for whoever waits; empty when the server has come or failed."""
+        """What the start is waiting for, for display; empty once the server has connected or failed."""
         if self._opening is None or self._opening.done():
             return ""
         wire = self._connecting and self._connecting.wire
@@ -100,12 +106,12 @@ class Seat:
         said = wire.stderr().strip().rpartition("\n")[2] if isinstance(wire, StdioWire) else ""
         return f"{words}: {said}" if said else words
 
-    # --- coming and going --------------------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to connect, unless that has begun, or failed a moment ago."""
+        """Begin to connect, unless that is in progress or failed a moment ago."""
         if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
-            # A server that failed before is tried again, but the run does not wait for it a second time.
+            # A server that failed before is tried again, but the run does not wait for it again.
             self._begin(self.settings.wait_s if self._opening is None else 0.0)
 
     def _begin(self, wait_s: float, pause_s: float = 0.0) -> asyncio.Task[None]:
@@ -114,7 +120,7 @@ class Seat:
         return self._opening
 
     async def ready(self) -> None:
-        """Wait for the server, but no longer than its connect timeout; read its tools again when they changed."""
+        """Wait for the server, at most for its connect timeout; read its tools again if they changed."""
         opening, session = self._opening, self._session
         if opening is not None and not opening.done():
             await self._wait(opening)
@@ -140,18 +146,18 @@ class Seat:
         await asyncio.wait({task}, timeout=max(0.0, left_s))
 
     async def _list_again(self, session: McpSession) -> None:
-        """Read the tools anew. When that fails, they are asked for once more at the next step."""
+        """Read the tools again; after a failure, they are requested again at the next step."""
         try:
             try:
                 await self._read_tools(session)
             except SessionGoneError:
                 await again(session)
                 await self._read_tools(session)
-        except Exception:  # noqa: BLE001 - as in `_open`: what was offered stays offered
+        except Exception:  # noqa: BLE001 - as in `_open`; the tools offered so far remain
             session.stale.add("tools")
 
     async def session(self) -> McpSession:
-        """The live session, after a new start when the server has died. Raises `McpError`."""
+        """The open session; a server that died is restarted first. Raises `McpError`."""
         if self._session is not None and self._session.lost is None:
             return self._session
         if self._opening is None or self._opening.done():
@@ -166,7 +172,7 @@ class Seat:
         return self._session
 
     async def close(self) -> None:
-        """End the server, and the attempt to reach it."""
+        """End the server, or the attempt to connect to it."""
         working = [task for task in (self._opening, self._listing) if task is not None]
         self._opening = self._listing = None
         for task in working:
@@ -179,7 +185,7 @@ class Seat:
         self.tools, self.event = (), None
 
     def _pause_s(self) -> float:
-        """How long the server is still left alone; 0 or less when it may be started."""
+        """The seconds until the server may be started; 0 or less if it may be now."""
         if not self._quick_deaths:
             return 0.0
         return self._died_at + _PAUSES.wait_s(self._quick_deaths) - asyncio.get_running_loop().time()
@@ -219,10 +225,10 @@ class Seat:
                 session.when_lost = self._died
                 self.instructions = clean_text(session.instructions, MAX_INSTRUCTIONS_CHARS)
                 self._say("started" if before is None else "restarted", why)
-        except Exception as error:  # noqa: BLE001 - whatever fails, a login or a pin too, is the failure of this server alone
+        except Exception as error:  # noqa: BLE001 - any failure (also of a login or pin) must affect this server only
             self._died()
             limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
-            self._era = None  # what it spoke may have changed with it
+            self._era = None  # its protocol may have changed with it
             self._say("failed", limit if isinstance(error, TimeoutError) else error)
         finally:
             if session is not None and session is not self._session:
@@ -234,15 +240,15 @@ class Seat:
     def _died(self) -> None:
         now = asyncio.get_running_loop().time()
         was_quick = self._came_at <= self._died_at or now - self._came_at < QUICK_DEATH_S
-        # Only a process can be started too often; a service behind a URL may be down for a while.
+        # Only starts of a process are limited; a service behind a URL may be down for a while.
         is_counted = was_quick and (self.settings.kind == "stdio" or self._quick_deaths == 0)
         self._quick_deaths = self._quick_deaths + is_counted if was_quick else 1
         self._died_at = now
 
-    # --- what it offers ----------------------------------------------------------------------------------------------
+    # --- tools -------------------------------------------------------------------------------------------------------
 
     async def _read_tools(self, session: McpSession) -> None:
-        """Read the list of tools and take over those that can be offered. Raises `McpError`."""
+        """Request the list of tools and keep those that can be offered. Raises `McpError`."""
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
         left = [Diagnostic("list", problem)] if problem else []
@@ -251,13 +257,13 @@ class Seat:
             raws = list(offered)
             left += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in held]
         read = partial(read_definitions, self.name, self.settings, raws)
-        # Megabytes of schemas take a second to read, in which nothing else would go on.
+        # Megabytes of schemas take a second to read, and would block the event loop.
         made, refused = await run_in_thread(read) if len(raws) > _READ_AT_ONCE else read()
         kept = self._with_headers(session, made, left)
         self._left_out = [*left, *refused]
         before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}
         tools = [
-            # The same object for the same tool, so that an unchanged list compares as equal.
+            # The same object for an unchanged tool, so that an unchanged list compares as equal.
             known if (known := before.get(one.sha256)) and known.name == one.shown else RemoteTool(self, one)
             for one in kept
         ]
@@ -271,7 +277,7 @@ class Seat:
     def _with_headers(
         self, session: McpSession, definitions: Sequence[ToolDefinition], left: list[Diagnostic]
     ) -> list[ToolDefinition]:
-        """Over modern HTTP, the definitions whose headers can be sent; these headers are noted for the calls."""
+        """The definitions whose headers can be sent, over modern HTTP; the headers are remembered for calls."""
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)
@@ -309,7 +315,7 @@ class Seat:
         )
         self.changes += 1
 
-    # --- asking it ---------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     async def call_tool(
         self,
@@ -319,8 +325,11 @@ class Seat:
         effect: Effect,
         begun: InputRound | None = None,
     ) -> Mapping[str, Any]:
-        """The result of a tool. Raises `McpError`, and `UnknownOutcomeError` when the server may have acted upon a call that
-        has no result and may not be repeated."""
+        """Call a tool and return its result.
+
+        Raises `McpError`, or `UnknownOutcomeError` if a call without a result may have taken effect and must not be
+        repeated.
+        """
         params = {"name": tool.name, "arguments": dict(arguments)}
 
         async def call(session: McpSession) -> Mapping[str, Any]:
@@ -341,7 +350,7 @@ class Seat:
     async def _twice(
         self, make: Callable[[McpSession], Awaitable[Mapping[str, Any]]], hooks: RequestHooks, effect: Effect
     ) -> Mapping[str, Any]:
-        """The result of a request, made once more where it is worth that and may be."""
+        """Send a request, and once more if that is useful and permitted."""
         session = await self.session()
         try:
             return await make(session)
@@ -351,7 +360,7 @@ class Seat:
         return await make(await self.session())
 
     async def _may_ask_again(self, session: McpSession, error: McpError, hooks: RequestHooks, effect: Effect) -> bool:
-        """Whether the same request is worth making once more, and may be made."""
+        """Whether repeating the request is useful and permitted."""
         if isinstance(error, SessionGoneError):
             await again(session)
             return True
@@ -365,10 +374,10 @@ class Seat:
         return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
 
     async def ask(self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None) -> Mapping[str, Any]:
-        """The result of a request that changes nothing: made again once when the connection broke. Raises `McpError`."""
+        """Send a request that changes nothing, once more if the connection broke. Raises `McpError`."""
         known = hooks or RequestHooks()
         return await self._twice(lambda session: session.call(method, params, known), known, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:
-        """A list of the server, as far as it comes. Raises `McpError`."""
+        """A list from the server, possibly incomplete. Raises `McpError`."""
         return (await (await self.session()).list_all(method, member))[0]

@@ -1,7 +1,7 @@
-"""What an MCP server is told to be: one frozen value, given in code or read from one entry of a `.mcp.json`.
+"""The configuration of an MCP server: one frozen value, created in code or read from an entry of a `.mcp.json`.
 
-Nothing is expanded, looked up or started here. A value that can be made can be used: what is wrong raises `OptionsError`
-with the field, and the name of the server where it is known.
+Nothing is expanded, resolved or started here. Every instance is usable: an invalid value raises `OptionsError` that names
+the field and, if known, the server.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ...tools.labels import ToolLabels
 CONNECT_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 300.0
 CALL_TIMEOUT_S = 3600.0
-# How long a launcher that may be installing is waited for: one that is ended in the middle leaves a broken cache.
+# The wait for a launcher that may be installing: ending it during the installation leaves a broken cache.
 INSTALL_TIMEOUT_S = 300.0
 _LAUNCHERS = frozenset(("npx", "uvx", "bunx", "pnpx", "pipx", "npm", "uv", "docker", "podman", "dnx"))
-# Seconds and milliseconds of a call's limit are told apart by this: nobody waits three hours, or less than a second.
+# Distinguish a call's limit in seconds from milliseconds: nobody wants to wait three hours, or less than a second.
 _MOST_SECONDS, _LEAST_MILLISECONDS = 10_000, 1_000
 
 Kind = Literal["stdio", "http", "sse", "tools"]
 Token = str | Callable[[], "str | Awaitable[str]"]
 
-# `mcp__<name>__` and a cut tool name with its digest must fit into the 64 letters that model endpoints take.
+# `mcp__<name>__` and a cut tool name with its digest must fit into the 64 characters that model endpoints accept.
 _NAME = r"[A-Za-z0-9-](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9-])?"
 
 
@@ -101,26 +101,26 @@ _HEADERS = _fits(_headers, "a mapping of names of headers to texts in ASCII, wit
 
 @frozen(kw_only=True)
 class McpServer:
-    """One server, by what reaches it: a `command` (stdio), a `url` (Streamable HTTP), or `tools` of this process.
+    """One server, reached by a `command` (stdio) or a `url` (Streamable HTTP), or consisting of `tools` of this process.
 
-    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program gets `env` and of this
-    process's environment what starts programs (HOME, LANG, PATH and the like); all of it with `inherit_env`. `is_sse` says
-    that `url` is the event stream of the transport of 2024-11-05; it is found out without, too.
+    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program receives `env` and, from
+    this process's environment, what programs need to start (HOME, LANG, PATH and the like); with `inherit_env`, all of it.
+    `is_sse` means that `url` is the event stream of the transport of 2024-11-05; without it, this is detected.
 
-    `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
-    sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
+    `headers` are sent with every request. `token` is sent as `Authorization: Bearer`; it may be a sync or async callable
+    that is called before each request. `oauth` are login settings (`clientId`, `callbackPort`, ...).
 
-    `connect_timeout_s` is how long the first request of a run waits for the server at most (unless it is set, 300 s for
+    `connect_timeout_s` is the longest time that the first request of a run waits for the server (by default 300 s for
     programs that install what they start, such as npx and uvx), `idle_timeout_s` the longest silence in a call (progress
-    counts as a sign of life), `call_timeout_s` the longest call. `era` is the protocol to speak, `modern` (since 2026-07-28)
-    or `legacy`; None finds it out.
+    counts as a sign of life), `call_timeout_s` the longest call. `era` is the protocol, `modern` (since 2026-07-28) or
+    `legacy`; None detects it.
 
-    `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
-    no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
-    repeated when the server dies in the middle; what the server says of itself never counts. `labels` says the same for the
-    rules on labels; what it says of no tool is taken from the tool's annotations. With `pin`, the tools of a
-    server given in code are held to what they were when it was first used; those of configured servers always are. `source`
-    says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
+    `allow` and `deny` name the server's tools, with `*` for any characters: those in `deny` are not offered, and with
+    `allow` no others are. `effects` maps tool names to the effect that the *user* declares: `read` and `idempotent` calls
+    may be repeated if the server dies during a call; the server's own claims do not count. `labels` does the same for the
+    rules on labels; for a tool that it omits, the tool's annotations are used. With `pin`, the tools of a server given in
+    code are held to the definitions of its first use; those of configured servers always are. `source` names the origin of
+    the entry, for messages; no message repeats `env`, `headers`, a token, or the additional `secrets`.
     """
 
     command: Annotated[str, _PROGRAM] | None = None
@@ -148,20 +148,20 @@ class McpServer:
 
     @property
     def kind(self) -> Kind:
-        """How it is reached."""
+        """How the server is reached."""
         if self.command is not None:
             return "stdio"
         return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
 
     @property
     def wait_s(self) -> float:
-        """How long it is waited for before it counts as not there."""
+        """How long to wait for the server before it counts as unavailable, in seconds."""
         is_usual = self.connect_timeout_s == CONNECT_TIMEOUT_S
         return INSTALL_TIMEOUT_S if is_usual and self.launcher else self.connect_timeout_s
 
     @property
     def launcher(self) -> str:
-        """The program that may have to install the server first; empty where there is none."""
+        """The program that may have to install the server first; empty if there is none."""
         program = os.path.basename(self.command or "").partition(".")[0]
         return program if program in _LAUNCHERS else ""
 
@@ -179,7 +179,7 @@ class McpServer:
             read_url(self.url)
 
 
-# How an entry's keys are called here; the spellings are those of the hosts that people copy entries from.
+# The field for each key of an entry; the spellings are those of the hosts that people copy entries from.
 _KEYS: Mapping[str, str] = {
     "command": "command",
     "args": "args",
@@ -199,17 +199,17 @@ _KEYS: Mapping[str, str] = {
     "effects": "effects",
 }
 ENTRY_KEYS = frozenset(("type", *_KEYS))
-# What only the user may say: the project's own files, and plugins, may not.
+# Settings that only the user may give, not the project's files or plugins.
 USER_KEYS = frozenset(("inheritEnv", "allowedTools", "disabledTools", "effects"))
 _TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}
 
 
 def read_server_entry(name: str, entry: Any, *, source: str = "options", in_milliseconds: bool = False) -> McpServer:
-    """The server of one entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
+    """Read an entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
 
-    Times are seconds in an entry too, but for `timeout` with `in_milliseconds`: in files that Claude Code reads as well it
-    is what that reads. Without `type` it is stdio, or http when there is a `url` and no `command`. Raises
-    `OptionsError` that names the server; keys that are not known are an error, too, as one of them may be a limit.
+    Times are in seconds, except `timeout` with `in_milliseconds`, for files that Claude Code reads in that unit. Without
+    `type`, it is stdio, or http if there is a `url` and no `command`. Raises `OptionsError` that names the server, also for
+    an unknown key, since it may be a limit.
     """
     try:
         if not isinstance(entry, Mapping):
@@ -234,7 +234,7 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
 
 
 def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
-    """Raises `OptionsError` for a limit that looks like one in the other unit."""
+    """The limit of a call in seconds. Raises `OptionsError` if it seems to be in the other unit."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     if in_milliseconds and value < _LEAST_MILLISECONDS:
@@ -251,23 +251,23 @@ def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
 
 
 def _check_texts(key: str, value: Any) -> None:
-    """Raise `OptionsError` that names the member of `env` or `headers` that is not a text, and not its value."""
+    """Raise `OptionsError` that names, without its value, a member of `env` or `headers` that is not a string."""
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
             raise OptionsError(f"{key}.{shown(name)} must be a text, not a {type(text).__name__}: put it in quotes")
 
 
 def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
-    """A server's own text without what it was told and might repeat: everything that could be a secret, but no paths."""
+    """A server's text with possible secrets from its configuration masked, which it may repeat; paths are not masked."""
     told = {**settings.env, **settings.secrets, **(more or {})}
     kept = {name: value for name, value in told.items() if not value.startswith("/")}
     return Redactor({**kept, **secrets_in(settings)})(text)
 
 
 def secrets_in(settings: McpServer) -> dict[str, str]:
-    """The secrets that a server is told, by a name for each.
+    """The secrets in a server's configuration, each with a name.
 
-    Of headers it is every value, with and without the word before it; of the environment what its name calls a secret.
+    Every header value is one, with and without the word before it; so are environment values whose name suggests a secret.
     """
     found = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
     for name, value in settings.headers.items():
@@ -279,7 +279,7 @@ def secrets_in(settings: McpServer) -> dict[str, str]:
 
 
 def read_servers(servers: Any) -> dict[str, McpServer]:
-    """What `OpenAgenticOptions.mcp_servers` says, checked. Raises `OptionsError`."""
+    """Check the value of `OpenAgenticOptions.mcp_servers`. Raises `OptionsError`."""
     if not isinstance(servers, Mapping):
         raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
     found: dict[str, McpServer] = {}
@@ -290,7 +290,7 @@ def read_servers(servers: Any) -> dict[str, McpServer]:
 
 
 def check_server_name(name: Any) -> None:
-    """Raise `OptionsError` for a name that could not stand in the name of a tool, `mcp__server__tool`."""
+    """Raise `OptionsError` for a name that is not valid in a tool name, `mcp__server__tool`."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
             f"mcp_servers: {shown(name)} is not a name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "

@@ -1,7 +1,7 @@
-"""The MCP servers of a run: started side by side, watched, asked again when their tools change, closed with the last user.
+"""The MCP servers of a run: started concurrently, monitored, queried again after changes, closed with their last user.
 
-No server ends a run. One that is slow delays the first request by at most its connect timeout and may come later; one
-that fails is an event; one that dies is started again when it is next needed. What the run sees changes only when it asks,
+A server never ends a run. A slow one delays the first request by at most its connect timeout and may connect later; the
+failure of one is an event; one that dies is restarted when it is next needed. The run sees changes only when it asks,
 between two of its steps.
 """
 
@@ -23,9 +23,9 @@ AuthFor = Callable[[str, McpServer], "HttpAuth | None"]
 class Servers:
     """All servers of one agent and its subagents, for one event loop.
 
-    `roots` are the folders that a server may be told of. `auth_for` gives the login of a server, `pins_for` the
-    tools that were agreed to. `pending` names servers that wait for somebody's consent, and why: they are not started.
-    Each user of the servers holds them; the last `release` closes them.
+    `roots` are the folders that servers may be told about. `auth_for` returns the login for a server, `pins_for` the tools
+    that were agreed to. `pending` maps servers that wait for consent to the reason: they are not started. Each user calls
+    `hold`; the last `release` closes the servers.
     """
 
     def __init__(
@@ -49,49 +49,51 @@ class Servers:
         self._holders = 0
 
     def hold(self) -> None:
-        """Start the servers that do not run yet, in the background. To be given back with `release`."""
+        """Start the servers that are not running, in the background. Must be followed by `release`."""
         self._holders += 1
         for seat in self._seats.values():
             seat.start()
 
     async def release(self) -> None:
-        """Give a hold back; the last one closes all servers and waits until nothing of them is left."""
+        """Release one hold; the last release closes all servers and waits until they have ended."""
         self._holders -= 1
         if self._holders == 0:
             await asyncio.gather(*(seat.close() for seat in self._seats.values()))
 
     async def ready(self) -> None:
-        """Wait until each server has come, failed, or had its connect timeout; and read those lists again that changed."""
+        """Wait until each server has connected, failed or timed out; read changed tool lists again."""
         await asyncio.gather(*(seat.ready() for seat in self._seats.values()))
 
     def waiting(self) -> dict[str, str]:
-        """The servers that have neither come nor failed, and what of them takes long."""
+        """The servers that have neither connected nor failed, each with what it is waiting for."""
         return {name: words for name, seat in self._seats.items() if (words := seat.waiting_words())}
 
     def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[BareTool]:
-        """What the servers offer now, sorted by name. `may_use` says of which servers the resources may be read."""
+        """The tools that the servers offer now, sorted by name. `may_use` decides whose resources may be read."""
         found = [tool for seat in self._seats.values() for tool in seat.tools]
         readable = {name: seat for name, seat in self._seats.items() if seat.has("resources") and may_use(name)}
         names = tuple(readable)
-        if names and names not in self._readers:  # the same objects for the same servers: nothing changed then
+        if (
+            names and names not in self._readers
+        ):  # reused for the same servers, so that an unchanged list compares as equal
             self._readers[names] = (ListResourcesTool(readable), ReadResourceTool(readable))
         return sorted((*found, *self._readers.get(names, ())), key=lambda tool: tool.name)
 
     def instructions(self) -> list[tuple[str, str]]:
-        """The instructions of the servers that are connected: (name, text), cleaned and cut."""
+        """The instructions of the connected servers: (name, text), cleaned and cut."""
         return [(seat.name, seat.instructions) for seat in self._seats.values() if seat.instructions]
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
-        """What has become of the servers since `seen`, which is brought up to date: one event for each that changed."""
+        """One event for each server that changed since `seen`, which is updated."""
         news = [] if seen else list(self._pending)
         news += [seat.event for seat in self._seats.values() if seat.event and seat.changes != seen.get(seat.name)]
         seen.update({seat.name: seat.changes for seat in self._seats.values()})
         return news
 
     def states(self) -> dict[str, McpServerChanged | None]:
-        """How each server stands now; None while it has neither come nor failed."""
+        """The current state of each server; None while it has neither connected nor failed."""
         return {name: seat.event for name, seat in self._seats.items()}
 
     async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> Brought | None:
-        """What the servers bring to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
+        """What the servers add to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
         return await expand_prompt(text, self._seats, permits)

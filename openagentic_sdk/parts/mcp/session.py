@@ -1,7 +1,7 @@
-"""A conversation with one server: requests with their time limits, the server's own requests, and lists of any length.
+"""A session with one server: requests with time limits, the server's own requests, and lists of any length.
 
-Which era is spoken was found out before (`handshake`). Three times are watched in a request: its silence, which any progress
-ends, its whole length, and the time that a person takes to answer the server's question, which counts for neither.
+The handshake has determined the era (`handshake`). The time limits are in `patience`: the longest silence, which any
+progress ends, and the longest total time; waiting for a person to answer the server's question counts towards neither.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ MAX_PAGES = 100
 MAX_LISTED = 1000
 MAX_ROUNDS = 10
 MAX_INSTRUCTIONS_CHARS = 2_000
-# What is looked at of the words of an error, which may be as long as a line.
+# How much of an error message is examined, which may be as long as a line.
 _MAX_ERROR_CHARS = 8_000
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 Wire = StdioWire | HttpWire
-# Gets progress: (how far, of how much or None, a message).
+# Receives progress: (done, total or None, message).
 OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
 
 @frozen
 class RequestHooks:
-    """What a request may do beside being answered: report progress, and put questions to a person."""
+    """What a request can do before its result: report progress, and ask a person."""
 
     on_progress: OnProgress | None = None
     ask: Ask | None = None
@@ -58,13 +58,13 @@ _NOT_HERE = regex(
 _LISTEN_AGAIN = Backoff(1.0, 30.0, factor=5.0)
 _ASK_AGAIN = Backoff(0.1, 0.25)
 
-# The request in whose answer a message came, where the transport can tell.
+# The request whose answer contained a message, if the transport associates the two.
 _current: ContextVar[PendingRequest[RequestHooks] | None] = ContextVar("mcp_request", default=None)
 
 
 @frozen
 class InputRound:
-    """A call that a modern server has answered with questions: the state that it wants back, and its questions."""
+    """A call that a modern server answered with questions: the state to send back, and the questions."""
 
     state: Any
     requests: Mapping[str, Any]
@@ -72,8 +72,11 @@ class InputRound:
 
 
 class McpSession:
-    """`version`, `capabilities`, `server_info` and `instructions` are what the handshake found; `stale` names the lists that
-    have changed since they were read."""
+    """An open session with a server.
+
+    `version`, `capabilities`, `server_info` and `instructions` come from the handshake; `stale` names the lists that have
+    changed since they were read.
+    """
 
     def __init__(self, name: str, settings: McpServer, roots: Sequence[str]) -> None:
         self.name = name
@@ -93,11 +96,11 @@ class McpSession:
 
     @property
     def lost(self) -> McpError | None:
-        """Why there is no connection any more."""
+        """Why the connection is lost, None if it is not."""
         return McpError(f"{self.name} is not connected", server=self.name) if self.wire is None else self.wire.lost
 
     def make_peer(self, send: Callable[[bytes], Any]) -> Peer:
-        """The peer that a wire speaks through."""
+        """Create the peer that a wire uses."""
         return Peer(
             send,
             self._on_request,
@@ -108,13 +111,13 @@ class McpSession:
         )
 
     def on_lost(self, error: McpError) -> None:
-        """The connection broke: everything that was asked fails with the reason, and may have been acted upon."""
+        """Fail all pending requests after the connection broke; they may have taken effect."""
         if self.wire is not None:
             self.wire.peer.fail(lambda: McpError(str(error), server=self.name, stderr=error.stderr, in_flight=True))
         self.when_lost()
 
     async def close(self) -> None:
-        """End the conversation and whatever it needed."""
+        """End the session and release its resources."""
         self._patience.close()
         if self._listening is not None:
             self._listening.cancel()
@@ -124,10 +127,10 @@ class McpSession:
             self.wire.peer.fail(lambda: McpError(f"{self.name} was closed", server=self.name, in_flight=True))
             await self.wire.peer.close()
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- our requests ------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Mapping[str, Any], hooks: RequestHooks = _SILENT) -> Mapping[str, Any]:
-        """Ask and give the result, an object. Raises `McpError`, with `in_flight` when the server may have acted upon it."""
+        """Send a request and return its result. Raises `McpError`, with `in_flight` if it may have taken effect."""
         wire = self.wire
         assert wire is not None, "the handshake comes first"
         if wire.lost is not None:
@@ -164,7 +167,7 @@ class McpSession:
         return result
 
     def _other_era(self, code: int, words: str) -> str:
-        """Names the other era where the server says that something is not to be had in this one."""
+        """A hint at the other era if the error means that something is unavailable in this one."""
         if code != METHOD_NOT_FOUND and not _NOT_HERE.search(words):
             return ""
         other = "legacy" if self.is_modern else "modern"
@@ -183,9 +186,9 @@ class McpSession:
     async def call(
         self, method: str, params: Mapping[str, Any], hooks: RequestHooks, begun: InputRound | None = None
     ) -> Mapping[str, Any]:
-        """Like `request`, and answer what a modern server needs to know before it gives its result.
+        """Send a request, and answer the questions that a modern server asks before its result. Raises like `request`.
 
-        `begun` goes on with a call that was left while its questions were open.
+        `begun` continues a call that was left with open questions.
         """
         if not self.is_modern:
             return await self.request(method, params, hooks)
@@ -205,10 +208,10 @@ class McpSession:
             at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
 
     async def _answers(self, at: InputRound, hooks: RequestHooks) -> dict[str, Any]:
-        """What a call is repeated with: the answers under the server's keys, and its state as it came."""
+        """The parameters to repeat a call with: the answers under the server's keys, and its state unchanged."""
         state = {} if at.state is None else {"requestState": at.state}
         if not at.requests:
-            await asyncio.sleep(_ASK_AGAIN.wait_s(at.rounds))  # it only wants to be asked again
+            await asyncio.sleep(_ASK_AGAIN.wait_s(at.rounds))  # the server only wants the call repeated
             return state
         resumes = {"request_state": at.state, "requests": dict(at.requests), "rounds": at.rounds}
         answers = {}
@@ -217,12 +220,12 @@ class McpSession:
             answers[key] = await self._answer(str(method), params, hooks.ask, resumes)
         return {**state, "inputResponses": answers}
 
-    # --- being asked -------------------------------------------------------------------------------------------------
+    # --- the server's requests ---------------------------------------------------------------------------------------
 
     async def _on_request(self, method: str, params: Mapping[str, Any]) -> Any:
         if method == "ping":
             return {}
-        # Over a pipe nothing says for which call a server asks: the newest one that can ask is taken.
+        # Over a pipe, a server's request has no reference to a call: use the newest one that can ask a person.
         asking = [waiting for waiting in self._patience.open.values() if waiting.about.ask is not None]
         tied = _current.get()
         current = tied if tied in asking else asking[-1] if asking else None
@@ -236,7 +239,7 @@ class McpSession:
             return await current.inside(self._answer(method, params, current.about.ask, None))
         except RpcError:
             raise
-        except Exception as error:  # the run parks, or its store fails: the caller of the tool has to know
+        except Exception as error:  # parking or a failing store must reach the tool's caller
             current.give_up(error)
             raise
         finally:
@@ -271,7 +274,7 @@ class McpSession:
             self.wire.take_stray(reason, line)
 
     def listen(self) -> None:
-        """Hear of lists that change, where a server tells: on a stream of its own, or in a request that stays open."""
+        """Subscribe to list changes if the server announces them, on a separate stream or by a long-lived request."""
         wire = self.wire
         wanted = {
             f"{kind}ListChanged": True
@@ -285,20 +288,20 @@ class McpSession:
             self._listening = asyncio.create_task(self._listen(wire, params), name=f"mcp changes {self.name}")
 
     async def _listen(self, wire: Wire, params: Mapping[str, Any]) -> None:
-        """Kept open as long as the server likes; when it ends the request, it is asked again a few times."""
+        """Keep the request open; if the server ends it, repeat it a few times."""
         for pause_s in islice(_LISTEN_AGAIN.waits(), 3):
             try:
                 await wire.peer.request("subscriptions/listen", params)
             except (RpcError, McpError):
-                return  # the lists are read again when they are needed anyway
+                return  # lists are read again when needed anyway
             await asyncio.sleep(pause_s)
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def list_all(self, method: str, member: str) -> tuple[list[Any], str]:
-        """Every entry of a list that comes in pages, at most `MAX_LISTED`; and why it is not complete, empty when it is.
+        """All entries of a paginated list, at most `MAX_LISTED`, and why it is incomplete ("" if it is complete).
 
-        An empty cursor counts as one. Raises `McpError` for a first page that does not come.
+        An empty cursor is a valid one. Raises `McpError` if the first page fails.
         """
         entries: list[Any] = []
         seen: set[str] = set()
@@ -323,7 +326,7 @@ class McpSession:
         return entries, f"{method} has more than {MAX_PAGES} pages: the rest is left out"
 
     def introduced(self, version: str, result: Mapping[str, Any]) -> None:
-        """Speak this version from now on, and take what a server says of itself when it is first asked."""
+        """Use this version from now on, and store the server's description of itself."""
         self.version, self.is_modern = version, version in MODERN
         if isinstance(self.wire, HttpWire):
             self.wire.version = version

@@ -1,7 +1,7 @@
-"""A server that is a process of ours: its pipes on the event loop, its processes under the helper.
+"""A server that runs as our child process: its pipes are on the event loop, the helper supervises its processes.
 
-The helper that runs the shell's commands supervises it (`tools.shell.helper`): whatever the program starts ends with it, and
-all of it ends when this process dies, by `kill -9` too. Standard error is always drained, its end kept for messages.
+It is the same helper that runs shell commands (`tools.shell.helper`): whatever the program starts ends with it, and all of
+it ends if this process dies, even by `kill -9`. Standard error is always drained, and its end is kept for messages.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 MAX_STRAYS = 10_000
-# A larger buffer would be allocated and freed with every read.
+# A larger buffer would be allocated and freed for every read.
 _READ_BYTES = 64 * 1024
-# How long a server may take to end by itself once its input is closed, and when it is asked to; then it is killed.
+# How long a server may take to end after its input is closed, and after TERM; then it is killed.
 EXIT_S, TERM_S = 2.0, 2.0
-# Between the end of its output and the news that the process has ended.
+# The wait between the end of its output and the report that the process has ended.
 _NEWS_S = 0.5
 _LIST = ord("[")
 _SHOWN_STDERR_CHARS = 2_000
-# What the official SDKs pass on, and what programs need to speak the user's language and find a place for files.
+# What the official SDKs pass on, and what programs need for the user's locale and for temporary files.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
 
 def server_environment(settings: McpServer, project_dir: str, host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a server: `host` (this process's when None) as far as it is passed on, and its own `env`.
+    """The environment of a server: the variables of `host` (None: this process) that are passed on, and its own `env`.
 
-    Functions that a shell exported (`() {...`) are never passed on.
+    Exported shell functions (`() {...`) are never passed on.
     """
     source = os.environ if host is None else host
     passed = {
@@ -52,7 +52,7 @@ def server_environment(settings: McpServer, project_dir: str, host: Mapping[str,
 
 
 class StdioWire:
-    """A running server. `peer` speaks over it, `on_lost` is called once with the reason when it ends by itself."""
+    """A running server. `peer` communicates over it; `on_lost` is called once with the reason if it ends on its own."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class StdioWire:
         self._fds: dict[str, int] = {}
 
     async def open(self, cwd: str) -> None:
-        """Start the program. Raises `McpError` when it cannot be started."""
+        """Start the program. Raises `McpError` if it cannot be started."""
         settings = self._settings
         environment = server_environment(settings, cwd)
         folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
@@ -89,7 +89,7 @@ class StdioWire:
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
         spec = ServerSpec(argv=(program, *settings.args), env=environment, cwd=folder, grace_s=TERM_S)
         start = partial(self._hold.start, spec, (in_r, out_w, err_w))
-        # A start takes moments, and what it started must not be lost.
+        # A start is short, and a process that it started must not be lost.
         started, cancelled = await settled(run_in_thread(start, name="openagentic-mcp-start"))
         for fd in (in_r, out_w, err_w):
             os.close(fd)
@@ -119,7 +119,7 @@ class StdioWire:
         return pipes
 
     async def close(self) -> None:
-        """End the server: close its input, ask it to end, kill it; nothing of it is left."""
+        """End the server and all its processes: close its input, then terminate it, then kill it."""
         self.lost = self.lost or McpError(f"the server {self.name} was closed", server=self.name)
         command = self._command
         try:
@@ -134,24 +134,24 @@ class StdioWire:
                     except TimeoutError:
                         continue
         finally:
-            self._let_go()  # which kills what still runs
+            self._let_go()  # which kills what is still running
 
     def stderr(self) -> str:
-        """What the server wrote last to its standard error, without what it was told in secret."""
+        """The last output of the server to standard error, without secrets from its configuration."""
         return mask_told(self._settings, without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace")))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def _send(self, line: bytes) -> None:
         if self.lost is not None or self._outbox is None or "in" not in self._fds:
-            return  # requests that wait are told when the server is lost
+            return  # waiting requests fail when the server is lost
         if self._outbox.send(line) > MAX_UNSENT_BYTES:
             self._lose("does not read what it is sent")
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _read_output(self) -> bool:
-        """Read one piece of its output; says whether there was one."""
+        """Read a chunk of its output; return whether there was one."""
         data = self._read("out")
         if data:
             for line in self._lines.feed(data):
@@ -164,7 +164,7 @@ class StdioWire:
         return bool(data)
 
     def _take_list(self, line: bytes) -> None:
-        """Hand on a list of messages, which a line may be before 2025-06-18; a line of a log begins so, too."""
+        """Pass on a line that is a list of messages, as before 2025-06-18; a log line may begin the same way."""
         with suppress(InvalidEventError):
             whole = read_message(line)
             if isinstance(whole, list) and all(isinstance(one, dict) and "jsonrpc" in one for one in whole):
@@ -174,7 +174,7 @@ class StdioWire:
         self.take_stray("it is not a message", line)
 
     def _read_stderr(self) -> bool:
-        """Read one piece of its errors; says whether there was one."""
+        """Read a chunk of its standard error; return whether there was one."""
         data = self._read("err")
         if data:
             self._stderr += data
@@ -183,7 +183,7 @@ class StdioWire:
         return bool(data)
 
     def _read(self, stream: str) -> bytes | None:
-        """What has come, empty at the end, None when nothing has."""
+        """Bytes available now: b"" at end of file, None if there are none yet."""
         try:
             data = os.read(self._fds[stream], _READ_BYTES)
         except BlockingIOError:
@@ -201,7 +201,7 @@ class StdioWire:
             how = f"was ended by signal {end.signal}" if end.signal else f"exited with code {end.exit_code}"
         self._ended.set()
         while self.lost is None and "out" in self._fds and self._read_output():
-            continue  # what it said before it ended
+            continue  # its last output before it ended
         while "err" in self._fds and self._read_stderr():
             continue
         self._lose(how)
@@ -213,20 +213,20 @@ class StdioWire:
         self._on_lost(self.lost)
 
     def take_stray(self, reason: str, line: bytes) -> None:
-        """The server wrote a line that is not a message, or a late answer that no request waits for, which is common."""
-        # The end of a message is missing, or its beginning; a line of a log that quotes one begins otherwise, or is whole.
+        """Handle a line that is not a message, or a late answer that no request waits for (which is common)."""
+        # Detects a truncated message; a log line that quotes a message begins differently, or is complete JSON.
         is_cut = not line or (line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line[:1000] and not _is_json(line))
         self._strays += 1
         self._first_stray = self._first_stray or line[:200]
         if is_cut and "answers nothing" not in reason:
-            # It may have been an answer, and its request would wait for long.
+            # It may have been an answer, whose request would otherwise wait until its time limit.
             text = f"the server {self.name} wrote a message that cannot be read ({reason})"
             self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))
         if self._strays > MAX_STRAYS:
             self._lose(f"wrote more than {MAX_STRAYS} lines that are no messages")
 
     def last_words(self) -> str:
-        """The end of its standard error and its first stray line, masked, as the end of an error's sentence."""
+        """The end of its standard error and its first stray line, masked, to append to an error message."""
         tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
         said = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
@@ -234,7 +234,7 @@ class StdioWire:
             said = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{said}"
         return said
 
-    # --- letting go --------------------------------------------------------------------------------------------------
+    # --- end ---------------------------------------------------------------------------------------------------------
 
     def _let_go(self) -> None:
         if self._command is not None:
@@ -262,7 +262,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _find_program(settings: McpServer, cwd: str, path: str) -> tuple[str, str | None]:
-    """The server's folder, and its program: as given, from that folder, or in an absolute folder of PATH."""
+    """The server's folder and its program: as given, relative to that folder, or in an absolute folder of PATH."""
     folder, command = os.path.join(cwd, os.path.expanduser(settings.cwd or "")), str(settings.command)
     if os.sep in command:
         return folder, os.path.join(folder, os.path.expanduser(command))

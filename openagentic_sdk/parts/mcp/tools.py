@@ -1,4 +1,4 @@
-"""Tools of servers as tools of ours: what the model calls, what the gate is asked about, what comes back."""
+"""Present servers' tools as our own: the model's calls, the gate's questions and the results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .definitions import ToolDefinition, shown_name
 from .server_config import McpServer
 from .session import InputRound, RequestHooks
 
-# Progress that comes faster than anybody reads is not shown.
+# Progress that arrives faster than anybody can read is not shown.
 _PROGRESS_EVERY_S = 0.1
-# After so many questions in one call a person is asked whether there may be more.
+# After this many questions in one call, a person is asked whether to allow more.
 MAX_QUESTIONS = 10
 
 
@@ -41,7 +41,7 @@ class ToolServer(Protocol):
 
 
 class RemoteTool(Tool):
-    """A tool of a server. Its effect is what the user says of it, `unsafe` when they say nothing."""
+    """A tool of a server. Its effect is the one that the user declared, `unsafe` by default."""
 
     def __init__(self, seat: ToolServer, definition: ToolDefinition) -> None:
         self.definition = definition
@@ -52,7 +52,7 @@ class RemoteTool(Tool):
         self._seat = seat
 
     def unchecked(self) -> dict[str, list[str]]:
-        """What the schema asks for and nothing here checks; the server does, or nobody."""
+        """The schema's constraints that are not checked here; the server may check them."""
         problems = compiled(self.input_schema).problems
         return {"unchecked": problems} if problems else {}
 
@@ -63,10 +63,10 @@ class RemoteTool(Tool):
         return read_result(await self._seat.call_tool(self.definition, input, hooks_of(ctx), self.effect))
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
-        """A call that was left because the server's question had to wait for a person goes on with the answer.
+        """Continue a call that was parked because the server's question had to wait for a person.
 
-        A modern server keeps nothing in between and says itself what to send again. A legacy one has forgotten the call: it
-        is made again from its start, as the person who answered meant it to go on.
+        A modern server keeps no state in between and determines what to send again. A legacy one has forgotten the call: it
+        is repeated from its start, since the person who answered wanted it to continue.
         """
         asked = [
             event
@@ -112,8 +112,11 @@ class OwnTool(Tool):
 
 
 def _remote_labels(seat: ToolServer, definition: ToolDefinition) -> ToolLabels:
-    """What the user says of the tool; else what it is asked leaves the machine unless the server says that it only reads
-    and reaches nothing else. Either way, the server wrote its description."""
+    """The labels that the user declared for the tool, else labels from its annotations.
+
+    Without a declaration, its arguments count as leaving the machine unless the server annotates it as read-only and
+    without access to anything outside. In either case, the server wrote its description.
+    """
     described_by = f"MCP: {seat.name}, in what it says of its tools"
     said = seat.settings.labels.get(definition.name)
     if said is not None:
@@ -129,7 +132,7 @@ def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
 
 
 def hooks_of(ctx: ToolContext) -> RequestHooks:
-    """How a server reports progress and asks questions while it answers one call."""
+    """The hooks through which a server reports progress and asks questions during one call."""
     log, questions = ctx.services.get(SessionLog), ctx.services.get(Questions)
     shown_at = 0.0
 

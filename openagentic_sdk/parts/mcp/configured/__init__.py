@@ -1,1 +1,1 @@
-"""Which servers the files of a project, its user and its plugins name, and which of them a person agreed to."""
+"""The servers configured in the files of a project, its user and its plugins, and which of them a person agreed to."""

@@ -1,9 +1,9 @@
-"""What a person agreed to start, bound to every word of the entry as it stood in the file.
+"""A person's agreement to start a server, bound to the exact entry in the file.
 
-Starting a server is running a program. So an agreement is about the command, its arguments, the environment with its values,
-the address, the names of headers and the variables in their values, all before variables are filled in: when a word of
-these changes, the person is asked again. It does not cover what the words lead to: another program of that name on PATH, a
-new version of a package, the values of variables.
+Starting a server means running a program. An agreement therefore covers the command, its arguments, the environment with
+its values, the address, the names of headers and the variables in their values, all before variables are expanded: after
+any change to these, the person is asked again. It does not cover what they resolve to: another program of that name on
+PATH, a new version of a package, the values of variables.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ Decision = Literal["agreed", "refused", "unknown", "changed"]
 
 @frozen
 class Consent:
-    """`agreed` or `refused` as a person decided; `unknown` when nobody was asked; `changed` when the entry
-    differs from the one that was agreed to, which `before` describes line by line."""
+    """The state of a person's decision about an entry.
+
+    `agreed` or `refused` as the person decided; `unknown` if nobody was asked; `changed` if the entry differs from the one
+    that was agreed to, which `before` describes line by line.
+    """
 
     decision: Decision
     reason: str
@@ -36,7 +39,7 @@ class Consent:
 
 
 def definition_of(entry: ServerEntry) -> dict[str, Any]:
-    """What an agreement is about. Of a header's value it is the variables that it takes from this machine, and no secret."""
+    """What an agreement covers. A header's value is reduced to the variables that it uses, without secrets."""
     said = dict(entry.entry)
     headers = said.get("headers")
     if isinstance(headers, Mapping):
@@ -47,7 +50,7 @@ def definition_of(entry: ServerEntry) -> dict[str, Any]:
 
 
 def describe(definition: Mapping[str, Any]) -> list[str]:
-    """A definition for the person who decides: one thing a line, with hidden letters made visible."""
+    """A definition for the person who decides: one item per line, with invisible characters made visible."""
     args = definition.get("args")
     words = [definition.get("command"), *(args if isinstance(args, list) else [args])]
     lines = [f"run: {' '.join(shlex.quote(str(word)) for word in words)}"] if definition.get("command") else []
@@ -65,7 +68,7 @@ def describe(definition: Mapping[str, Any]) -> list[str]:
 
 
 def changes(before: tuple[str, ...], now: list[str]) -> list[str]:
-    """What is gone (`- `) and what is new (`+ `)."""
+    """The removed lines (`- `) and the added ones (`+ `)."""
     gone = [f"- {line}" for line in before if line not in now]
     return [*gone, *(f"+ {line}" for line in now if line not in before)]
 
@@ -77,7 +80,7 @@ class Consents:
         self._file = KeptFile(path, "projects")
 
     def look_up(self, entry: ServerEntry) -> Consent:
-        """What was decided about an entry of a project. Never raises: a file that cannot be read agrees to nothing."""
+        """The decision about an entry of a project. Never raises: a file that cannot be read contains no agreement."""
         try:
             projects = self._file.read()
         except StorageError as error:
@@ -98,14 +101,14 @@ class Consents:
     def remember(
         self, entry: ServerEntry, decision: Literal["agreed", "refused"], *, definition: Mapping[str, Any]
     ) -> None:
-        """Keep a decision about the definition that was shown. Raises `StorageError` when it cannot be kept."""
+        """Store a decision about the definition that was shown. Raises `StorageError` if it cannot be stored."""
         kept = {"decision": decision, "digest": json_sha256(definition), "definition": dict(definition)}
         with self._file.changing() as projects:
             known = projects.get(entry.root)
             projects[entry.root] = {**(known if isinstance(known, dict) else {}), entry.name: kept}
 
     def forget(self, root: str, name: str) -> bool:
-        """Take a decision back; False when there is none. Raises `StorageError`."""
+        """Delete a decision; return False if there is none. Raises `StorageError`."""
         with self._file.changing() as projects:
             known = projects.get(root)
             is_known = isinstance(known, dict) and known.pop(name, None) is not None

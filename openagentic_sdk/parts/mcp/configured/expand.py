@@ -1,8 +1,8 @@
-"""Variables of the environment in a server's entry: `${NAME}` and `${NAME:-default}`, and nothing else.
+"""Expand environment variables in a server's entry: `${NAME}` and `${NAME:-default}`, and no other form.
 
-The forms are those that Claude Code expands, in the same five places. A variable that is set counts, also when it is empty;
-a default is taken as it stands. One thing differs: a variable that is not set refuses the server, because a literal
-`${TOKEN}` would reach a service as a password and fail far from here.
+Claude Code expands the same forms in the same five places. A variable that is set to an empty value counts as set; a
+default is used verbatim. There is one difference: a variable that is not set is an error here, because a literal `${TOKEN}`
+would otherwise reach a service as a password and fail there without explanation.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ....ground.patterns import regex
 
 _REFERENCE = regex(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")
 
-# The keys of an entry in which variables are filled in.
+# The keys of an entry in which variables are expanded.
 EXPANDED = ("command", "args", "env", "url", "headers", "oauth")
 
 
 def variables_in(value: Any) -> tuple[str, ...]:
-    """The names of the variables that a text, or the texts in a list or an object, ask for, each once."""
+    """The names of the variables in a text, or in the texts of a list or an object, each once."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
     found = (_REFERENCE.finditer(part) for part in parts if isinstance(part, str))
     return tuple(dict.fromkeys(one["name"] for each in found for one in each))
 
 
 def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with its command, args, env, url and headers expanded, and what `oauth` says.
+    """The entry with its command, args, env, url, headers and `oauth` settings expanded.
 
-    Raises `OptionsError` with the variables that are missing.
+    Raises `OptionsError` with the missing variables.
     """
     missing: dict[str, None] = {}
 

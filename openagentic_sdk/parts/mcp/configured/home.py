@@ -1,6 +1,6 @@
-"""The files about servers: the user's own servers, agreements, the tools that were agreed to, logins.
+"""The files about servers: the user's own servers, agreements, pinned tools, and logins.
 
-All of it is below `mcp` in this library's home, mode 0600, and nothing of it in a project. Without a home nothing is kept.
+All are below `mcp` in this library's home, with mode 0600, and none are in a project. Without a home nothing is stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_FILE = "servers.json"
 
 
 class McpHome:
-    """The files below one folder; `folder` None is a user without a home."""
+    """The files below one folder; None for a user without a home."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self._folder = None if folder is None else os.fspath(folder)
@@ -30,27 +30,27 @@ class McpHome:
         self.consents = None if folder is None else Consents(os.path.join(folder, "consent.json"))
 
     def entries(self, project: OpenedProject) -> ServerEntries:
-        """What the files of a project, its user and its plugins name."""
+        """The entries in the files of a project, its user and its plugins."""
         return read_entries(project, self.own)
 
     def configured(self, project: OpenedProject, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
-        """What becomes of each of these entries."""
+        """The entries with their states: ready, waiting for a person, or unusable."""
         return resolve(self.entries(project), project, self.consents, environ)
 
     def pins(self, root: str, name: str) -> Pins:
-        """The tools of a server of one project, or with `root` empty of the user's own server."""
+        """The pinned tools of a server of one project, or of the user's own server if `root` is empty."""
         return Pins(self._below("tools"), root, name)
 
     def logins(self, url: str) -> Logins:
-        """The logins at a server."""
+        """The stored logins for a server."""
         return Logins(self._below("logins"), url)
 
     def oauth(self, name: str, server: McpServer, browser: Browser | None = None) -> OAuth | None:
-        """The login at a server; None for a local program, and for a server whose entry holds its token."""
+        """The login for a server; None for a local program, and for a server whose entry contains a token."""
         has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
         if server.url is None or has_token:
             return None
-        # A server that only code names is known to `mcp login` by its address.
+        # `mcp login` identifies a server that is only given in code by its address.
         known_as = server.url if server.source == McpServer.source else name
         return OAuth(known_as, server.url, server.oauth, logins=self.logins(server.url), browser=browser)
 

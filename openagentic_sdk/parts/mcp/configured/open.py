@@ -1,4 +1,4 @@
-"""The servers of a run: those that code gives, and those that files name and a person agreed to."""
+"""Open the servers of a run: those given in code, and those from files that a person agreed to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .resolve import ConfiguredServers
 
 
 def secrets_told(given: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
-    """The secrets that the servers of a run are told, for masking: tokens, values of headers, of their environment."""
+    """The secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(given)}
     told = {f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()}
     for name, server in servers.items():
@@ -37,15 +37,15 @@ def open_servers(
     roots: Sequence[str] = (),
     pins_for: PinsFor | None = None,
 ) -> Servers:
-    """The servers of a run, not started yet: those that code gives, and those of other names that files may start.
+    """The servers of a run, not started yet: those given in code, and those in files with other names that may start.
 
-    Raises `OptionsError` for a server in code that cannot be used.
+    Raises `OptionsError` for an unusable server in code.
     """
     mine, found = read_servers(given), () if configured is None else configured.found
     projects = {one.entry.name: one.entry.root for one in found}
 
     def pins(name: str, server: McpServer) -> Pins | None:
-        """The pins of a server in code, when it asks for that, are the same in every project."""
+        """The pinned tools of a server; those of a server in code, if it asks for pins, are shared by all projects."""
         return home.pins("code" if name in mine else projects.get(name, ""), name) if server.pin else None
 
     return Servers(

@@ -1,7 +1,7 @@
-"""A server's tools as they were when they were first used, so that none is replaced without the person's knowledge.
+"""Pin a server's tools to their definitions at first use, so that none is replaced unnoticed.
 
-A tool whose name, texts, schemas or annotations have changed since, and a new tool, is not offered until a person has seen
-the difference and agreed. A tool that the server no longer lists is simply gone.
+A new tool, or one whose name, texts, schemas or annotations have changed, is not offered until a person has seen the
+difference and agreed. A tool that the server no longer lists is simply not offered.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ....sessions.request import canonical_json
 from ...project.private_json import KeptFile
 from ..definitions import PINNED, tool_digest
 
-# Of definitions beyond these sizes only the digest is kept, and a change of one is shown without the text before it.
+# Of larger definitions only the digest is stored, so a change is shown without the previous text.
 _MAX_TOOL_BYTES = 16 * 1024
 _MAX_KEPT_BYTES = 2 * 1024 * 1024
 
 
 @frozen
 class ToolChange:
-    """A tool that is not what was agreed to: `is_new`, or changed; `lines` say how, one thing a line, safe to show."""
+    """A tool that differs from what was agreed to: `is_new`, or changed. `lines` are the difference, safe to display."""
 
     name: str
     is_new: bool
@@ -36,7 +36,7 @@ class ToolChange:
 
 
 class Pins:
-    """The tools of one server as they were agreed to. `folder` None is a machine on which nothing can be kept."""
+    """The tools of one server as agreed to. `folder` None means that nothing can be stored."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, root: str, name: str) -> None:
         digest = hashlib.sha256(f"{root}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -45,9 +45,9 @@ class Pins:
     def judge(
         self, server: str, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]:
-        """The tools that may be offered, and the names of the others with the reason. At first use these are all.
+        """The tools that may be offered (at first use, all), and the names of the others with the reason.
 
-        Where nothing can be kept every use is the first one; a file that is damaged holds all tools back.
+        If nothing can be stored, every use is the first one; a damaged file withholds all tools.
         """
         if self._file is None:
             return tools, ()
@@ -74,7 +74,7 @@ class Pins:
         return offered, held
 
     def changes(self, tools: Iterable[Mapping[str, Any]]) -> list[ToolChange]:
-        """The tools that are new or were changed since they were agreed to, with the difference. Raises `StorageError`."""
+        """The tools that are new or changed since they were agreed to, with the difference. Raises `StorageError`."""
         known = {} if self._file is None else self._file.read()
         found: list[ToolChange] = []
         for tool in tools:
@@ -88,7 +88,7 @@ class Pins:
         return found
 
     def agree(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Agree to these tools, and to no others. Raises `StorageError` when that cannot be kept."""
+        """Agree to exactly these tools. Raises `StorageError` if that cannot be stored."""
         if self._file is None:
             return
         with self._file.changing() as known:
@@ -96,7 +96,7 @@ class Pins:
             known.update(_entries(tools))
 
     def _pin_first(self, file: KeptFile, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Keep these tools, unless another process kept some first: then those hold."""
+        """Store these tools, unless another process stored some first; return those that are stored."""
         with file.changing() as known:
             if not known:
                 known.update(_entries(tools))
@@ -129,7 +129,7 @@ def _pinned(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(tool: Mapping[str, Any]) -> str | None:
-    """None for a definition that is nested too deeply to have one: it is never offered."""
+    """The digest of a definition; None if it is nested too deeply, and then it is never offered."""
     try:
         return tool_digest(tool)
     except (ValueError, RecursionError):

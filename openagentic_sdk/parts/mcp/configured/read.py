@@ -1,11 +1,12 @@
-"""The servers that files name, as their entries stand there: nothing is expanded, decided or started here.
+"""Read the server entries in files verbatim: nothing is expanded, decided or started here.
 
     local    the user's own, for one project: `servers.json` in this library's home, and `~/.claude.json`
-    project  `.mcp.json` at the project's root, which strangers wrote
+    project  `.mcp.json` at the project's root, which is untrusted
     user     the user's own, for every project: the same two files as local
-    plugin   `.mcp.json` or the manifest of a plugin, under names of its own
+    plugin   `.mcp.json` or the manifest of a plugin, under prefixed names
 
-Of one name the first of these counts. A file that is damaged is left out as a whole, an entry that is not an object alone.
+If several scopes define a name, the first of these applies. A damaged file is omitted as a whole; an entry that is not an
+object is omitted alone.
 """
 
 from __future__ import annotations
@@ -30,20 +31,19 @@ from ...project.project import OpenedProject
 
 PROJECT_FILE = ".mcp.json"
 MAX_FILE_BYTES = 1024 * 1024
-# It also holds what Claude Code remembers of every conversation.
+# A generous limit: Claude Code also stores the history of every conversation in this file.
 _MAX_CLAUDE_JSON_BYTES = 64 * 1024 * 1024
 MAX_SERVERS = 100
-# Longer entries are refused: nobody reads so much before agreeing.
+# Longer entries are refused: no person would read that much before agreeing.
 MAX_ENTRY_CHARS = 16 * 1024
 
 
 @frozen
 class ServerEntry:
-    """One entry: its `name`, the `scope` and the file that it stands in, and what it says.
+    """One entry: its `name`, its `scope`, the file that contains it, and its content.
 
-    `root` is the real folder of the project that it belongs to, empty for one of a plugin that a person added and in the
-    user scope; `plugin_root` is what `${CLAUDE_PLUGIN_ROOT}` stands for, `plugin_data` likewise. `hides` are the scopes of
-    others with this name.
+    `root` is the real folder of its project, empty in the user scope and for a plugin that a person added; `plugin_root` is
+    the value of `${CLAUDE_PLUGIN_ROOT}`, `plugin_data` likewise. `hides` are the scopes of other entries with this name.
     """
 
     name: str
@@ -57,29 +57,29 @@ class ServerEntry:
 
     @property
     def in_milliseconds(self) -> bool:
-        """Whether `timeout` is in milliseconds: Claude Code reads all files but our own."""
+        """Whether `timeout` is in milliseconds, as in all files that Claude Code reads, unlike our own."""
         return self.scope in ("project", "plugin") or os.path.basename(self.source) == ".claude.json"
 
     @property
     def is_own(self) -> bool:
-        """Whether the person at this machine wrote it, or added the plugin that it came with."""
+        """Whether the person at this machine wrote the entry, or added the plugin that contains it."""
         return self.scope in ("local", "user", "plugin")
 
 
 @frozen
 class ServerEntries:
-    """The entries that count, by name and in that order, and what is wrong with the others."""
+    """The entries that apply, by name and in that order, and the problems of the others."""
 
     entries: tuple[ServerEntry, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str) -> ServerEntry | None:
-        """The entry with this name."""
+        """The entry with this name, None if there is none."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
 
 def read_entries(project: OpenedProject, own: KeptFile | None) -> ServerEntries:
-    """The entries of all files that the project's setting sources open; `own` is `servers.json`."""
+    """Read the entries of all files that the project's setting sources permit; `own` is `servers.json`."""
     problems: list[Diagnostic] = []
     found: dict[str, ServerEntry] = {}
     for entry in _in_order(project, own, problems):
@@ -127,7 +127,7 @@ def _kept(own: KeptFile | None, problems: list[Diagnostic]) -> dict[str, Any]:
 
 
 def plugin_server_name(plugin: str, server: str) -> str:
-    """The name of a plugin's server among all: `plugin_<plugin>_<server>`, within what may stand in a tool's name."""
+    """The unique name of a plugin's server: `plugin_<plugin>_<server>`, shortened to fit into a tool name."""
     whole = f"plugin_{plugin}_{server}"
     name = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "-", whole)).rstrip("_")
     digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -135,7 +135,7 @@ def plugin_server_name(plugin: str, server: str) -> str:
 
 
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
-    """A plugin's servers: those of its `.mcp.json`, and those of its manifest, there or in a file that it names."""
+    """A plugin's servers: from its `.mcp.json`, and from its manifest or a file that the manifest names."""
     manifest = os.path.join(plugin.root, MANIFEST)
     named = plugin.manifest.get("mcpServers")
     inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}
@@ -174,7 +174,7 @@ def _entries(
 
 
 def _unreadable(entry: Any) -> str | None:
-    """Why an entry cannot be shown to a person who should agree to it; None when it can."""
+    """Why an entry cannot be shown to a person for agreement; None if it can."""
     if not isinstance(entry, Mapping):
         return "it is not an object"
     try:
@@ -192,9 +192,9 @@ def _object(value: Any, key: str) -> Any:
 def read_json_file(
     path: str, boundary: str | None, problems: list[Diagnostic], max_bytes: int = MAX_FILE_BYTES
 ) -> Mapping[str, Any]:
-    """A file's object; an empty one, and a finding, when it cannot be read.
+    """The object in a file; an empty one, and a finding, if it cannot be read.
 
-    One that names the same key twice says different things to different readers, and is left out.
+    A file with a duplicate key is omitted, because different readers would use different values.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""From entries to servers: which may start, which wait for a person, which cannot be used, and why.
+"""Resolve entries to servers: which may start, which wait for a person, which are unusable, and why.
 
-Of a project's entries those start that a person agreed to word for word. Settings of the user or of the machine that enable
-a project's server stand for the first agreement; that one, too, is bound to the words as they were then.
+A project's entry starts only if a person agreed to it verbatim. Settings of the user or of the machine that enable a
+project's server replace the first agreement, which is bound to the entry's text at that time too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .expand import EXPANDED, expand_entry, variables_in
 from .read import ServerEntries, ServerEntry
 
 State = Literal["ready", "pending", "refused", "disabled", "unusable"]
-# What only the person at this machine may say of a server, in an entry of their own.
+# Settings that only the person at this machine may give, in their own entries.
 OWN_KEYS = USER_KEYS | {"pin"}
 
 
 @frozen
 class Configured:
-    """An entry and what becomes of it: `server` when its state is `ready`, else the `reason` in one sentence."""
+    """An entry and its state: with a `server` if the state is `ready`, else with the `reason` in one sentence."""
 
     entry: ServerEntry
     state: State
@@ -41,7 +41,7 @@ class Configured:
 
 @frozen
 class ConfiguredServers:
-    """What becomes of each entry, by name, and what is to be said of the files."""
+    """The state of each entry, by name, and the notices about the files."""
 
     found: tuple[Configured, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -51,14 +51,14 @@ class ConfiguredServers:
         return {each.entry.name: each.server for each in self.found if each.server is not None}
 
     def waiting(self) -> dict[str, str]:
-        """Why each of the others does not start; those that were switched off are not missed."""
+        """The reason why each of the others does not start, except those that were disabled."""
         return {each.entry.name: each.reason for each in self.found if each.state in ("pending", "unusable")}
 
 
 def resolve(
     entries: ServerEntries, project: OpenedProject, consents: Consents | None, environ: Mapping[str, str]
 ) -> ConfiguredServers:
-    """What becomes of every entry. `consents` None is a machine on which no agreement can be kept."""
+    """Determine the state of every entry. `consents` None means that no agreement can be stored."""
     found: list[Configured] = []
     problems = list(entries.diagnostics)
     for entry in entries.entries:

@@ -1,4 +1,4 @@
-"""Add an entry to a scope and take one out: the user's own stand in this library's home, the project's in `.mcp.json`."""
+"""Add an entry to a scope or remove one: the user's own are in this library's home, the project's in `.mcp.json`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ SCOPES = ("local", "user", "project")
 
 
 def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entry: Mapping[str, Any]) -> str:
-    """Write an entry, and give the file that it stands in now; whoever adds one to a project agrees to it.
+    """Write an entry and return the file that contains it; adding one to a project includes agreeing to it.
 
-    Raises `OptionsError` for an entry that could not be used, for a name that is taken in this scope, and when the file
-    cannot be written.
+    Raises `OptionsError` for an unusable entry, for a name that exists in this scope, and if the file cannot be written.
     """
     check_server_name(name)
-    if not any(variables_in(value) for value in entry.values()):  # what variables will say is not known yet
+    if not any(variables_in(value) for value in entry.values()):  # the values of variables are not known yet
         said = {key: value for key, value in entry.items() if key != "pin"}
         server = read_server_entry(name, said, in_milliseconds=scope == "project")
         read_settings(name, server.oauth)
@@ -58,9 +57,9 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
 
 
 def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -> bool:
-    """Take an entry out of a scope, with what was agreed about it; False when it is not there.
+    """Remove an entry from a scope, with the agreement to it; return False if it does not exist.
 
-    Raises `OptionsError` when the file cannot be written.
+    Raises `OptionsError` if the file cannot be written.
     """
     root = os.path.realpath(project.root)
     if scope == "project":
@@ -87,7 +86,7 @@ def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -
 
 
 def read_entry(text: str) -> dict[str, Any]:
-    """An entry as JSON. Raises `OptionsError`."""
+    """Parse an entry from JSON. Raises `OptionsError`."""
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -106,7 +105,7 @@ def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
 
 
 def _check_project_file(project: OpenedProject) -> None:
-    """A file that this library would not read is not written to either."""
+    """Refuse to write a file that this library would not read."""
     path = os.path.join(project.root, PROJECT_FILE)
     problems: list[Diagnostic] = []
     if os.path.lexists(path):

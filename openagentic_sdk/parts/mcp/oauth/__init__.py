@@ -1,1 +1,1 @@
-"""Logging in at MCP servers: OAuth 2.1 as the specification of 2026-07-28 has it, and what is kept of a login."""
+"""Logins at MCP servers: OAuth 2.1 as in the specification of 2026-07-28, and the storage of logins."""

@@ -1,4 +1,4 @@
-"""A person's browser, sent to a login, and the small server on 127.0.0.1 that it comes back to (RFC 8252, section 7.3)."""
+"""Send a person's browser to a login, and receive its return at a small server on 127.0.0.1 (RFC 8252, section 7.3)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ _PAGE = (
     "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\n\r\n{page}"
 )
 
-# What a person types or pastes: one line, None at the end of input.
+# Reads one line that a person types or pastes; None at end of file.
 ReadLine = Callable[[], Awaitable[str | None]]
 
 
 class LoopbackBrowser:
-    """Sends the person to a login and listens for the return. `tell` shows them a line, `open_url` opens a browser (None:
-    they do it themselves), `paste`, when there is one, reads the address that a browser on another machine ended at."""
+    """Sends the person to a login and listens for the browser's return.
+
+    `tell` shows the person a line. `open_url` opens a browser (None: the person opens it). `paste`, if given, reads the
+    address where a browser on another machine ended up.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class LoopbackBrowser:
 
     @contextlib.asynccontextmanager
     async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[_LoopbackVisit]:
-        """Listen at `port`; without one at `wish` when that is free, else anywhere. Raises `McpAuthError`."""
+        """Listen at `port`; without one at `wish` if that is free, else at any port. Raises `McpAuthError`."""
         visit = _LoopbackVisit(self)
         server: asyncio.Server | None = None
         for place in (port,) if port is not None else (wish or 0, 0):
@@ -70,7 +73,7 @@ class _LoopbackVisit:
         self._came: asyncio.Future[Mapping[str, Sequence[str]]] = asyncio.get_running_loop().create_future()
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """Raises `McpAuthError` when the browser does not come back in time."""
+        """Visit the login; return the query of the browser's return. Raises `McpAuthError` if it does not return in time."""
         self._state, browser = state, self._browser
         browser.tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
         browser.tell(url)
@@ -86,7 +89,7 @@ class _LoopbackVisit:
                 task.cancel()
 
     async def _open(self, url: str) -> None:
-        """Some browsers keep their caller until they are closed."""
+        """Open the browser in a thread, because some browsers block their caller until they are closed."""
         open_url = self._browser.open_url
         if open_url is not None:
             with contextlib.suppress(OSError):
@@ -105,7 +108,7 @@ class _LoopbackVisit:
             tell("that is not the address that this login ends at")
 
     def _arrived(self, target: str) -> bool:
-        """Take what a browser came back with, if it belongs to this login: anybody can send something to this port."""
+        """Accept a returned query if it belongs to this login: anyone can send a request to this port."""
         try:
             parts = urlsplit(target)
             query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)
@@ -118,7 +121,7 @@ class _LoopbackVisit:
         return True
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request of a browser."""
+        """Answer one request from a browser."""
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
             method, target, *_ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
@@ -130,6 +133,6 @@ class _LoopbackVisit:
             writer.write(_PAGE.format(status=status, length=len(page), page=page).encode("ascii"))
             await writer.drain()
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return  # whatever that was, it was no browser
+            return  # not an HTTP request, so not a browser
         finally:
             writer.close()

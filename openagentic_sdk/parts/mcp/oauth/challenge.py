@@ -1,4 +1,4 @@
-"""Read a `WWW-Authenticate` header (RFC 9110, section 11.6.1): what a server says to a client that it does not let in."""
+"""Parse a `WWW-Authenticate` header (RFC 9110, section 11.6.1), which explains why a server refused a client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ESCAPED = regex(r"\\(.)")
 
 @frozen
 class Challenge:
-    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None: not there."""
+    """The Bearer challenge of a header (RFC 6750, section 3, and RFC 9728, section 5.1); None for missing parameters."""
 
     resource_metadata: str | None = None
     scope: str | None = None
@@ -23,14 +23,14 @@ class Challenge:
 
     @property
     def wants_more_scope(self) -> bool:
-        """Whether the token was accepted, but grants too little."""
+        """Whether the token was accepted but its scope is insufficient."""
         return self.error == "insufficient_scope"
 
 
 def read_challenge(header: str | None) -> Challenge:
-    """The first Bearer challenge of a header, whose values may be several headers joined with commas.
+    """The first Bearer challenge of a header, whose value may be several headers joined with commas.
 
-    What cannot be read is passed over up to the next comma; of a parameter that is there twice the first counts.
+    Invalid parts are skipped up to the next comma; of a duplicate parameter, the first applies.
     """
     text, at = (header or "")[:MAX_HEADER_CHARS], 0
     found: dict[str, str] | None = None
@@ -45,7 +45,7 @@ def read_challenge(header: str | None) -> Challenge:
             at = parameter.end()
         elif scheme := _SCHEME.match(text, at):
             if found is not None:
-                is_bearer = False  # the first one has ended
+                is_bearer = False  # the first challenge has ended
             elif scheme[1].lower() == "bearer":
                 found, is_bearer = {}, True
             at = scheme.end()

@@ -1,8 +1,9 @@
-"""Ask the addresses that a server named, and no others: https, a public address, no redirect elsewhere, small and in time.
+"""Request the addresses that a server named, and no others: https, public, small answers, limited time, no foreign
+redirect.
 
-The MCP server chooses these addresses, so each could lead into the network that this machine stands in. The
-server's own origin was chosen by the person who configured it and is asked wherever it is; a server on this machine may
-send us to this machine.
+The MCP server chooses these addresses, so each could point into this machine's network. The server's own origin was chosen
+by the person who configured it and is requested wherever it is; a server on this machine may name addresses on this
+machine.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MAX_REDIRECTS = 3
 
 @frozen
 class OAuthReply:
-    """What came back: the status, the JSON object of the body (empty for anything else), and `WWW-Authenticate`."""
+    """An answer: the status, the JSON object in the body (empty for anything else), and `WWW-Authenticate`."""
 
     status: int
     data: Mapping[str, Any]
@@ -38,7 +39,7 @@ class OAuthReply:
 
 
 class OAuthRequests:
-    """Asks in the name of one MCP server."""
+    """Sends the OAuth requests for one MCP server."""
 
     def __init__(self, server_url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._server = read_address(server_url, "the server's url")
@@ -46,20 +47,20 @@ class OAuthRequests:
         self._is_local = _is_loopback(self._server)
 
     async def get(self, url: str) -> OAuthReply:
-        """Raises `McpAuthError` when nothing usable comes back, whatever its status."""
+        """GET an address. Raises `McpAuthError` without a usable answer; any status is usable."""
         return await self._ask(url, {}, None)
 
     async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> OAuthReply:
-        """Raises `McpAuthError`; its text repeats nothing of what was sent."""
+        """POST a form. Raises `McpAuthError`, whose text repeats nothing of the form."""
         said = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask(url, said, urlencode(form).encode("ascii"))
 
     async def post_json(self, url: str, body: bytes) -> OAuthReply:
-        """Raises `McpAuthError`."""
+        """POST a JSON object. Raises `McpAuthError`."""
         return await self._ask(url, {"Content-Type": "application/json"}, body)
 
     def check(self, url: str, what: str) -> WebUrl:
-        """The address, if a request or a person may be sent there. Raises `McpAuthError`."""
+        """Return the address if a request or a person may be sent there. Raises `McpAuthError`."""
         parsed = read_address(url, what)
         if parsed.scheme == "http" and not (self._is_local and _is_loopback(parsed)):
             raise McpAuthError(f"{what} is not https: {parsed.url}")
@@ -68,7 +69,7 @@ class OAuthRequests:
     async def _ask(self, url: str, headers: Mapping[str, str], posted: bytes | None) -> OAuthReply:
         signal = FetchSignal(threading.Event())
         work = run_in_thread(lambda: self._fetch(url, headers, posted, signal), signal, "openagentic-oauth")
-        try:  # looking a name up has no deadline of its own
+        try:  # name resolution has no deadline of its own
             return await asyncio.wait_for(work, self._timeout_s + 0.5)
         except TimeoutError:
             raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
@@ -87,7 +88,7 @@ class OAuthRequests:
             if not (300 <= answer.status < 400 and location):
                 break
             onward = self.check(urljoin(target.url, location), f"the redirect of {target.url}")
-            # 307 and 308 ask for the same once more (RFC 9110, section 15.4); a form holds secrets and goes nowhere else.
+            # 307 and 308 keep the method and body (RFC 9110, section 15.4); a form contains secrets and is never redirected.
             again = posted is None or (
                 answer.status in (307, 308) and headers.get("Content-Type") == "application/json"
             )
@@ -105,7 +106,7 @@ class OAuthRequests:
         return OAuthReply(answer.status, data, answer.headers.get("www-authenticate"))
 
     def _addresses(self, target: WebUrl) -> list[IPAddress]:
-        """The addresses of the host, each checked; only these are connected to."""
+        """Resolve the host and check each of its addresses; connections use only these."""
         answers = [str(target.literal)] if target.literal is not None else resolve(target.host)
         is_own = origin_of(target) == origin_of(self._server)
         if not is_own and not (self._is_local and _is_loopback(target)):

@@ -1,4 +1,4 @@
-"""The words of an authorization code grant with PKCE: what is asked of whom, and which answers count; nothing is sent."""
+"""The requests and answers of an authorization code grant with PKCE: build and validate them. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ....ground.text import one_line, visible
 from .metadata import Issuer
 
 CLIENT_NAME = "openagentic-sdk"
-# A token counts as expired this long before it is: the request still has to get there.
+# A token counts as expired this early, because the request takes time to reach the server.
 RENEW_BEFORE_S = 30.0
 _MAX_SAID_CHARS = 300
 
 
 @frozen
 class OAuthClient:
-    """How an authorization server knows us. `secret` None is a public client; `method` says how the secret is sent.
+    """Our client at an authorization server. `secret` None is a public client; `method` is how the secret is sent.
 
-    `is_registered` says that the server made it for us, at `redirect_uri`, and may forget it again.
+    `is_registered` means that the server created it for us, for `redirect_uri`, and may delete it.
     """
 
     id: str
@@ -39,7 +39,7 @@ class OAuthClient:
 
 @frozen
 class Tokens:
-    """The tokens of a login. `expires_at` is in seconds since the epoch, None when unknown; `scope` is what was granted."""
+    """The tokens of a login. `expires_at` is in seconds since the epoch, None if unknown; `scope` is the granted scope."""
 
     access: str = field(repr=False)
     refresh: str | None = field(default=None, repr=False)
@@ -47,13 +47,13 @@ class Tokens:
     expires_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
-        """Whether it can be sent with a request at this moment."""
+        """Whether the access token can be sent at this time."""
         return self.expires_at is None or now < self.expires_at - RENEW_BEFORE_S
 
 
 @frozen
 class Attempt:
-    """The secrets of one visit to an authorization server."""
+    """The secrets of one login attempt."""
 
     state: str = field(repr=False)
     verifier: str = field(repr=False)
@@ -66,14 +66,14 @@ class Attempt:
 
 
 def new_attempt() -> Attempt:
-    """Fresh secrets, 256 bits each."""
+    """New secrets, 256 bits each."""
     return Attempt(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
 
 
 def authorize_url(
     issuer: Issuer, client: OAuthClient, attempt: Attempt, *, redirect_uri: str, scope: str, resource: str
 ) -> str:
-    """Where a person goes to let us in."""
+    """The URL at which a person authorizes this client."""
     query = {
         "response_type": "code",
         "client_id": client.id,
@@ -83,7 +83,7 @@ def authorize_url(
         "code_challenge_method": "S256",
         "resource": resource,
         **({"scope": scope} if scope else {}),
-        # OpenID Connect wants to be asked twice for what outlives the session.
+        # OpenID Connect requires `prompt=consent` with `offline_access` (Core 1.0, section 11).
         **({"prompt": "consent"} if "offline_access" in scope.split() else {}),
     }
     joint = "&" if "?" in issuer.authorization_endpoint else "?"
@@ -91,15 +91,15 @@ def authorize_url(
 
 
 def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: Issuer) -> str:
-    """The code in what the browser came back with. Raises `McpAuthError`.
+    """The code in the browser's return query. Raises `McpAuthError`.
 
-    `state` and `iss` are looked at before anything else is believed or shown: without them the answer may be anybody's. The
-    issuer is compared letter by letter, as RFC 9207, section 2.4, has it:
+    `state` and `iss` are checked before anything else is trusted or shown, because anyone could have sent the query. The
+    issuer is compared exactly, as in RFC 9207, section 2.4:
 
-        the server says that it sends `iss`    `iss` came     it must be the issuer's
-        it says so                             none came      refused
-        it does not                            `iss` came     it must be the issuer's
-        it does not                            none came      accepted
+        the server announces `iss`    `iss` present     it must be the issuer's
+        announced                     missing           refused
+        not announced                 `iss` present     it must be the issuer's
+        not announced                 missing           accepted
     """
     said = {name: values[0] for name, values in query.items() if len(values) == 1}
     if not secrets.compare_digest(said.get("state", "").encode(), attempt.state.encode()):
@@ -119,7 +119,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
 
 
 def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
-    """The body of a dynamic registration (RFC 7591) of a program on somebody's own machine."""
+    """The body of a dynamic registration (RFC 7591) of a native program on a person's own machine."""
     known = ("none", "client_secret_post", "client_secret_basic")
     body = {
         "client_name": CLIENT_NAME,
@@ -134,12 +134,12 @@ def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
 
 
 def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirect_uri: str) -> OAuthClient:
-    """The client that a server made for us. Raises `McpAuthError` for one that cannot be used."""
+    """The client that a server registered for us. Raises `McpAuthError` if it is unusable."""
     if status not in (200, 201):
         raise refusal(issuer, data, (), status)
     secret = data.get("client_secret")
     secret = secret if isinstance(secret, str) and secret else None
-    # RFC 7591, section 2: `client_secret_basic` is what holds when nothing is said
+    # RFC 7591, section 2: `client_secret_basic` is the default
     method = data.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "none")
     client_id = data.get("client_id")
     if not isinstance(client_id, str) or not client_id:
@@ -150,7 +150,7 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
 
 
 def own_client(settings: Mapping[str, Any], issuer: Issuer) -> OAuthClient | None:
-    """The client that the configuration names, by its id or by the address of its document; None when neither fits."""
+    """The configured client, by its id or by the URL of its document; None if neither applies."""
     client_id, secret, document = (settings.get(key) for key in ("clientId", "clientSecret", "clientMetadataUrl"))
     if client_id:
         offers_post = "client_secret_post" in issuer.auth_methods and "client_secret_basic" not in issuer.auth_methods
@@ -161,7 +161,7 @@ def own_client(settings: Mapping[str, Any], issuer: Issuer) -> OAuthClient | Non
 
 
 def token_request(client: OAuthClient, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The form and the headers of a token request, with the client's proof of who it is (RFC 6749, section 2.3.1)."""
+    """The form and the headers of a token request, including client authentication (RFC 6749, section 2.3.1)."""
     if client.method == "client_secret_basic" and client.secret is not None:
         pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
         return dict(form), {"Authorization": "Basic " + base64.b64encode(pair.encode("ascii")).decode("ascii")}
@@ -179,11 +179,11 @@ def read_tokens(
     scope: str,
     sent: Sequence[str],
 ) -> Tokens:
-    """The tokens in an answer. What it leaves out stays as it was `before`; `sent` are secrets that no error may repeat."""
+    """The tokens in an answer. Missing members keep their values from `before`; no error repeats a secret in `sent`."""
     if status != 200 or "error" in data:
         raise refusal(issuer, data, sent, status)
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
-    # what is sent in a header can hold no other letters (RFC 6750, section 2.1)
+    # a header value allows no other characters (RFC 6750, section 2.1)
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
         raise McpAuthError(f"{issuer} gave no token that can be sent")
     if not isinstance(kind, str) or kind.lower() != "bearer":
@@ -204,7 +204,7 @@ def read_tokens(
 
 
 def refusal(issuer: str, data: Mapping[str, Any], sent: Sequence[str], status: int | None = None) -> McpAuthError:
-    """The error that an answer reports (RFC 6749, section 5.2), with its `code`, and nothing secret in its text."""
+    """The error in an answer (RFC 6749, section 5.2), with its `code`, and without secrets in its text."""
     code = data.get("error")
     told = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
     for secret in sorted(filter(None, sent), key=len, reverse=True):
@@ -214,5 +214,5 @@ def refusal(issuer: str, data: Mapping[str, Any], sent: Sequence[str], status: i
 
 
 def joined_scopes(*scopes: str | None) -> str:
-    """All scopes, each once, in their order."""
+    """All scopes in order, without duplicates."""
     return " ".join(dict.fromkeys(word for scope in scopes if scope for word in scope.split()))

@@ -1,11 +1,11 @@
-"""The login at one MCP server: tokens are sent, renewed before they end, and got anew when the server refuses them.
+"""The login at one MCP server: send tokens, renew them before they expire, and replace them if the server refuses them.
 
-A run never opens a browser: without one, the error names the command that logs in. What is asked of whom:
+A run never opens a browser: without one, the error names the command that logs in. The reaction to each answer:
 
-    401, a token of this issuer that can be renewed    renew it
-    401, nothing to renew                              discover, find out who we are there, ask the person
-    403 with insufficient_scope                        ask the person for the scopes that we have and those that are missing
-    anything else                                      no matter of a login
+    401, a renewable token of this issuer    renew it
+    401, nothing to renew                    discover the issuer, obtain a client there, ask the person
+    403 with insufficient_scope              ask the person for the granted and the missing scopes together
+    anything else                            not an authorization error
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ from .metadata import (
     resource_urls,
 )
 
-# An answer that says: you are not known here (any more).
+# Error codes that mean that the client does not exist (any more).
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
-# An answer that never comes counts as one too: some issuers show unknown clients a page of their own.
+# No return from the browser counts as one too: some issuers show unknown clients an error page.
 NO_ANSWER = "no_answer"
-# A server that wants a login has to refuse it; for any other it does nothing.
+# A request that a server must refuse without a login, and that has no effect without one.
 _PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 
 
 class Visit(Protocol):
-    """A person's browser, sent to an authorization server; it comes back to `redirect_uri`."""
+    """A visit of a person's browser to an authorization server; it returns to `redirect_uri`."""
 
     @property
     def redirect_uri(self) -> str: ...
 
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
-        """The query that the browser came back with. Raises `McpAuthError` when it does not come back."""
+        """Return the query of the browser's return. Raises `McpAuthError` if it does not return."""
         ...
 
 
-# Listens for a browser at a port: the one that is prescribed (first), or one that would be good (second).
+# Starts to listen for a browser at a required port (first) or at a preferred one (second).
 Browser = Callable[[int | None, int | None], AbstractAsyncContextManager[Visit]]
 
 
 def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `oauth` of a server's entry, checked: `issuer`, `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort`,
-    `scopes`.
+    """Check the `oauth` settings of a server's entry.
 
-    Raises `OptionsError` that names the server.
+    These are `issuer`, `clientId`, `clientSecret`, `clientMetadataUrl`, `callbackPort` and `scopes`. Raises `OptionsError`
+    that names the server.
     """
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "issuer": (lambda value: isinstance(value, str) and value.startswith(("https://", "http://")), "an https URL"),
@@ -104,9 +104,9 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
 
 
 class OAuth:
-    """The tokens of one server, for one event loop. `browser` None never asks anybody.
+    """The tokens of one server, for one event loop. With `browser` None, nobody is ever asked.
 
-    Errors are `McpAuthError`; no text of one, and no `repr` here, holds a token, a code or a secret.
+    Errors are `McpAuthError`; neither their texts nor a `repr` here contain a token, a code or a secret.
     """
 
     def __init__(
@@ -129,12 +129,12 @@ class OAuth:
         self._turn = asyncio.Lock()
         self._login: Login | None = None
         self._is_read = False
-        # How often the token was sent, and whether a person got it for us or it was renewed.
+        # How often the token was sent, and whether it comes from a person's login just now or from a renewal.
         self._uses = 0
         self._is_fresh = self._is_renewed = False
 
     async def headers(self) -> dict[str, str]:
-        """What goes with the next request: the token, renewed when it is about to end, or nothing when there is none."""
+        """The headers for the next request: with the token, renewed if about to expire; empty without one."""
         async with self._turn:
             tokens = self._tokens()
             if tokens is not None and not tokens.is_valid(self._now()):
@@ -146,9 +146,9 @@ class OAuth:
             return {"Authorization": f"Bearer {tokens.access}"}
 
     async def refused(self, status: int, challenge: str | None) -> bool:
-        """A request was answered with 401 or 403: whether to send it again with new `headers`.
+        """React to a 401 or 403; return whether to send the request again with new `headers`.
 
-        Raises `McpAuthError` when only a person can help, and there is no browser to ask one.
+        Raises `McpAuthError` if only a person can help and there is no browser.
         """
         asked = read_challenge(challenge)
         if status == 401:
@@ -160,7 +160,7 @@ class OAuth:
             tokens = self._tokens()
             had = tokens.scope if tokens is not None else ""
             if set(asked.scope.split()) <= set(had.split()):
-                return False  # that scope was granted already
+                return False  # that scope is already granted
             if self._browser is None:
                 login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
                 scopes = shlex.quote(visible(joined_scopes(had, asked.scope))[:400])
@@ -172,7 +172,7 @@ class OAuth:
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
-        """Ask the person, whatever is kept; `scope` None asks for what the server says that it needs."""
+        """Ask the person, whatever is stored; `scope` None requests what the server says it needs."""
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)
             resource = await self._discover(read_challenge(reply.challenge))
@@ -232,7 +232,7 @@ class OAuth:
         except StorageError as error:
             if is_fresh:
                 raise McpAuthError(f"the login cannot be kept: {error}") from error
-            # What was renewed is good for this process; the next one asks for a login.
+            # The renewed tokens work in this process; the next one requires a login.
 
     def _at(self, issuer: str) -> Login | None:
         try:
@@ -241,10 +241,10 @@ class OAuth:
         except StorageError as error:
             raise McpAuthError(str(error)) from error
 
-    # --- renewing ----------------------------------------------------------------------------------------------------
+    # --- renewal -----------------------------------------------------------------------------------------------------
 
     async def _renew(self, ended: Tokens) -> bool:
-        """New tokens for these, which the first of all processes gets. False when they cannot be renewed."""
+        """Renew these tokens, in only one process at a time. Returns False if they cannot be renewed."""
         async with self._logins.renewing():
             self._is_read = False
             tokens, login = self._tokens(), self._login
@@ -266,7 +266,7 @@ class OAuth:
             return True
 
     def _forget_client(self, login: Login) -> None:
-        """The issuer does not know this client any more: do not use it again."""
+        """Delete a client that its issuer no longer accepts."""
         with contextlib.suppress(StorageError):
             self._logins.drop_client(login.issuer)
         self._login = replace(login, client=None, tokens=None)
@@ -282,10 +282,10 @@ class OAuth:
             reply.status, reply.data, login.issuer, now=self._now(), before=before, scope=scope, sent=sent
         )
 
-    # --- finding out where -------------------------------------------------------------------------------------------
+    # --- discovery ---------------------------------------------------------------------------------------------------
 
     async def _discover(self, asked: Challenge) -> Resource:
-        """What the server says of itself; one that says nothing, as before 2025-06-18, is its own authorization server."""
+        """The server's resource metadata; without any, as before 2025-06-18, it is its own authorization server."""
         failed = ""
         for url in resource_urls(self._url, asked.resource_metadata):
             reply = await self._ask.get(url)
@@ -293,14 +293,16 @@ class OAuth:
                 return read_resource(reply.data, self._url)
             if reply.status >= 500 or reply.status == 429:
                 failed = failed or f"{url} answered {reply.status}"
-        if failed:  # which says nothing about whether there is metadata
+        if failed:  # which is no evidence that there is no metadata
             raise McpAuthError(f"the server {self.name!r} cannot say who lets us in: {failed}")
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
-        """The authorization server's metadata: of the one that the entry names, else of the one where we are known already,
-        else of the first that is named. A secret of ours is for an issuer that the entry names, never for one that only the
-        server names."""
+        """The metadata of the authorization server: the configured one, else one with a stored client, else the first
+        listed.
+
+        A configured secret is sent only to a configured issuer, never to one that only the server names.
+        """
         pinned = self._settings.get("issuer")
         if pinned is None and "clientSecret" in self._settings:
             raise McpAuthError(
@@ -329,7 +331,7 @@ class OAuth:
     # --- asking the person -------------------------------------------------------------------------------------------
 
     async def _authorize(self, resource: Resource, scope: str) -> Tokens:
-        """Tokens from a person's consent. A client that the issuer has forgotten is registered anew, once."""
+        """Obtain tokens with a person's consent. A client that the issuer has deleted is registered again, once."""
         issuer = await self._find_issuer(resource)
         if scope and "offline_access" in issuer.scopes:
             scope = joined_scopes(scope, "offline_access")
@@ -372,15 +374,15 @@ class OAuth:
             return login, await self._request_tokens(login, form, before=None, scope=scope)
 
     async def _is_unknown(self, url: str) -> bool:
-        """Whether an issuer refuses a client at its door: a person would meet an error page there and not come back."""
-        with contextlib.suppress(McpAuthError):  # it sends the browser elsewhere, as it should
+        """Whether an issuer rejects a client before login: a person would get an error page and never return."""
+        with contextlib.suppress(McpAuthError):  # it redirects the browser, as expected
             return (await self._ask.get(url)).status in (400, 401)
         return False
 
     async def _who_we_are(
         self, issuer: Issuer, before: OAuthClient | None, redirect_uri: str, scope: str
     ) -> OAuthClient:
-        """The client as configured, or by its document, or registered before at this address, or registered now."""
+        """The client: the configured one, or by its document, or registered earlier for this address, or registered now."""
         own = own_client(self._settings, issuer)
         if own is not None:
             return own

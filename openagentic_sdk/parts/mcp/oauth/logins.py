@@ -1,6 +1,6 @@
-"""What is kept of logins: a file for each server's address, mode 0600, with the tokens and the client of each issuer.
+"""Store logins: one file per server address, mode 0600, with the tokens and the client for each issuer.
 
-Two processes never renew the same token at once: issuers treat a refresh token that comes twice as stolen.
+Two processes never renew the same token at once, because issuers treat a reused refresh token as stolen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_AGAIN_S = 0.05
 
 @frozen
 class Login:
-    """A login at one issuer: who we are there, the tokens it gave, and where they are renewed for which `resource`."""
+    """A login at one issuer: the client, its tokens, and where to renew them for which `resource`."""
 
     issuer: str
     client: OAuthClient | None = None
@@ -38,7 +38,7 @@ class Login:
 
 
 class Logins:
-    """The logins at one server. `folder` None keeps them in this object only."""
+    """The logins for one server. `folder` None stores them only in this object."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, server_url: str) -> None:
         name = hashlib.sha256(server_url.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -47,7 +47,7 @@ class Logins:
         self._own: dict[str, Any] = {}
 
     def current(self) -> Login | None:
-        """The login that was made last. Raises `StorageError`."""
+        """The latest login. Raises `StorageError`."""
         kept = self._read()
         issuer = kept.get("issuer")
         return self.at(issuer) if isinstance(issuer, str) else None
@@ -68,12 +68,12 @@ class Logins:
             )
             if login.tokens is not None:
                 login.tokens.is_valid(0.0)
-        except TypeError:  # written by another version, or edited: the login is made again
+        except TypeError:  # written by another version, or edited: log in again
             return None
         return login
 
     def keep(self, login: Login) -> None:
-        """Make this login the current one. Raises `StorageError` when it cannot be written."""
+        """Store this login as the current one. Raises `StorageError` if it cannot be written."""
         entry = {
             "client": None if login.client is None else dict(vars(login.client)),
             "tokens": None if login.tokens is None else dict(vars(login.tokens)),
@@ -86,13 +86,13 @@ class Logins:
             kept["issuers"] = {**(issuers if isinstance(issuers, dict) else {}), login.issuer: entry}
 
     def drop_client(self, issuer: str) -> None:
-        """Forget what an issuer knew us as, and its tokens. Raises `StorageError`."""
+        """Delete the client and the tokens for an issuer. Raises `StorageError`."""
         known = self.at(issuer)
         if known is not None:
             self.keep(replace(known, client=None, tokens=None))
 
     def forget(self) -> bool:
-        """Forget everything about the server; False when there was nothing. Raises `StorageError`."""
+        """Delete everything about the server; return False if there was nothing. Raises `StorageError`."""
         with self._changing() as kept:
             is_known = bool(kept)
             kept.clear()
@@ -100,14 +100,16 @@ class Logins:
 
     @contextlib.asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Alone among all processes while tokens are renewed. Raises `McpAuthError` when another one takes too long."""
+        """Hold a lock among all processes while tokens are renewed. Raises `McpAuthError` if another process holds it too
+        long.
+        """
         if self._file is None:
             yield
             return
         try:
             os.makedirs(os.path.dirname(self._file.path), mode=0o700, exist_ok=True)
             held = os.open(self._file.path + ".renewal", os.O_RDWR | os.O_CREAT | BINARY, 0o600)
-        except OSError:  # nothing can be kept here, so no other process takes tokens from here either
+        except OSError:  # nothing can be stored here, so no other process uses these tokens
             yield
             return
         try:

@@ -1,8 +1,8 @@
-"""Where a server says which authorization server it trusts, and which parts of that count. Pure: values in and out.
+"""Find and validate the metadata that names a server's authorization server. Pure: no input or output.
 
-Protected resource metadata (RFC 9728) names the authorization server of an MCP server, that one's metadata (RFC 8414, or
-OpenID Connect Discovery) its endpoints. Both documents are a stranger's: they are about exactly the address and the issuer
-that they were asked for, or they do not count. A member that is null counts as missing.
+Protected resource metadata (RFC 9728) names the authorization server of an MCP server, whose own metadata (RFC 8414, or
+OpenID Connect Discovery) names its endpoints. Both documents are untrusted: they must describe exactly the requested
+address and issuer, or they are rejected. A null member counts as missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPENID = "/.well-known/openid-configuration"
 
 @frozen
 class Resource:
-    """What a server says of itself: the `resource` that tokens are for, who gives them, and which scopes there are."""
+    """A server's metadata: the `resource` that tokens are for, its issuers, and the supported scopes."""
 
     resource: str
     issuers: tuple[str, ...]
@@ -32,10 +32,11 @@ class Resource:
 
 @frozen
 class Issuer:
-    """An authorization server: where it is asked, and how.
+    """An authorization server: its endpoints and capabilities.
 
-    `sends_issuer` says that it names itself in the answer to a browser (RFC 9207), `takes_documents` that a client may be
-    the https URL of a document about it. `named` is what it calls itself where that differs by the slash of the root.
+    `sends_issuer` means that it identifies itself in the browser's return (RFC 9207), `takes_documents` that a client id
+    may be the https URL of a document about the client. `named` is its own spelling of its name if that differs by a root's
+    slash.
     """
 
     issuer: str
@@ -50,8 +51,11 @@ class Issuer:
 
 
 def is_same_issuer(one: str, other: Any) -> bool:
-    """Whether two names are of one issuer: the same letters, but for the slash of a root. The resource servers of the Python
-    SDK write `https://host/` for an issuer that calls itself `https://host`, and the official clients take that."""
+    """Whether two names denote the same issuer: identical except for the slash of a root.
+
+    The resource servers of the Python SDK write `https://host/` for an issuer named `https://host`, and the official
+    clients accept that.
+    """
     if not isinstance(other, str):
         return False
     short, long = sorted((one, other), key=len)
@@ -59,7 +63,7 @@ def is_same_issuer(one: str, other: Any) -> bool:
 
 
 def read_address(url: Any, what: str) -> WebUrl:
-    """A URL that a server sent. Raises `McpAuthError` for one that two readers could understand differently."""
+    """A URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
     if not isinstance(url, str):
         raise McpAuthError(f"{what} is a {type(url).__name__} and no address")
     try:
@@ -69,18 +73,18 @@ def read_address(url: Any, what: str) -> WebUrl:
 
 
 def origin_of(url: WebUrl) -> str:
-    """The beginning of a URL, up to its path."""
+    """The part of a URL before its path."""
     return f"{url.scheme}://{url.authority}"
 
 
 def canonical_resource(server_url: str) -> str:
-    """The server's address as the `resource` of tokens (RFC 8707): no fragment, no slash at its end."""
+    """The server's address as the `resource` of tokens (RFC 8707): without fragment and trailing slash."""
     url = read_address(server_url, "the server's url")
     return origin_of(url) + (url.target.rstrip("/") if "?" not in url.target else url.target)
 
 
 def resource_urls(server_url: str, named: str | None) -> list[str]:
-    """Where the server's metadata may be: what its challenge names, else below its path, else at its root."""
+    """The possible URLs of the server's metadata: the one in its challenge, else below its path, else at its root."""
     url = read_address(server_url, "the server's url")
     path = url.target.partition("?")[0].rstrip("/")
     places = [*([named] if named else []), f"{origin_of(url)}{_RESOURCE}{path}", f"{origin_of(url)}{_RESOURCE}"]
@@ -88,7 +92,10 @@ def resource_urls(server_url: str, named: str | None) -> list[str]:
 
 
 def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
-    """Raises `McpAuthError` for a document about another server, which could make us send it another server's token."""
+    """Read a server's metadata.
+
+    Raises `McpAuthError` if it describes another server, which could make us send this one that server's token.
+    """
     resource = document.get("resource")
     named = read_address(resource, "resource in the server's metadata")
     mine = read_address(server_url, "the server's url")
@@ -104,7 +111,7 @@ def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
 
 
 def issuer_urls(issuer: str) -> list[str]:
-    """Where an authorization server's metadata may be, in the order of the specification."""
+    """The possible URLs of an authorization server's metadata, in the order of the specification."""
     url = read_address(issuer, "the authorization server")
     if "?" in url.target or "#" in issuer:
         raise McpAuthError(f"the authorization server {issuer!r:.200} has a query or a fragment, and may have none")
@@ -115,7 +122,7 @@ def issuer_urls(issuer: str) -> list[str]:
 
 
 def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
-    """Raises `McpAuthError` for a document about another issuer (RFC 8414, section 3.3), and without PKCE."""
+    """Read an issuer's metadata. Raises `McpAuthError` for another issuer (RFC 8414, section 3.3), and without PKCE."""
     named = document.get("issuer")
     if not is_same_issuer(issuer, named):
         raise McpAuthError(f"the authorization server {issuer} calls itself {named!r:.200}: nothing was sent to it")
@@ -138,7 +145,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
 
 
 def is_document_url(url: str) -> bool:
-    """Whether a URL can be a client's id: https, with a path."""
+    """Whether a URL can be a client id: https, with a path."""
     parts = urlsplit(url)
     return parts.scheme == "https" and parts.path not in ("", "/") and not parts.fragment
 
