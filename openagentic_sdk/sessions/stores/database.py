@@ -99,7 +99,7 @@ class DatabaseStore(SessionStore):
             count += 1
         expected = at.head.last_seq - after_seq
         if count < (expected if limit is None else min(limit, expected)):
-            # Fewer than there were at the beginning: the session was deleted meanwhile, or it is damaged.
+            # Fewer events than at the beginning: the session was deleted in the meantime, or it is damaged.
             if self._position(session_id).key != at.key:
                 raise SessionNotFoundError(session_id)
             raise LogCorruptError(session_id, after_seq + count + 1, 0, "missing")
@@ -187,7 +187,7 @@ def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> l
     """The hits of a word index, given as the session's id, `seq` and JSON; damaged events are skipped."""
     hits: list[SearchHit] = []
     for session_id, seq, text in rows:
-        with suppress(LogCorruptError):  # what was damaged since it was indexed hides nothing but itself
+        with suppress(LogCorruptError):  # an event damaged since it was indexed hides only itself
             event = loads_stored(session_id, seq, text)
             hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
     return hits

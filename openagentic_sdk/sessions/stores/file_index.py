@@ -1,10 +1,11 @@
-"""An index over a folder of sessions, in an SQLite file beside them: their order, what lists ask for, and where words are.
+"""An index of a folder of sessions, in an SQLite file beside them: their order, what lists filter by, and their words.
 
-A cache that may be deleted at any time: no answer rests on it alone. It looks again at what it names before a list shows
-it, and learns of changes in three ways. Whoever makes or changes a session, or locks it to write to it, leaves a file of its
-name in `touched/`, behind the lock and before the first event; it is taken away when nobody holds the log. When the folder
-has changed its names are compared, where there are very many once in some seconds, and once a minute the times of all logs:
-that finds what is done by versions before this one, by other tools and by people, who leave no such file.
+It is a cache that may be deleted at any time, and no result relies on it alone. It checks the sessions in its results again
+before a list shows them, and detects changes in three ways. Whoever creates or changes a session, or locks it to write to
+it, creates a file with its name in `touched/`, after taking the lock and before the first event; the file is removed when
+nobody holds the log. If the folder has changed, its names are compared: at once, or in a very large folder every few
+seconds. Once a minute the times of all logs are compared, which detects changes by earlier versions, other tools and
+people, who create no such file.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from .sqlite.search import TOLD, Progress, tell_of, trigram_query
 if TYPE_CHECKING:
     import sqlite3
 
-# A folder of fewer sessions is looked through as fast.
+# With fewer sessions, reading the folder is as fast.
 LEAST_SESSIONS = 1_000
-# So many names are compared whenever the folder has changed.
+# Up to this number, the names are compared whenever the folder has changed.
 FEW_SESSIONS = 20_000
 LOGS_EVERY_S = 60.0
-# Looking takes at most so much of the time of a process that does nothing but list.
+# Comparing takes at most one part in SHARE of the time of a process that only lists.
 SHARE = 20
 BUSY_S = 2.0
 LOOKS = 3
@@ -74,7 +75,7 @@ _FIND = (
     "SELECT id, found.rowid & 4294967295 FROM found JOIN rows ON key = found.rowid >> 32 "
     "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
 )
-# What a session's log looked like: its time, size and inode.
+# The state of a session's log: its time, size and inode.
 Look = tuple[int, int, int]
 GONE: Look = (0, -1, 0)
 
@@ -90,18 +91,18 @@ class FileIndex:
         self._touched = place / "touched"
         self._can_be_made = True
 
-    # --- what changes ------------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
     def touch(self, session_id: str) -> None:
-        """Note that the session is going to change; without an index there is nothing to note."""
+        """Record that the session is about to change; without an index, do nothing."""
         try:
             os.close(os.open(f"{self._touched}/{session_id}", os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                self.remove()  # what cannot be noted must not be missed
+                self.remove()  # a change that cannot be recorded must not be missed
 
     def forget(self, session_id: str) -> None:
-        """Take the words of a session out, or give the index up when that cannot be done."""
+        """Remove the words of a session, or delete the index if that fails."""
         if not self._path.exists():
             return
         try:
@@ -118,24 +119,24 @@ class FileIndex:
                 os.unlink(f"{self._path}{suffix}")
         shutil.rmtree(self._place, ignore_errors=True)
 
-    # --- what lists ask ----------------------------------------------------------------------------------------------
+    # --- queries of lists --------------------------------------------------------------------------------------------
 
     @property
     def exists(self) -> bool:
-        # A machine that does not say since when it runs may have lost what was noted before its power went.
+        # Without an identifier of the boot, records lost in a power cut could not be detected.
         return bool(boot()) and self._path.exists()
 
     def begin(self) -> None:
-        """Make the index, if it can be made here."""
+        """Create the index, if that is possible here."""
         if boot() and self._can_be_made:
             self._can_be_made = self._using(lambda db: True) is not None
 
     def newest(
         self, most: int | None, count: int, *, cwd: str | None = None, query: str = "", describe: Callable[..., Any]
     ) -> list[tuple[int, list[str]]] | None:
-        """Ids by the times of their logs, the latest first and none later than `most`; None when the index cannot be used.
+        """Ids by the times of their logs, latest first, none later than `most`; None if the index is unusable.
 
-        With `cwd` or `query` those that may fit; `describe` gives the summary of a session.
+        With `cwd` or `query`, only those that may match; `describe` returns the summary of a session.
         """
         asked = trigram_query(query)
         conditions: list[str] = []
@@ -161,14 +162,14 @@ class FileIndex:
         return found
 
     def beginning(self, start: str) -> list[str] | None:
-        """At most three ids that begin so; None when the index cannot be used."""
+        """At most three ids with this prefix; None if the index is unusable."""
         values = (start, start[:-1] + chr(ord(start[-1]) + 1))
         command = "SELECT id, tick FROM rows WHERE id >= ? AND id < ? AND size >= 0 LIMIT 3"
         rows = self._checked(lambda db: db.execute(command, values).fetchall(), dict)
         return None if rows is None else [row[0] for row in rows]
 
     def children(self, session_id: str, describe: Callable[..., Any]) -> list[str] | None:
-        """The ids of the sessions that its Task calls started; None when the index cannot be used."""
+        """The ids of the sessions started by its Task calls; None if the index is unusable."""
 
         def ask(db: sqlite3.Connection) -> list[tuple[str, int]]:
             self._describe(db, describe)
@@ -179,7 +180,7 @@ class FileIndex:
         return None if rows is None else [row[0] for row in rows]
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
-        """Where events hold every one of the words: ids and `seq`, the newest session first; None without an index."""
+        """The ids and `seq` of events that contain every word, newest session first; None without an index."""
         values = (" ".join(f'"{word}"*' for word in words), None if tenant is None else dumps_json(tenant or None))
         found: list[tuple[str, int]] | None = self._using(
             lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
@@ -189,7 +190,7 @@ class FileIndex:
     def read_all(
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None
     ) -> bool:
-        """Take the words of all events in that are not in yet; False when the index cannot be used."""
+        """Add the words of all events that are not indexed yet; False if the index is unusable."""
 
         def work(db: sqlite3.Connection) -> bool:
             self._describe(db, describe)
@@ -197,7 +198,7 @@ class FileIndex:
             done = 0
             while batch := db.execute("SELECT key, id, seq FROM rows WHERE unread AND size >= 0 LIMIT 64").fetchall():
                 began = monotonic()
-                with _change(db):  # not for long: others wait to note what they changed
+                with _change(db):  # short transactions: others wait to record their changes
                     for row in batch:
                         self._read(db, row, read)
                         done += 1
@@ -209,24 +210,24 @@ class FileIndex:
 
         return self._using(work) is not None
 
-    # --- bringing it up to date --------------------------------------------------------------------------------------
+    # --- updating it -------------------------------------------------------------------------------------------------
 
     def _using(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        """What the work gives over an index that is up to date; None when it cannot be used."""
+        """Return the result of `work` on an index that is up to date; None if the index is unusable."""
         for _ in range(2):
             try:
                 with self._opened(make=True) as db:
                     return work(db)
             except driver().OperationalError:
-                return None  # built without what is needed, busy for long, or the folder cannot be written
+                return None  # SQLite without FTS5, busy for too long, or the folder is not writable
             except driver().DatabaseError:
-                self.remove()  # a cache that is damaged begins anew
+                self.remove()  # create a damaged cache anew
             except OSError:
                 return None
         return None
 
     def _checked(self, ask: Callable[[Any], Any], ticks_of: Callable[[Any], dict[str, int]]) -> Any:
-        """What is asked, once the sessions that it names are as the index has them."""
+        """Return the result of `ask`; repeat it if the log of a session in the result has changed."""
 
         def work(db: sqlite3.Connection) -> Any:
             for _ in range(LOOKS):
@@ -269,7 +270,7 @@ class FileIndex:
                 for command in _TABLES:
                     db.execute(command)
                 for table in ("told", "found"):
-                    with suppress(driver().OperationalError):  # SQLite before 3.42 leaves deleted words until it merges
+                    with suppress(driver().OperationalError):  # SQLite before 3.42 keeps deleted words until it merges
                         db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('secure-delete', 1)")
                 db.execute(f"PRAGMA user_version = {_VERSION}")
             elif version != _VERSION:
@@ -281,7 +282,7 @@ class FileIndex:
         try:
             touched = list(filter(is_session_id, os.listdir(self._touched)))
         except FileNotFoundError:
-            # Before the logs are looked at: whoever changes one afterwards leaves its name.
+            # Create it before reading the logs: any later change of one leaves its name here.
             self._touched.mkdir(mode=0o700, exist_ok=True)
             touched, notes = [], {}
         is_of_now = notes.get("boot") == boot() and notes.get("logs", now + 1) <= now
@@ -295,7 +296,7 @@ class FileIndex:
                 with _change(db):
                     self._put(db, {name: self._look(name) for name in names ^ known}, active=0)
                     self._note(db, names=now, folder=moved)
-        # In two steps: what is noted as touched stays so until its log was looked at, whoever dies in between.
+        # In two steps, so that a touched session stays marked until its log was read, even if the process dies in between.
         if touched:
             with _change(db):
                 self._put(db, {name: self._look(name) for name in touched}, active=1)
@@ -310,7 +311,7 @@ class FileIndex:
                     self._put(db, {name: self._look(name)}, active=int(held))
 
     def _compare(self, db: sqlite3.Connection, looks: dict[str, Look], **notes: Any) -> None:
-        """Put what changed of all logs into the rows."""
+        """Update the rows of all logs that have changed."""
         with _change(db):
             known = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
             self._put(db, {name: look for name, look in looks.items() if known.get(name) != look}, active=0)
@@ -330,7 +331,7 @@ class FileIndex:
                     db.execute("UPDATE rows SET active = ?, undescribed = 1 WHERE key = ?", (active, row[0]))
                 continue
             if row is not None and (look[2] != row[3] or look[1] < row[2]):
-                self._drop(db, row[:1])  # another log, or one that was shortened: its words are others
+                self._drop(db, row[:1])  # another log, or a shortened one: its words are no longer valid
             db.execute(_PUT, (name, *look, active))
 
     def _drop(self, db: sqlite3.Connection, keys: Iterable[int]) -> None:
@@ -358,7 +359,7 @@ class FileIndex:
             os.close(fd)
 
     def _describe(self, db: sqlite3.Connection, describe: Callable[[str], SessionSummary]) -> None:
-        """Take the summaries in of the sessions that changed."""
+        """Add the summaries of the sessions that have changed."""
         command = "SELECT key, id FROM rows WHERE undescribed AND size >= 0 LIMIT 256"
         while batch := db.execute(command).fetchall():
             with _change(db):
@@ -373,9 +374,9 @@ class FileIndex:
                     tell_of(db, key, row)
 
     def _read(self, db: sqlite3.Connection, row: tuple[int, str, int], read: Callable[..., Iterator[Event]]) -> None:
-        """Take the words in of the events behind those that are in; given are a row's key, id and `seq`."""
+        """Add the words of the events after the last indexed one; `row` is a row's key, id and `seq`."""
         key, session_id, seq = row
-        # A damaged log hides what it holds, not what others hold; checking it is another command.
+        # A damaged log hides only its own events; another command checks logs.
         with suppress(SessionError, InvalidEventError):
             for event in read(session_id, after_seq=seq):
                 seq = event.seq or seq + 1
@@ -389,11 +390,11 @@ _LATEST = (1 << 63) - 1
 
 
 def list_logs(sessions: Path, log_name: str) -> dict[str, Look]:
-    """How the logs of all sessions look."""
+    """The state of the logs of all sessions."""
     folder = str(sessions)
     try:
         with os.scandir(folder) as entries:
-            # Unchecked, since a page shows few of them; a path in one piece, since joining costs more than asking.
+            # Unchecked, because a page shows few of them; paths are formatted, because `Path` would cost more than `stat`.
             names = [entry.name for entry in entries if _may_be_id(entry.name) and entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return {}
@@ -402,12 +403,12 @@ def list_logs(sessions: Path, log_name: str) -> dict[str, Look]:
 
 
 def _may_be_id(name: str) -> bool:
-    """What costs less than to know; who shows a session looks closer."""
+    """A cheap necessary condition for an id; whoever shows a session checks it completely."""
     return name.isascii() and name[0] != "."
 
 
 def look_at(path: str) -> Look:
-    """How a log looks; `GONE` when it is not there."""
+    """The state of a log; `GONE` if it does not exist."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

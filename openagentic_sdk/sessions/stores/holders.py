@@ -94,7 +94,7 @@ class Holder:
                     self._beating = False
                     return
                 releases, self._unreleased = self._unreleased, []
-            # The server is away: the next beat tries again, and what was lost meanwhile the epochs protect.
+            # The server is unreachable: the next beat retries, and the epochs protect sessions lost in the meantime.
             with suppress(SessionError):
                 self._beat()
                 while releases:

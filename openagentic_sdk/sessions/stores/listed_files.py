@@ -1,4 +1,4 @@
-"""How session files are listed and searched: by an index where there are many of them, else by looking at each."""
+"""List and search session files: with an index if there are many of them, otherwise by reading each."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..log.folder import LOG_NAME, UNFINISHED, is_session_id, sweep_unfinished
 from ..log.inbox_file import MessageFiles
 from .file_index import LEAST_SESSIONS, FileIndex, list_logs
 
-# Times of logs that a list first asks the index for, and then at once.
+# The number of log times that a list first requests from the index, and then per query.
 FIRST_TIMES = 40
 MORE_TIMES = 500
 
 
 class ListedFiles(MessageFiles):
-    """What `FileSessionStore` does to list and to find."""
+    """The listing and searching methods of `FileSessionStore`."""
 
     index_from: ClassVar[int] = LEAST_SESSIONS
-    """So many sessions have an index."""
+    """The number of sessions from which on there is an index."""
     read_only: bool
     _index: FileIndex
 
     @abstractmethod
     def _last_ts(self, session_id: str) -> float:
-        """The time of the log's last event, 0.0 when it cannot be read."""
+        """The time of the log's last event, 0.0 if it cannot be read."""
 
     def list_sessions(self) -> list[str]:
         return [name for _, name in self._ids_behind(None, asks_index=False)]
@@ -39,9 +39,9 @@ class ListedFiles(MessageFiles):
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None, asks_index: bool = True
     ) -> Iterator[tuple[Callable[[], Place], str]]:
-        """Ids by the time of the last write, found as far as the caller reads on; of an index, those that may fit.
+        """Ids by the time of the last write, found lazily; from an index, only those that may match.
 
-        A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
+        The resolution of file times is milliseconds: within the same time, the time of the last event decides.
         """
         most = None if after is None else int(after[0])
         for tick, found in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
@@ -56,10 +56,10 @@ class ListedFiles(MessageFiles):
     def _by_time(
         self, most: int | None, query: str, cwd: str | None, *, asks_index: bool
     ) -> Iterator[tuple[int, list[str]]]:
-        """Names by when their logs were last written to, none of later than `most`; of an index, those that may fit."""
+        """Names by the time of the last write to their logs, none later than `most`; from an index, those that may match."""
         count = FIRST_TIMES
         while asks_index and self._index.exists:
-            # A word that is common is found among the newest, which costs less than to find all that have it.
+            # Read the newest first: a common word occurs there, which costs less than finding every session with it.
             asked = query if count == MORE_TIMES else ""
             found = self._index.newest(most, count, cwd=cwd, query=asked, describe=self.kept_summary)
             if found is None:
@@ -90,9 +90,9 @@ class ListedFiles(MessageFiles):
         return super().list_children(session_id) if found is None else found
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
 
-        Of many sessions a full text index is asked, which is brought up to date first: the first search reads every log.
+        For many sessions, a full text index is updated first and then queried: the first search reads every log.
         """
         words = search_words(query)
         if words and self._has_index():
@@ -103,7 +103,7 @@ class ListedFiles(MessageFiles):
         return super().search(query, limit=limit, tenant=tenant)
 
     def _hits(self, session_id: str, seq: int, words: Sequence[str]) -> list[SearchHit]:
-        """The event as it is found; none when it is another one by now."""
+        """The event as a hit; empty if it no longer contains the words."""
         with contextlib.suppress(SessionError):
             return scan_events(session_id, self.iter_events(session_id, after_seq=seq - 1, limit=1), words, 1)
         return []
@@ -113,7 +113,7 @@ class ListedFiles(MessageFiles):
             self._index.read_all(self.kept_summary, self.iter_events, progress)
 
     def _has_index(self) -> bool:
-        """Whether there is an index, which begins with the first question to a folder of many sessions."""
+        """Whether there is an index; the first query on a folder of many sessions creates it."""
         if self.read_only or self._index.exists:
             return not self.read_only
         with contextlib.suppress(OSError):

@@ -46,12 +46,12 @@ def open_store(url: str | None = None) -> SessionStore:
 
 def _open_file(url: str) -> SessionStore:
     path, durability = _path_and_durability(url)
-    return FileSessionStore(path, cast(Durability, durability))  # which looks at it
+    return FileSessionStore(path, cast(Durability, durability))  # which validates it
 
 
 def _open_sqlite(url: str) -> SessionStore:
     path, durability = _path_and_durability(url)
-    # As other programs write it, with the slashes of an absolute path.
+    # The form of other programs, with the slashes of an absolute path.
     return _load("sqlite", "SqliteSessionStore")(":memory:" if path.name == ":memory:" else path, durability=durability)
 
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from ...errors import SessionError
 
 POLL_S = 1.0
-# Where notifications do not arrive: a standby, or a pooler that shares connections between transactions.
+# For servers without notifications: a standby, or a pooler that shares connections between transactions.
 DEAF_POLL_S = 0.1
-# How long a server remembers a follower that went away without a word, and a process a session that nobody waits for.
+# How long a server keeps a follower that vanished, and a process a session that nobody waits for.
 FOLLOW_S = 60.0
 LINGER_S = 5.0
 
@@ -138,7 +138,7 @@ class News:
                 if not listens:
                     listener, listens = self._source.listen(self._channel), True
                 self._ask_again()
-                # Looking at many costs those who write: it may take a twentieth of the time.
+                # Polling many sessions slows down writers: it may take at most a twentieth of the time.
                 poll_s = max(POLL_S if listener else DEAF_POLL_S, 20 * took_s)
                 left_s = max(0.0, polled + poll_s - time.monotonic())
                 heard = listener.hear(left_s) if listener else self._pause(left_s)
@@ -148,7 +148,7 @@ class News:
                     polled, took_s = time.monotonic(), time.monotonic() - began
                 self._learn(heard or names, places)
             except SessionError:
-                # The server is away or refuses: listen anew, and look until then.
+                # The server is unreachable or refuses: subscribe again, and poll until then.
                 self._end(listener)
                 listener, listens = None, False
                 self._pause(POLL_S)

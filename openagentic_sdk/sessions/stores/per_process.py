@@ -39,7 +39,7 @@ class PerProcess(Generic[T]):
         """This process's value."""
         pid = os.getpid()
         if pid not in self._values:
-            # A guard of the parent's may have been held by a thread that does not exist in the child.
+            # The parent's lock may be held by a thread that does not exist in the child.
             with self._guards.setdefault(pid, threading.Lock()):
                 if pid not in self._values:
                     self._values[pid] = self._make()
@@ -67,7 +67,7 @@ class SharedByName(Generic[S]):
             return shared
 
     def leave(self, shared: S) -> None:
-        """Note that a store that used it has closed."""
+        """Record that a store that used it has been closed."""
         with self._guard.get():
             shared.users -= 1
             if shared.users > 0:

@@ -46,7 +46,7 @@ class Batch:
 
     @classmethod
     def of(cls, head: LogHead, stamped: Sequence[Event]) -> Batch:
-        # First, for it refuses what is no event.
+        # First, because it refuses anything that is not an event.
         lines = tuple(dumps_all_stored(stamped))
         expected_seq, updated, times = head.last_seq, head.updated, []
         for event in stamped:
@@ -127,7 +127,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         return self._call(at.id, lambda db: self._event_rows_on(db, at, after_seq, size))
 
-    # --- who writes --------------------------------------------------------------------------------------------------
+    # --- writer exclusion ---------------------------------------------------------------------------------------------
 
     def open_writer(self, session_id: str) -> SessionWriter:
         at = self._position(session_id)
@@ -144,7 +144,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
                 return writer
 
     def _writer_at(self, at: SessionRow) -> SessionWriter | None:
-        """The writer after that position; None if somebody else was faster."""
+        """The writer after that position; None if another writer was faster."""
         holder, epoch = self._server.holder, at.epoch + 1
         holder.claim(at.key, epoch)
         try:
@@ -164,7 +164,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)
 
     def _lock_of(self, at: SessionRow) -> SessionLockedError | None:
-        # A holder may live while its lease runs, unless it is a process of this host that died.
+        # A holder counts as alive while its lease lasts, unless it was a process of this host that has died.
         if not at.holder or at.lease_left_s <= 0:
             return None
         holder = self._server.holder
@@ -187,7 +187,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
             stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
-            # A holder that is thought dead must not append behind us should it wake up.
+            # A holder wrongly considered dead must not append after us.
             epoch = at.epoch + 1 if at.holder else at.epoch
             if self._store_once(at, Batch.of(at.head, stamped), epoch, ""):
                 return stamped
@@ -201,7 +201,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             attempts += 1
             if attempts > 1 and self._is_stored(db, at, batch):
                 return True
-            # An earlier attempt may also get through just before this one does.
+            # An earlier attempt may also take effect just before this one.
             return self._send(db, at, batch, epoch, holder) or (attempts > 1 and self._is_stored(db, at, batch))
 
         return self._call(at.id, attempt)
@@ -211,7 +211,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         rows = self._event_rows_on(db, at, batch.expected_seq, len(batch.lines))
         return bool(rows) and [text for _, text in rows] == list(batch.lines)
 
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- other changes ------------------------------------------------------------------------------------------------
 
     def update_metadata(self, session_id: str, changes: Any) -> None:
         while True:
@@ -224,7 +224,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             )
             head = at.head
             if start != old_start:
-                # What lists show begins with the metadata: fold the log onto the new beginning.
+                # The summary starts from the metadata: fold the log again from the new metadata.
                 head = LogHead(start).after(self.iter_events(session_id, limit=at.head.last_seq))
             change = partial(self._change_metadata, at=at, metadata=new, head=head)
             if head.last_seq == at.head.last_seq and self._call(session_id, change):
@@ -241,7 +241,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
             try:
                 at = self._position(session_id)
             except SessionNotFoundError:
-                # The answer to what was sent may have been lost.
+                # The answer to the previous attempt may have been lost.
                 if sent is None:
                     raise
                 return
@@ -255,7 +255,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         news = self._server.news.wait({session_id: after_seq}, None, timeout_s)
-        # One that went away says so itself.
+        # A deleted session raises here.
         return bool(news) and (news[session_id] or self.last_seq(session_id) > after_seq)
 
     def wait_for_news(
@@ -279,7 +279,7 @@ class RemoteWriter(SessionWriter):
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._open = True
-        # Set while an append is under way: after an interrupt the log knows what became of it.
+        # Set during an append: after an interrupt, the log shows whether it took effect.
         self._in_doubt = False
 
     @property
@@ -301,7 +301,7 @@ class RemoteWriter(SessionWriter):
                     self._in_doubt = False
                     return stamped
                 self._look()
-                # The metadata changed, or what was in doubt arrived only now; nobody else has our epoch.
+                # The metadata changed, or an uncertain append arrived only now; nobody else has our epoch.
                 if self._at.revision == at.revision and not was_in_doubt:
                     raise ConcurrencyError(self.session_id, at.head.last_seq, self._at.head.last_seq)
                 was_in_doubt = False
@@ -312,7 +312,7 @@ class RemoteWriter(SessionWriter):
             if not self._store._store_once(self._at, batch, self.epoch, self._holder.name):
                 return False
         except BaseException:
-            # Ctrl-C, or a server that was away for too long: learn what is stored while that is easy.
+            # Ctrl-C, or a server that was unreachable for too long: find out what is stored while that is easy.
             self._look_briefly()
             raise
         self._at = changed(self._at, head=batch.head)
@@ -348,6 +348,6 @@ class RemoteWriter(SessionWriter):
         except SessionNotFoundError:
             pass
         except SessionError:
-            # The server is away: this process knows that it holds nothing, and tells the server with a heartbeat.
+            # The server is unreachable: release the session here now, and on the server with a heartbeat.
             self._holder.release_later(lambda: self._store._release(at))
         self._holder.drop(at.key, self.epoch)

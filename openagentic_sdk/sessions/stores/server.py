@@ -62,7 +62,7 @@ class StoreServer(ABC):
         try:
             yield
         except UnicodeEncodeError as error:
-            # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
+            # Everything except ids is sent as ASCII, and no session has an id with a lone surrogate.
             raise SessionNotFoundError(str(session_id), self.where) from error
         except self._refusal as error:
             if "\0" in (session_id or ""):

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...ground.packaged import read_packaged
 
-# The oldest schema whose processes may go on with tables of the newest. A version that only adds what the ones before pass
-# by leaves it as it is; one that they would damage, or misread, says its own number.
+# The oldest schema whose processes may use tables of the newest. A version that only adds what earlier ones ignore keeps
+# this number; a version that they would damage or misread sets its own.
 OLDEST = 7
 MAKE_OLDEST = "CREATE TABLE IF NOT EXISTS openagentic_oldest (version integer NOT NULL, oldest integer NOT NULL)"
 READ_OLDEST = "SELECT version, oldest FROM openagentic_oldest"

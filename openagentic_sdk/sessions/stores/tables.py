@@ -1,4 +1,4 @@
-"""A store's database for other rooms' own rows, changed in its transactions, by its clock."""
+"""A store's database for the rows of other packages, such as the fleet: changed in its transactions, by its clock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..request import json_sha256
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
-# Runs one statement, whose values stand in it as %s; gives the rows that come back.
+# Executes one statement, with %s for each value; returns its rows.
 Execute = Callable[..., Rows]
 Statement = tuple[str, Sequence[Any]]
-# Statements one after the other, each of which is answered with its rows: whoever drives them chooses the connection.
+# Yields statements and receives the rows of each: the driver chooses the connection.
 Steps = Generator[Statement, Rows, T]
 
 
@@ -96,7 +96,7 @@ _CLAIMED = (
 
 
 class TableStore(ABC):
-    """A store whose database other rooms may use."""
+    """A store whose database other packages may use."""
 
     @abstractmethod
     def tables(self) -> Tables:

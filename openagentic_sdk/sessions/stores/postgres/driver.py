@@ -12,7 +12,7 @@ from psycopg.pq import TransactionStatus
 
 IDLE = TransactionStatus.IDLE
 
-# A host that vanished is noticed after 10 + 3 * 5 seconds, not after the two hours that systems wait by default.
+# A vanished host is detected after 10 + 3 * 5 seconds instead of the two hours that are the systems' default.
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 
 
@@ -29,7 +29,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(_until(self.deadline, gen), *how, **named)
         except WaitedTooLong:
-            # A late answer must not be taken for that of the next question.
+            # A late answer must not be mistaken for that of the next query.
             self.pgconn.finish()
             raise
 
@@ -41,7 +41,7 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
     """
     known = conninfo.conninfo_to_dict(url)
     limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
-    # libpq takes less than two seconds for two.
+    # libpq treats a timeout below two seconds as two.
     limits["connect_timeout"] = max(2, min(int(timeout_s), int(str(known.get("connect_timeout") or 10))))
     db = BoundedConnection.connect(url, autocommit=True, prepare_threshold=None, **limits)  # type: ignore[arg-type]
     try:
@@ -50,7 +50,7 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
     except BaseException:
         db.close()
         raise
-    # A pooler tells a number of its own when one connects.
+    # A pooler announces a process number of its own on connection.
     db.prepare_threshold = 2 if row and row[0] == db.info.backend_pid else None
     return db
 

@@ -20,9 +20,9 @@ from .schema import migrate, require_schema
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
 IDLE_S = 30.0
-# What a server that is there says to those whom it will never let in.
+# The errors of a reachable server that will never accept this client.
 _REFUSED = regex("FATAL: (?!.*(starting up|shutting down|not yet accepting|recovery|too many))")
-# News of one session are sent at most this often by a process.
+# A process sends news of one session at most this often.
 COALESCE_S = 0.02
 
 
@@ -63,7 +63,7 @@ class PostgresServer(StoreServer):
                     with self._connection(deadline) as db:
                         return work(db)
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                    # Work in several steps gives itself more time with each of them.
+                    # Work in several steps extends its time with each step.
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     until = deadline if self.is_ready else began + first_s
                     if (db is not None and not db.closed) or time.monotonic() > until:
@@ -120,7 +120,7 @@ class PostgresServer(StoreServer):
     def _give_back(self, db: Any) -> None:
         if db.pgconn.transaction_status != self._driver.IDLE:
             db.close()
-            # What broke this one broke the others too, most likely.
+            # Whatever broke this connection probably broke the others, too.
             self._drop_idle(older_than=float("inf"))
             return
         now = time.monotonic()
@@ -129,7 +129,7 @@ class PostgresServer(StoreServer):
                 self._idle.append((now, db))
             has_old = bool(self._idle) and self._idle[0][0] < now - IDLE_S
         if self._is_closed:
-            # A heartbeat or a listener was still at it when the last store closed.
+            # A heartbeat or a listener was still using it when the last store closed.
             db.close()
         if has_old:
             self._drop_idle(older_than=now - IDLE_S)
@@ -182,7 +182,7 @@ class Notifier:
                     self._running = False
                     return
                 waiting, self._waiting = self._waiting, set()
-            # Followers who are not told look by themselves.
+            # Followers that get no notification poll.
             with suppress(StorageError):
                 self._server.call(None, partial(_notify, session_ids=sorted(waiting)), 1.0)
             time.sleep(COALESCE_S)
@@ -196,7 +196,7 @@ def _notify(db: Any, session_ids: list[str]) -> None:
     db.execute(command, (session_ids,))
 
 
-# In the order of their keys, so that no two who follow the same sessions wait for each other.
+# In the order of their keys, so that two followers of the same sessions cannot deadlock.
 _FOLLOW = """
     WITH wanted AS (
         SELECT key FROM openagentic_sessions WHERE id = ANY(%s) ORDER BY key FOR NO KEY UPDATE
@@ -225,7 +225,7 @@ class PostgresNews:
             try:
                 db.deadline = time.monotonic() + 10.0
                 db.execute(f"LISTEN {channel}")
-                # Sent on another connection: behind a pooler that shares them, it does not arrive.
+                # Sent on another connection: behind a pooler that shares connections, it does not arrive.
                 self._server.call(None, lambda db: db.execute("SELECT pg_notify(%s, '')", (channel,)), 5.0)
                 hears = any(True for _ in db.notifies(timeout=1.0, stop_after=1))
             finally:

@@ -8,7 +8,7 @@ from typing import Any
 from ....errors import StorageError
 from ..statements import MAKE_OLDEST, OLDEST, READ_OLDEST, read_migrations, read_statements
 
-# One entry per version of the schema: what turns a database of the version before into this one.
+# One entry per version of the schema: the statements that migrate a database from the previous version.
 MIGRATIONS = read_migrations(
     __spec__, id="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", storage=" WITH (fillfactor = 70)"
 )
@@ -17,7 +17,7 @@ LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
 
 def require_schema(db: Any) -> None:
-    """See that the tables are of this version, or newer ones that it may use; make them when not, if the role may do so."""
+    """Check that the tables have this version, or a newer compatible one; if not, create them if the role may."""
     if _version(db) >= len(MIGRATIONS):
         return
     may_create = db.execute(
@@ -32,7 +32,7 @@ def require_schema(db: Any) -> None:
 
 
 def migrate(db: Any) -> None:
-    """Bring the tables to the newest schema. Raises `StorageError` for those of a newer version of this package."""
+    """Migrate the tables to the newest schema. Raises `StorageError` for a schema of a newer package version."""
     with db.transaction():
         db.execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 0)")
         db.execute("CREATE TABLE IF NOT EXISTS openagentic_schema (version integer NOT NULL)")
@@ -52,7 +52,7 @@ def migrate(db: Any) -> None:
 def _make_search(db: Any) -> None:
     from psycopg import errors
 
-    # Without the rights for it, search reads the logs.
+    # Without the rights to create it, search reads the logs.
     with suppress(errors.InsufficientPrivilege, errors.UndefinedObject), db.transaction():
         for command in read_statements(__spec__, "search.sql"):
             db.execute(command)
@@ -72,7 +72,7 @@ def _version(db: Any) -> int:
 
 
 def _may_go_on(db: Any, version: int) -> bool:
-    """Whether the newer version that made the tables says that this one may use them."""
+    """Whether the newer version that created the tables permits this version to use them."""
     if db.execute("SELECT to_regclass('openagentic_oldest')").fetchone()[0] is None:
         return False
     row = db.execute(READ_OLDEST).fetchone()

@@ -28,7 +28,7 @@ _BEHIND = """
     SELECT key, id, coalesce(seq, 0) FROM openagentic_sessions LEFT JOIN openagentic_words_upto ON session = key
     WHERE last_seq > coalesce(seq, 0)
 """
-# A session that was deleted meanwhile has no row to refer to.
+# A session deleted in the meantime has no row to refer to.
 _ADD = """
     WITH known AS (SELECT key FROM openagentic_sessions WHERE key = %(key)s FOR KEY SHARE), added AS (
         INSERT INTO openagentic_words (session, seq, words)
@@ -59,7 +59,7 @@ def search_index(
     if not call(None, has_index):
         return None
     for key, session_id, indexed_seq in call(None, lambda db: db.execute(_BEHIND).fetchall()):
-        # A damaged log hides what it holds, not what others hold; checking it is another command.
+        # A damaged log hides only its own events; another command checks logs.
         with suppress(LogCorruptError, SessionNotFoundError):
             events = store.iter_events(session_id, after_seq=indexed_seq)
             while step := list(islice(events, STEP_EVENTS)):

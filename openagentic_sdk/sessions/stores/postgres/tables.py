@@ -1,4 +1,4 @@
-"""A Postgres server for other rooms' own rows."""
+"""A Postgres server for the rows of other packages, such as the fleet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .link import PostgresListener, PostgresNews, PostgresServer, driver
 from .schema import LOCK_SPACE
 
 T = TypeVar("T")
-# Where a connection leads.
+# Identifies the database of a connection.
 _WHERE = "SELECT current_database(), current_schema()"
-# How soon `wait` sees that `close` was called.
+# The longest delay before `wait` notices `close`.
 _LOOK_S = 0.1
 
 

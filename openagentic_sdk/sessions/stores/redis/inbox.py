@@ -11,7 +11,7 @@ from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_se
 from .rewriting import RewritingRedis
 from .scripts import run
 
-# So long a message that is put again, because the answer was lost, is the same one.
+# Within this time, a message that is put again because the answer was lost counts as the same one.
 TOKEN_S = 600
 
 
@@ -28,7 +28,7 @@ class RedisInbox(RewritingRedis):
         if number < 0:
             raise full_inbox(session_id)
         if not number:
-            self._position(session_id)  # says why not, or moves a session of format 1
+            self._position(session_id)  # raises the reason, or migrates a session of format 1
             return self.put_message(session_id, message)
         return int(number)
 
@@ -46,7 +46,7 @@ class RedisInbox(RewritingRedis):
         waiting: list[InboxMessage] = []
         for place, name in enumerate(names):
             key, kept = found[2 * place], found[2 * place + 1]
-            if key is not None and kept.pop(b"key", None) == key:  # not those to an older session of this id
+            if key is not None and kept.pop(b"key", None) == key:  # without messages to an earlier session with this id
                 waiting += [loads_message(int(number), name, text.decode()) for number, text in kept.items()]
         return sorted((each for each in waiting if each.number > after), key=lambda each: each.number)
 

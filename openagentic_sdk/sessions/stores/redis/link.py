@@ -21,7 +21,7 @@ from .scripts import FORMAT, run
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
-# How long one answer is waited for before the connection counts as lost; then the call looks what became of it.
+# How long to wait for one answer before the connection counts as lost; then the call checks whether it took effect.
 ANSWER_S = 5.0
 NO_DISK = (
     "the Redis server keeps sessions in memory only: they end when it stops. Switch its append-only file on "
@@ -86,7 +86,7 @@ class RedisServer(StoreServer):
                     socket_timeout=min(ANSWER_S, self._patience_s / 2),
                     socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
                     socket_keepalive=True,
-                    # The driver must not send anything twice by itself: only we can tell whether it took effect.
+                    # The driver must not resend anything itself: only we can determine whether it took effect.
                     retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
                 )
                 client = redis.Redis(connection_pool=pool)
@@ -99,7 +99,7 @@ class RedisServer(StoreServer):
             return self._client
 
     def notices(self) -> list[str]:
-        """What people should know before they trust the server, in its current state, with sessions."""
+        """Warnings about the server's current settings that matter before it is trusted with sessions."""
         with self.translated():
             client = self.client()
             self.learn(client)
@@ -146,17 +146,15 @@ class RedisServer(StoreServer):
         """Determine the server's durability as far as it reveals its settings. Raises `StorageError` if it is lower than
         requested.
         """
-        # The policies named volatile-* only delete keys that end by themselves anyway: leases and half-made copies.
+        # The policies named volatile-* only delete keys that expire anyway: leases and unfinished copies.
         self.evicts = str(_info(client, "memory").get("maxmemory_policy", "")).startswith("allkeys")
         persistence = _info(client, "persistence")
         is_first = persistence.get("aof_rewrite_in_progress") and persistence.get("aof_last_rewrite_time_sec") == -1
         names = ("appendfsync", "no-appendfsync-on-rewrite", "save")
         synced, pauses, save = settings = [_setting(client, name) for name in names]
         self._hides = not persistence or None in settings
-        if (
-            persistence.get("aof_enabled") and not is_first
-        ):  # just switched on, the file is used once it was written whole
-            # A write that waits for a sync under way is answered before it is made; without syncs none waits.
+        if persistence.get("aof_enabled") and not is_first:  # after enabling, the file is not used until it is complete
+            # With everysec, a write that waits for a running sync is acknowledged early; without syncs, no write waits.
             kept = {"always": "fsync" if pauses == "no" else "flush", "no": "flush"}
             self.durability = kept.get(synced or "", "everysec")
         else:
@@ -246,7 +244,7 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
             raise ValueError("the host, the port or the number of the database is none")
         if parts.scheme != "unix" and not parts.hostname:
             raise ValueError("there is no host")
-        # A connection that is made and not opened: the driver reads what else the address says, as `?socket_timeout=5`.
+        # Created but not opened: the driver parses the other settings in the URL, such as `?socket_timeout=5`.
         driver().ConnectionPool.from_url(address).make_connection()
     except (ValueError, TypeError, AttributeError, driver().RedisError) as error:
         shown = re.sub("//[^/]*@", "//", url)

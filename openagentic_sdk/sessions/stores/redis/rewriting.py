@@ -40,7 +40,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
         head, _, blobs = self._own(session_id)
 
         if digests and not self._call(session_id, partial(run, "drop_blobs", [head, blobs], list(digests))):
-            self._position(session_id)  # says why not
+            self._position(session_id)  # raises the reason
 
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None

@@ -1,7 +1,7 @@
 """The Lua scripts of the Redis store: each change is one script, so the server applies it completely or not at all.
 
-Each receives the names of its keys, and returns what it found instead of failing. A session is identified by its `key`,
-which no other session with the same id ever has. Sessions of another `format` are left untouched.
+Each gets the names of its keys, and returns what it found instead of failing. A session is identified by its `key`, which
+no other session with the same id ever has. Sessions of another `format` are left unchanged.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from ....ground.packaged import read_packaged
 
-# The version of a session's keys and what is in them. It is a part of their names too: versions that check no format, and
-# would write half of what this one does, find only a text under the names of format 1, and Redis refuses to append to that.
+# The version of a session's keys and their contents. It is also part of their names: versions that do not check a format,
+# and would write incomplete data, find only a string under the names of format 1, to which Redis refuses to append.
 FORMAT = 2
 
 

@@ -1,8 +1,8 @@
-"""The clock of a fleet in an SQLite file: seconds since 1970 that go on at their pace, whatever is done to the wall clock.
+"""The clock of a fleet in an SQLite file: seconds since 1970 that advance steadily, even if the wall clock is changed.
 
-All who share the file are on one machine, and count from the moment at which it was started. What the wall clock showed
-then stands in the file, noted by whoever came first since: it moves no lease, no limit and no turn afterwards. A machine
-that does not say since when it runs has its wall clock only.
+All users of the file are on one machine, and count from its start. The wall-clock time of that start is in the file,
+written by whoever came first after it: later changes of the wall clock move no lease, no limit and no turn. On a machine
+that does not reveal when it was started, only the wall clock is used.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ....ground.clock import elapsed_s
 if TYPE_CHECKING:
     import sqlite3
 
-# Added without a version of its own: versions that do not know the table pass it by.
+# Added without a schema version: versions without the table ignore it.
 _MAKE = "CREATE TABLE IF NOT EXISTS openagentic_clock (boot text PRIMARY KEY, ahead_s double precision NOT NULL)"
-# No lease ends so much later: before the machine was started anew its clock was ahead, and the time goes on from there.
+# No lease lasts this long: the clock was ahead before the machine restarted, and the time continues from there.
 _LONGEST_LEASE_S = 86_400.0
 _LATEST = "SELECT max(lease_until) FROM openagentic_runs WHERE state = 'running'"
 
 
 @cache
 def boot() -> str:
-    """What this run of the machine is called; empty where that is not known."""
+    """An identifier of this boot of the machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -34,7 +34,7 @@ def boot() -> str:
 
 
 class SteadyClock:
-    """How far the time of the file is ahead of what the machine counts, as it was noted or would be."""
+    """The offset between the file's time and the machine's counter, as recorded or as it would be."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
@@ -42,15 +42,15 @@ class SteadyClock:
         self._is_noted = False
 
     def now(self) -> float:
-        """Seconds since 1970, as those who share the file count them."""
+        """Seconds since 1970, on the clock shared by all users of the file."""
         return elapsed_s() + self._ahead_s if boot() else self._wall()
 
     def wall(self) -> float:
-        """What the wall clock shows."""
+        """The time of the wall clock."""
         return self._wall()
 
     def find(self, db: sqlite3.Connection) -> None:
-        """Learn what was noted since the machine was started."""
+        """Read what was recorded since the machine was started."""
         if self._is_noted:
             return
         made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone()
@@ -64,7 +64,7 @@ class SteadyClock:
         self._ahead_s = now - elapsed_s()
 
     def start(self, db: sqlite3.Connection) -> None:
-        """Learn, in a transaction that writes, what was noted, or note it."""
+        """In a write transaction, read the recorded offset, or record it."""
         self.find(db)
         if not self._is_noted:
             db.execute(_MAKE)
@@ -72,6 +72,6 @@ class SteadyClock:
 
 
 def offer_clock(db: sqlite3.Connection, clock: SteadyClock) -> None:
-    """Let statements on this connection ask the clock."""
+    """Make the clock available to statements on this connection."""
     db.create_function("openagentic_now", 0, clock.now, deterministic=True)
     db.create_function("openagentic_wall", 0, clock.wall, deterministic=True)

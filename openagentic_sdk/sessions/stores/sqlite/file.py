@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import sqlite3
 
 BUSY_S = 30.0
-# How long a write tries by itself before it queues up; writes that come later then wait behind it.
+# How long a write tries before it joins the queue, where later writes wait for it.
 TRY_S = 0.01
 MEMORY = ":memory:"
 SQLITE_BUSY = 5
-# The write-ahead log goes into the database, which waits for the disk twice, every 16 MB instead of every 4.
+# Checkpoint the write-ahead log, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
 
 
 class SqliteFile:
-    """The database at `path`, made with its folder when it is first used.
+    """The database at `path`, created with its folder on first use.
 
-    The path `:memory:` is a database of this object's own, which ends with `close`. `always_syncs` puts every transaction on
-    disk before it ends, otherwise only those that ask for it.
+    The path `:memory:` is a database private to this object, which ends with `close`. `always_syncs` puts every transaction
+    on disk before it ends, otherwise only those that request it.
     """
 
     def __init__(self, path: Path, *, always_syncs: bool, clock: SteadyClock) -> None:
@@ -66,7 +66,7 @@ class SqliteFile:
                     yield db
                     db.execute("COMMIT")
                 except BaseException:
-                    # SQLite has ended the transaction by itself after some errors.
+                    # After some errors, SQLite has already ended the transaction.
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     raise
@@ -170,7 +170,7 @@ class _Opened(Guarded):
     def _leave_queue(self) -> None:
         try:
             unlock(self._queue)
-        except OSError:  # a server of locks that has none left: closing the handle gives it back as well
+        except OSError:  # a lock server without free locks: closing the handle releases the lock, too
             os.close(self._queue)
             self._queue = -1
 
@@ -209,7 +209,7 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError:
-        # Only an id reaches SQLite as it came, and none that holds a lone surrogate was ever created.
+        # Only an id reaches SQLite unescaped, and none with a lone surrogate was ever created.
         raise SessionNotFoundError(str(session_id), str(path)) from None
     except driver().Error as error:
         raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error

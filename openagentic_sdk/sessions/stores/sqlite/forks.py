@@ -22,7 +22,7 @@ from ....ground.system import BINARY
 if TYPE_CHECKING:
     import sqlite3
 
-# So long a fork waits for one statement or transaction; an import may take longer.
+# How long a fork waits for one statement or transaction; an import may take longer.
 FORK_PATIENCE_S = 5.0
 
 
@@ -114,7 +114,7 @@ def _after_in_child() -> None:
     global _forking
     _forking = threading.Lock()
     for each in _OPEN:
-        # A lock that is free here was free when the process was copied, also where nobody waited for it.
+        # A lock that is free here was free at the fork, even if the fork did not wait for it.
         if (each in _WAITED_FOR or each.lock.acquire(blocking=False)) and not each.connection.in_transaction:
             each.connection.close()
         else:

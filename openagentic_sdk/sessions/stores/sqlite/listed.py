@@ -1,4 +1,4 @@
-"""How an SQLite store finds sessions by words and by the start of an id, with the index in the file beside it."""
+"""Find sessions in an SQLite store by words and by the prefix of an id, with the index in the file beside it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..database import SessionRow
 from .rewriting import RewritingSqlite
 from .search import Progress
 
-# So many rows of a list are read before the index is asked which others may have a word, and as many keys at once.
+# The number of rows that a list reads before it queries the index for others with a word, and of keys per query.
 LISTED_UNASKED = 100
 LISTED_AT_ONCE = 256
 
 
 class ListedSqlite(RewritingSqlite):
-    """What `SqliteSessionStore` does to find."""
+    """The searching methods of `SqliteSessionStore`."""
 
     def ids_beginning(self, start: str) -> list[str]:
         if not start or not start.isascii():
@@ -32,27 +32,29 @@ class ListedSqlite(RewritingSqlite):
     def update_search(self, progress: Progress | None = None) -> None:
         if not self._file.is_memory:
             with self._file.reading():
-                pass  # the database is made before it is searched
+                pass  # create the database before it is searched
             self._index.update(progress)
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
 
-        Asks a full text index in a file beside the database, which is brought up to date first: the first search reads every
-        log, and appends cost nothing and never wait for it. An SQLite without FTS5 reads every log each time.
+        Updates and queries a full text index in a file beside the database: the first search reads every log, and appends
+        cost nothing more and never wait for it. An SQLite without FTS5 reads every log each time.
         """
         words = search_words(query)
         if self._file.is_memory or not words:
             return super().search(query, limit=limit, tenant=tenant)
         with self._file.reading():
-            pass  # the database is made before it is searched
+            pass  # create the database before it is searched
         found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
         return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
     def _found_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        """Like `_shown_behind`. A common word is found among the newest; behind these, an index says which may have it."""
+        """Like `_shown_behind`, but after the newest rows, which usually contain a common word, an index selects
+        candidates.
+        """
         before = float("inf") if after is None else after[0]
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
             before = place()[0]

@@ -1,4 +1,4 @@
-"""The tables of the SQLite store, version by version, and where an event stands in them."""
+"""The tables of the SQLite store, version by version, and the position of an event in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..statements import MAKE_OLDEST, OLDEST, READ_OLDEST, read_migrations
 if TYPE_CHECKING:
     import sqlite3
 
-# One entry per version of the schema: what turns a database of the version before into this one.
+# One entry per version of the schema: the statements that migrate a database from the previous version.
 MIGRATIONS = read_migrations(__spec__, id="INTEGER PRIMARY KEY AUTOINCREMENT", storage="")
-# The full text index of before stood in the database itself; now it has a file beside it.
+# Earlier versions kept the full text index in the database; now it is in a file beside it.
 _OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")
-# The place of an event in its table and in the full text index: session's key and seq in one number.
+# The position of an event in its table and in the full text index: the session's key and seq in one number.
 SEQ_BITS = 32
 LAST_EVENT = (
     "(SELECT {column} FROM events WHERE place > key << 32 AND place < (key + 1) << 32 ORDER BY place DESC LIMIT 1)"
@@ -23,12 +23,12 @@ LAST_SEQ = LAST_EVENT.format(column="place & 4294967295")
 
 
 def place_of(key: int, seq: int) -> int:
-    """Where an event of a session stands. No log has as many events as would reach into the next session's place."""
+    """The position of a session's event. No log has enough events to reach the next session's positions."""
     return (key << SEQ_BITS) + seq
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Bring the database to the newest schema. Raises `StorageError` for one that a newer version of this package wrote."""
+    """Migrate the database to the newest schema. Raises `StorageError` if a newer version of this package wrote it."""
     if is_usable(db):
         return
     db.execute("BEGIN IMMEDIATE")
@@ -49,9 +49,9 @@ def migrate(db: sqlite3.Connection) -> None:
 
 
 def is_usable(db: sqlite3.Connection) -> bool:
-    """Whether the tables are those of this version, or newer ones that it may go on with; False for older ones.
+    """Whether the tables have this version, or a newer compatible one; False for older ones.
 
-    Raises `StorageError` for newer ones that it may not use.
+    Raises `StorageError` for newer ones that this version must not use.
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version <= len(MIGRATIONS):

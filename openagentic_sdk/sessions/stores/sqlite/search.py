@@ -24,15 +24,15 @@ from .forks import Guarded, connecting, driver, make_private
 from .schema import LAST_SEQ, place_of
 
 STEP_EVENTS = 64
-# What an index that is brought up to date tells: how many sessions are done, and of how many.
+# The progress of an update: the number of sessions done, and of all sessions.
 Progress = Callable[[int, int], None]
 STEP_BYTES = 1024 * 1024
 BUSY_S = 30.0
-# What lists look for words in, as the summaries of sessions have it.
+# The texts from the summaries of sessions in which lists search for words.
 TOLD = "CREATE VIRTUAL TABLE IF NOT EXISTS told USING fts5 (text, tokenize = 'trigram case_sensitive 1')"
-# Shorter words are in too many rows: trigrams begin here.
+# A trigram index cannot find shorter words.
 LEAST_LETTERS = 3
-# The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's.
+# The words are stored as the scan splits them: SQLite's Unicode tables have another version than Python's.
 _TABLES = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5 (words, content = '', detail = 'none', tokenize = 'ascii')",
     "CREATE TABLE IF NOT EXISTS upto (session INTEGER PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL)",
@@ -43,7 +43,7 @@ _BEHIND = (
     "SELECT key, sessions.id FROM sessions LEFT JOIN upto ON session = key "
     f"WHERE touched >= ? AND coalesce(seq, 0) < {LAST_SEQ}"
 )
-# The newest session when all of them had been looked at: what was written to since was touched as late or later.
+# The newest session when all had been indexed: sessions written to since then were touched at the same time or later.
 _LOOKED = (
     "SELECT looked.touched FROM looked JOIN sessions USING (key) WHERE what = ? AND sessions.touched >= looked.touched"
 )
@@ -91,10 +91,10 @@ class SearchFile:
                     with index.lock:
                         rows = index.connection.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
             except driver().OperationalError:
-                # Built without full text search, or the store's folder cannot be written.
+                # SQLite without full text search, or the store's folder is not writable.
                 return None
             except driver().DatabaseError:
-                # A cache that is damaged begins anew.
+                # Create a damaged cache anew.
                 self.remove()
                 continue
             return search_hits(rows, words)
@@ -118,7 +118,7 @@ class SearchFile:
                         command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
                         db.execute(command, (place_of(row[0], seq), words))
                     db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
-                    db.execute("DELETE FROM looked")  # whoever deletes it may still be refused
+                    db.execute("DELETE FROM looked")  # the deletion may still be refused
                     db.execute("DELETE FROM listed WHERE session = ?", (row[0],))
                     with suppress(driver().OperationalError):
                         db.execute("DELETE FROM told WHERE rowid = ?", (row[0],))
@@ -155,7 +155,7 @@ class SearchFile:
             db = index.connection
             row = db.execute(_LOOKED, ("words",)).fetchone()
             if row is None and db.execute(_ORPHANS).fetchone():
-                # A session was deleted and is still in the index: its words are not known any more.
+                # A deleted session is still in the index, and its words are no longer known.
                 db.execute("DROP TABLE found")
                 db.execute("DELETE FROM upto")
                 db.execute(_TABLES[0])
@@ -173,8 +173,9 @@ class SearchFile:
     def listed(
         self, query: str, before: float, limit: int, describe: Callable[[str], SessionSummary]
     ) -> list[tuple[int, int]] | None:
-        """`key` and `touched` of sessions whose summaries may hold the words of `query`, the newest first and all touched
-        earlier than `before`; None when there can be no such index.
+        """`key` and `touched` of sessions whose summaries may contain the words of `query`, newest first.
+
+        All are touched earlier than `before`. None if there can be no such index.
         """
         asked = trigram_query(query)
         if not asked:
@@ -202,7 +203,7 @@ class SearchFile:
             return None
 
     def unlist(self, key: int) -> None:
-        """Forget what lists know of a session whose metadata change, or give up the index when that cannot be done."""
+        """Remove a session's list entry because its metadata is changing, or delete the index if that fails."""
         if not self._path.exists():
             return
         try:
@@ -220,7 +221,7 @@ class SearchFile:
             began = done = row[0] if row else 0
             size = 0
             cursor: Any = db.execute(_NEXT, (place_of(key, began), place_of(key + 1, 0) - 1, STEP_EVENTS))
-            # A damaged log hides what it holds, not what others hold; checking it is another command.
+            # A damaged log hides only its own events; another command checks logs.
             with suppress(LogCorruptError):
                 for seq, data in cursor:
                     words = _words(session_id, seq, data)
@@ -233,14 +234,14 @@ class SearchFile:
 
 
 def tell_of(db: Any, key: int, row: SessionSummary) -> None:
-    """Keep what lists look for words in of a session."""
+    """Store the texts of a session that lists search for words."""
     db.execute("DELETE FROM told WHERE rowid = ?", (key,))
     text = summary_text(row).encode("utf-8", "replace").decode()
     db.execute("INSERT INTO told (rowid, text) VALUES (?, ?)", (key, text))
 
 
 def trigram_query(query: str) -> str:
-    """What finds the rows with all words of a list's query that are long enough; empty without such words."""
+    """The FTS query for rows with all words of a list's query that are long enough; empty without such words."""
     words = [word for word in query.casefold().split() if len(word) >= LEAST_LETTERS and word.isprintable()]
     return " AND ".join('"{}"'.format(word.replace('"', '""')) for word in words)
 

@@ -1,4 +1,4 @@
-"""An SQLite file for other rooms' own rows."""
+"""An SQLite file for the rows of other packages, such as the fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 T = TypeVar("T")
-# How soon what others wrote to the file is seen.
+# How often to check for changes by other processes.
 LOOK_S = 0.02
 
 
@@ -45,7 +45,7 @@ class SqliteTables(Tables):
         self, work: Callable[[Execute], T], *, steps: int = 1, durable: bool = False, patience_s: float = 30.0
     ) -> T:
         with self._file.transaction(durable=durable) as db:
-            is_usable(db)  # a newer version may have moved the tables since this process opened them
+            is_usable(db)  # a newer version may have migrated the tables since this process opened them
             self._file.clock.start(db)
             return work(_execute_on(db))
 
@@ -55,7 +55,7 @@ class SqliteTables(Tables):
         with self._file.reading() as db:
             self._file.clock.find(db)
         with translated(None, self._file.path):
-            # In this thread: a connection stays in the one that made it.
+            # In this thread, because a connection must stay in the thread that created it.
             return drive(steps, self._execute_on_same_file(connection))
 
     def _execute_on_same_file(self, connection: sqlite3.Connection) -> Execute:
@@ -89,7 +89,7 @@ class SqliteTables(Tables):
 def _execute_on(db: sqlite3.Connection) -> Execute:
     def execute(command: str, values: Sequence[Any] = ()) -> Rows:
         cursor = db.cursor()
-        # The caller's connection may give its rows in another shape.
+        # The caller's connection may return its rows in another shape.
         cursor.row_factory = None
         return cursor.execute(command.replace("%s", "?"), tuple(values)).fetchall()
 

@@ -39,11 +39,11 @@ class SqliteWaiting(DatabaseStore):
 
         def look(timeout_s: float) -> set[str]:
             nonlocal seen
-            # First, so that what is written while we look is looked at again.
+            # First, so that changes during the query cause another query.
             if (written := self._file.written()) == seen:
                 return set()
             seen = written
-            last_seqs = dict(self._rows_of(known, command, ()))  # those that do not exist are left out
+            last_seqs = dict(self._rows_of(known, command, ()))  # missing sessions are omitted
             news = {name for name, seq in known.items() if last_seqs.get(name, sys.maxsize) > seq}
             if messages_after is not None:
                 news.update(each.session_id for each in self.read_messages(known, after=messages_after))
