@@ -66,7 +66,7 @@ _USAGE = {
 
 @frozen
 class RunInput:
-    """The relevant fields of a `RunAgentInput`.
+    """The fields of a `RunAgentInput` that are used.
 
     `prompt` is the user's prompt, None if the last message is not the user's; `message` is that message verbatim. `answers`
     maps interrupts (questions) to answers. `known` contains the ids of the agent messages that the client has, `left_out`
@@ -138,8 +138,9 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _answer(entry: Mapping[str, Any]) -> str:
-    """The answer as text. Accepts a text, `{"answer": text}`, `{"approved": bool}` or a bool; a dismissed question means
-    no.
+    """The answer as text; a dismissed question means no.
+
+    Accepted payloads are a text, `{"answer": text}`, `{"approved": bool}` and a bool. Raises `OptionsError` for any other.
     """
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":
@@ -257,8 +258,9 @@ class RunEvents:
         ]
 
     def leave(self) -> list[Json]:
-        """The end of the stream if this process ends: another one resumes the run and streams it if the input is sent
-        again.
+        """The end of the stream if this process ends.
+
+        Another process resumes the run and streams it if the client sends its input again.
         """
         return self.stop(
             "suspended", "this server is about to end, and the run goes on at another one: send the input again"

@@ -95,11 +95,11 @@ class HttpCall:
         return found[0] if found else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:
-        """Raise `RequestRefusedError` 415 unless the body is plain JSON, which pages of other sites cannot send without
-        CORS.
+        """Raise `RequestRefusedError` 415 unless the body is plain JSON.
 
-        With `may_be_empty`, a request without a body needs no media type if it has the header Authorization, which such
-        pages cannot send either: OpenAI's client for Node cancels a response in this way.
+        Pages of other sites cannot send JSON without CORS. With `may_be_empty`, a request without a body needs no media
+        type if it has the header Authorization, which such pages cannot send either: OpenAI's client for Node cancels a
+        response in this way.
         """
         kind = (self.header("content-type") or "").lower().replace(" ", "")
         is_empty = not kind and (self.header("content-length") or "0") == "0" and not self.header("transfer-encoding")
@@ -175,10 +175,9 @@ class HttpCall:
 
 @types.coroutine
 def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
-    """Await `work` with a timeout, like `asyncio.timeout`, but set a timer only if it has to wait, which sending seldom
-    does.
+    """Await `work` for at most so many seconds. Raises `TimeoutError`.
 
-    Raises `TimeoutError`.
+    Unlike `asyncio.timeout`, this sets a timer only if the work has to wait, which sending seldom does.
     """
     steps = work.__await__()
     task, is_over = asyncio.current_task(), False

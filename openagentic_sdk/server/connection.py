@@ -82,8 +82,9 @@ class HttpConnection(asyncio.Protocol):
             self.read_ahead(self._reader.waiting)
 
     def eof_received(self) -> bool:
-        """Keep the connection for a client that has sent end of file but may still read its response; streams and
-        WebSockets end.
+        """Keep the connection open for a request in progress; WebSockets end.
+
+        A client that has sent end of file may still read its response. Event streams notice the end and finish.
         """
         self._has_ended = True
         self.wake()

@@ -70,10 +70,9 @@ class Guard:
     # --- source of a request -------------------------------------------------------------------------------------------
 
     def check_source(self, scope: Scope) -> str | None:
-        """The permitted foreign origin of the request, None if it has none. Raises `RequestRefusedError` for a wrong
-        source.
+        """The permitted foreign origin of the request, None if it has none.
 
-        Checked are the headers Host, Origin and Sec-Fetch-Site.
+        Raises `RequestRefusedError` for a wrong Host, Origin or Sec-Fetch-Site.
         """
         hosts, origins = headers_named(scope, b"host"), headers_named(scope, b"origin")
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):

@@ -42,10 +42,10 @@ Headers = list[tuple[bytes, bytes]]
 
 @frozen
 class RequestHead:
-    """A request without its body. `target` begins with its path, even if it was sent in absolute form; header names are in
-    lower case.
+    """A request without its body; header names are in lower case.
 
-    `length` is the body's length in bytes, None if it is chunked. `is_kept` is true if the connection may be kept alive.
+    `target` begins with its path, even if it was sent in absolute form. `length` is the body's length in bytes, None if it
+    is chunked. `is_kept` is true if the connection may be kept alive.
     """
 
     method: str

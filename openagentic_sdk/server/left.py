@@ -31,7 +31,9 @@ SCAN_ROWS = 100
 
 
 class LeftRequests:
-    """Checks the sessions that clients follow or request, as long as there are any; after `look_on` also the newest
+    """The periodic check for abandoned requests.
+
+    It covers the sessions that clients follow or request, as long as there are any; after `look_on` also the newest
     sessions, until `end`.
     """
 

@@ -47,7 +47,9 @@ class SmallServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Start to listen. Raises `OptionsError` for an address that cannot be bound, and what the application raises."""
+        """Start to listen. Raises `OptionsError` for an address that cannot be bound, and anything that the application
+        raises.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._listening = await loop.create_server(
@@ -80,8 +82,9 @@ class SmallServer:
         await asyncio.sleep(0)
 
     async def serve(self, tell: Callable[[str], None]) -> int:
-        """Start, announce the address, serve until a signal, and return its number. A second signal ends the process at
-        once.
+        """Start, announce the address, serve until a signal, and return the signal's number.
+
+        A second signal ends the process at once.
         """
         told = asyncio.get_running_loop().create_future()
         _allow_many_connections()

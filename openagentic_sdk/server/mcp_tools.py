@@ -123,8 +123,9 @@ class ParkedQuestion:
 
 
 class RunTools:
-    """The tools, for any number of callers. `wait_s` is how many seconds a call waits for a run unless it specifies that
-    itself.
+    """The tools, for any number of callers.
+
+    `wait_s` is how many seconds a call waits for a run, unless the call specifies it.
     """
 
     def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:

@@ -82,8 +82,9 @@ class Messages:
         await self._remove(done)
 
     async def after(self, session_id: str, run: BackgroundRun, stop_reason: str) -> None:
-        """Remove the messages that a finished run has received, or all if it was cancelled. The rest becomes the next
-        prompt.
+        """Remove the messages that a finished run has received, or all if it was cancelled.
+
+        A message that it has not received becomes the next prompt.
         """
         if not self._store.has_inbox:
             return
@@ -100,9 +101,7 @@ class Messages:
                 await self.take_up(session_id)
 
     async def cancel_left(self, session_id: str, first_seq: int, key_file: str | None) -> bool:
-        """End a request that no run holds, if a cancel sent after event `first_seq` is waiting; return whether there was
-        one.
-        """
+        """End a request without a run if a cancel sent after event `first_seq` is waiting; return whether one was."""
         waiting = await self._waiting([session_id])
         cancels = [message for message in waiting if _is_cancel(message) and _is_for(message, first_seq)]
         if cancels:

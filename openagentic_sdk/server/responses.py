@@ -112,8 +112,10 @@ def model(agent: str) -> Json:
 
 @frozen
 class ResponsesRequest:
-    """A request for a response. `model` is the name of an agent, empty for the default; `prompt` is an argument for
-    `read_prompt`; `output_schema` is the schema of the answer; `echo` contains the fields to be returned unchanged.
+    """A request for a response.
+
+    `model` is the name of an agent, empty for the default; `prompt` is an argument for `read_prompt`; `output_schema` is
+    the schema of the answer; `echo` contains the fields to be returned unchanged.
     """
 
     model: str
@@ -323,10 +325,10 @@ def _from_url(kind: str, url: str, name: Any) -> Json:
 
 
 class ResponseEvents:
-    """A fold from a run to a response: `take` returns the stream events for the next log event, `response` the object so
-    far.
+    """A fold from a run's log to a response.
 
-    Feed it the run's events from its `system.init` on; deltas may come between them. `is_done` is true after the last one.
+    `take` returns the stream events for the next log event, `response` the object so far. Feed it the run's events from its
+    `system.init` on; deltas may come between them. `is_done` is true after the last one.
     """
 
     def __init__(

@@ -37,8 +37,9 @@ NO_TOKEN, NO_SESSION, BAD_CURSOR, GOING_AWAY, RESTART = 4001, 4004, 4009, 1001, 
 
 
 class EventLines:
-    """Events in the form sent to clients: JSON on one line of ASCII, with secrets masked. Each event is encoded once for
-    all simultaneous followers.
+    """Events in the form sent to clients: JSON on one line of ASCII, with secrets masked.
+
+    Each event is encoded once for all simultaneous followers.
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,10 @@ _CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 
 
 @frozen
 class Received:
-    """A received message or control frame. `data` is a str for text, otherwise bytes; for a close, its reason. `code` is a
-    close's status code, 1005 if it has none.
+    """A received message or control frame.
+
+    `data` is a str for text, otherwise bytes; for a close, its reason. `code` is a close's status code, 1005 if it has
+    none.
     """
 
     kind: Literal["text", "binary", "ping", "pong", "close"]

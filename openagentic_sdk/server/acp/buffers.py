@@ -69,7 +69,7 @@ def _refused(path: str, why: str) -> HookDecision:
 
 
 def saved_text(path: str, max_bytes: int) -> str | None:
-    """The text of the file on disk; None if the file is missing, longer than `max_bytes`, unreadable or not text."""
+    """The text of the file on disk; None if it is missing, too long, unreadable or not text."""
     try:
         return _read_saved(path, max_bytes)
     except (OSError, ValueError, ToolError):

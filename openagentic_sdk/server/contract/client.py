@@ -40,12 +40,12 @@ _AGAIN = Backoff(0.25, 10.0)
 
 
 class AsyncClient(AsyncOperations):
-    """A client for the server at `base_url`, including any path prefix. Each operation of the contract is a method that
-    returns the contract's value as an object.
+    """A client for the server at `base_url`, which includes any path prefix.
 
-    Path parameters are positional; fields of the query or body are keyword arguments. A GET, or a request with an
-    Idempotency-Key (`key`, or a generated one), is repeated up to `retries` times if the connection fails or the server
-    asks to retry later; no other request is ever repeated.
+    Each operation of the contract is a method that returns the contract's value as an object. Path parameters are
+    positional; fields of the query or body are keyword arguments. A GET, or a request with an Idempotency-Key (`key`, or a
+    generated one), is repeated up to `retries` times if the connection fails or the server asks to retry later; no other
+    request is ever repeated.
 
     Methods raise `RequestRefusedError` (`status`, `code`, the server's message, `retry_after_s`) if the server refuses, and
     a `ProviderError` if there is no valid response.

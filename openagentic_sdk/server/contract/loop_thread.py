@@ -15,8 +15,9 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The loop starts with its first coroutine and ends with `close`, which cancels what is still running and closes the
-    generators that were started in it.
+    """An event loop in its own thread, from its first coroutine until `close`.
+
+    Closing cancels what is still running and closes the generators that were started in the loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,10 +30,10 @@ class LoopThread:
         self._closing: set[asyncio.Task[None]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine in the loop and return its result. An exception in the waiting thread, such as Ctrl-C, cancels
-        it.
+        """Run the coroutine in the loop and return its result.
 
-        Raises what the coroutine raises, and `EventLoopError` if the loop is closed before the coroutine has finished.
+        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine. Raises what the coroutine raises, and
+        `EventLoopError` if the loop is closed before the coroutine has finished.
         """
         with self._lock:
             if self._is_closed:
@@ -47,8 +48,9 @@ class LoopThread:
             done.cancel()
 
     def close_soon(self, items: AsyncGenerator[Any, None]) -> None:
-        """Close a generator that was started in this loop, without waiting, from any thread: garbage collection may call
-        it.
+        """Close a generator that was started in this loop, without waiting.
+
+        May be called from any thread, since garbage collection may be the caller.
         """
         if (loop := self._loop) is not None:
             with suppress(RuntimeError):  # the loop has ended, and has closed the generator

@@ -210,8 +210,9 @@ class ShownSession(_KnownSession):
 
 @frozen
 class SessionCause:
-    """Why a session or one of its subagents failed: `kind` is empty if nothing failed, `go_on` contains the commands to
-    continue.
+    """Why a session or one of its subagents failed.
+
+    `kind` is empty if nothing failed; `go_on` contains the commands with which to continue.
     """
 
     session_id: str

@@ -1,5 +1,4 @@
-"""Notify other services that a session waits for an answer, has ended or has failed: signed, at least once, even after a
-kill.
+"""Notify other services that a session waits for an answer, has ended or has failed: signed, and at least once.
 
 The log is the queue: a message is due for each `result` after the one that the session's metadata mark as delivered. So the
 next process delivers what a killed one did not, and a message may arrive twice, with the same `webhook-id`. Headers and
