@@ -284,6 +284,7 @@ class RunEvents:
     # --- messages and calls ------------------------------------------------------------------------------------------
 
     def _said(self, piece: Piece) -> list[Json]:
+        """The AG-UI events for a piece of a message or thought."""
         kind = "REASONING_MESSAGE" if piece.is_thought else "TEXT_MESSAGE"
         known = {"messageId": piece.id}
         told: list[Json] = []
@@ -301,6 +302,7 @@ class RunEvents:
         return told
 
     def _beside(self, event: Event) -> list[Json]:
+        """The AG-UI events for an event other than the model's text."""
         match event:
             case SystemInit():
                 self._is_workflow = event.provider == event.model == "workflow"

@@ -99,6 +99,7 @@ class Application:
             self.journal.end(asked)
 
     async def _route(self, call: HttpCall, asked: ServedRequest) -> None:
+        """Authorize a request and run its handler. Raises one of `REFUSALS`."""
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
             call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
@@ -158,6 +159,7 @@ class Application:
             self.journal.end(asked, "websocket")
 
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send, asked: ServedRequest) -> None:
+        """Authorize a WebSocket by its headers or its first message, and serve it."""
         foreign = self.guard.check_source(scope)
         call = HttpCall(scope, receive, send)
         call.read_target()

@@ -243,6 +243,7 @@ class HttpConnection(asyncio.Protocol):
         return scope
 
     async def _serve(self, exchange: AsgiExchange | WebSocket, head: RequestHead) -> None:
+        """Run the application for one request, then start the next one or close the connection."""
         try:
             await self._app(self._scope(head, exchange), exchange.receive, exchange.send)
             await exchange.finish()
@@ -415,6 +416,7 @@ class WebSocket:
                 await self._connection.news()
 
     async def _read_frame(self) -> None:
+        """Read the next frame: answer a ping or a close, and queue a message."""
         try:
             received = self._frames.next()
         except BrokenFrameError as error:

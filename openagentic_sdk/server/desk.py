@@ -551,6 +551,7 @@ class Desk(Shelf):
         task.add_done_callback(self._tending.discard)
 
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
+        """Wait for the end of a run, report it, and deliver the messages that it has not received."""
         stop_reason, error = "error", None
         try:
             result = await run.wait()

@@ -169,6 +169,7 @@ def _words(value: bytes) -> list[bytes]:
 
 
 def _read_lines(lines: list[bytes]) -> RequestHead:
+    """Parse the lines of a head. Raises `RequestRefusedError`."""
     started = _REQUEST_LINE.fullmatch(lines[0])
     if started is None:
         raise RequestRefusedError(400, "the request line is not METHOD /PATH HTTP/1.1")

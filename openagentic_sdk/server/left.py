@@ -111,6 +111,7 @@ class LeftRequests:
                     self._wanted.add(row.id)
 
     async def _look_at(self, session_id: str) -> None:
+        """Check a session: resume its request at the second check that finds it abandoned in the same state."""
         left: LeftRequest | None = None
         with suppress(SessionError):
             left = await off_loop(True, self._desk.find_left, session_id)

@@ -96,6 +96,7 @@ class Face:
             raise RpcError(INTERNAL_ERROR, ": ".join(error_words(error))) from error
 
     async def _answer_modern(self, method: str, params: Mapping[str, Any], client: McpCaller) -> dict[str, Any]:
+        """Return the result of a modern request, or the inputs that it needs."""
         meta = read_meta(params)
         common = {"resultType": "complete", "_meta": {SERVER_INFO: OURSELVES}}
         if method == "server/discover":
@@ -201,6 +202,7 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
 
 
 async def _answer_http(call: HttpCall, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:
+    """Answer a request with JSON; only calls of tools are answered as a stream."""
     version = call.header("mcp-protocol-version")
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:

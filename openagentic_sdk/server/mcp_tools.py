@@ -333,6 +333,7 @@ class RunTools:
             await self._desk.answer_all(caller.who, session_id, {asked.id: answer})
 
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
+        """Follow a session until its run ends, parks or cannot be resumed, or the wait is over."""
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
             while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
                 batch = await follower.batch(left_s)

@@ -62,6 +62,7 @@ class Messages:
         self._is_looking = False
 
     async def _hand_over(self, waiting: Sequence[InboxMessage]) -> None:
+        """Deliver waiting messages to the runs of this process, and remove those that are done."""
         done = []
         for message in waiting:
             run, name = self._runs.get(message.session_id), name_of(message)

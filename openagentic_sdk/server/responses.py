@@ -429,6 +429,7 @@ class ResponseEvents:
             self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **said}
 
     def _said(self, piece: Piece, seq: int) -> list[Json]:
+        """The stream events for a piece of a message."""
         told, begin = [], piece.seq * SPAN
         if piece.id not in self._items:
             if not piece.text:
@@ -454,6 +455,7 @@ class ResponseEvents:
         return {"item_id": f"msg_{piece.id}", "output_index": list(self._items).index(piece.id), "content_index": 0}
 
     def _end(self, event: Result, number: int) -> Json:
+        """Complete the response object and return the last stream event."""
         self.is_done = True
         known = {"end": "completed", "error": "failed", "interrupted": "cancelled"}
         status = known.get(event.stop_reason, "incomplete") if event.cut_by is None else "incomplete"

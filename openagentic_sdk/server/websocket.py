@@ -151,6 +151,7 @@ class FrameReader:
         return is_final, opcode, (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
 
     def _take(self, is_final: bool, opcode: int, payload: bytes) -> Received | None:
+        """Add a frame to the current message; return the message once it is complete, or a control frame."""
         if opcode == PING:
             return Received("ping", payload)
         if opcode == PONG:

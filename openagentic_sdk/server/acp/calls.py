@@ -148,6 +148,7 @@ def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -
 
 
 def _output_blocks(name: str, output: Any) -> list[Json]:
+    """The content for a tool's output: an image, a command's output, a subagent's text, or JSON."""
     if isinstance(output, Mapping):
         data, media_type = output.get("data"), output.get("media_type")
         if output.get("type") == "image" and isinstance(data, str) and isinstance(media_type, str):

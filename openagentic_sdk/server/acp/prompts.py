@@ -34,6 +34,7 @@ def read_blocks(blocks: Any) -> Said:
 
 
 def _part(block: Any, where: str) -> Mapping[str, Any]:
+    """Convert a content block to a prompt part. Raises `OptionsError` that names the block."""
     match block:
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "text": text}

@@ -166,6 +166,7 @@ class EditorSession:
             return "cancelled"
 
     async def _play(self) -> StopReason:
+        """Run prompts until none is left; return why the last turn ended."""
         turns, is_refusal = self.turns, False
         if turns.session_id is None:
             turns.open()

@@ -190,6 +190,7 @@ class EditorView:
     # --- tool calls --------------------------------------------------------------------------------------------------
 
     def _call(self, event: ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept) -> list[Json]:
+        """The updates for an event of a tool call, which is opened first if its own start is missing."""
         parent = self.call_of(event.parent_tool_use_id)
         home = f"{parent.id}/" if parent is not None else ""
         key = (home, event.tool_use_id)

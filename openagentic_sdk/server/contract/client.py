@@ -158,6 +158,7 @@ class AsyncClient(AsyncOperations):
     async def _ask(
         self, endpoint: Endpoint, path: str, headers: Mapping[str, str], body: bytes | None, *, may_repeat: bool
     ) -> Any:
+        """Send a request and convert its response to the type in the contract."""
         answer = await self._send(endpoint.method, path, headers, body, may_repeat, endpoint)
         try:
             data = await answer.read_all()
@@ -184,6 +185,7 @@ class AsyncClient(AsyncOperations):
         may_repeat: bool,
         endpoint: Endpoint | None = None,
     ) -> HttpAnswer:
+        """Send a request and return the response to be read. Raises `RequestRefusedError` for a refusal."""
         sent = {**self._headers, **headers}
         answer = await self._http.request(
             self._base_url + path, sent, body, method=None if method == "GET" else method, may_repeat=may_repeat

@@ -139,6 +139,7 @@ _LINKS: Json = {
 
 
 def _operation(endpoint: Endpoint) -> Json:
+    """The OpenAPI operation of a route."""
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(endpoint.path)

@@ -69,6 +69,7 @@ def _content(said: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any], indent: str = "") -> str:
+    """The TypeScript type of a schema."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema:

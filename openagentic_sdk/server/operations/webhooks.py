@@ -144,6 +144,7 @@ class Webhooks:
     def _message(
         self, session_id: str, result: Result, events: Sequence[Event], known: Mapping[str, Any]
     ) -> dict[str, Any]:
+        """The message about the end of a run; if it waits, with the questions that it asks."""
         kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
         data: dict[str, Any] = {
             "session_id": session_id,
