@@ -26,6 +26,7 @@ SECTIONS = {
     "Start": "start",
     "Guides": "agent tools approvals permissions injection providers context workflows claude mcp terminal undo costs"
     " testing evals embedding serving editors fleet schedulers record",
+    "Cookbook": "cookbook",
     "Coming from": "from-claude-agent-sdk from-openai-agents from-pydantic-ai",
     "Reference": "reference/api options events reference/commands environment contract schemas",
     "Inside": "architecture kernel parts durability stores decisions/README glossary upkeep contributing security changelog",

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import importlib.util
+import inspect
 import io
+import json
 import os
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
+from openagentic_sdk import Agent, OpenAgenticOptions, RunFailedError
+from openagentic_sdk.testing import ScriptedProvider
 from tests.size import full_size
 
 from . import generated
@@ -32,6 +42,9 @@ NEEDED = {
     "testing",
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COOKBOOK = DOCS / "cookbook.md"
+# A block of the cookbook, and the package without which it is only compiled.
+RECIPE_BLOCK = re.compile(r"(?:^<!-- needs (\w+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 # What would install the package by its name, or require it.
@@ -40,6 +53,36 @@ BY_NAME = re.compile(
     r"|(?<![\w./])openagentic[-_.]?sdk(?:\[\w|[=~>!]=)",
     re.IGNORECASE,
 )
+
+
+def recipes_of_the_cookbook() -> dict[str, str]:
+    """The text of each recipe, by its title."""
+    _, *sections = re.split(r"^## ", COOKBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {title: text for title, _, text in (section.partition("\n") for section in sections)}
+
+
+def run_recipe(text: str) -> dict[str, Any]:
+    """Run the Python of a recipe, as a notebook does where it awaits, and compare what it prints. Return its names."""
+    names: dict[str, Any] = {}
+    printed = ""
+    for package, language, block in RECIPE_BLOCK.findall(text):
+        if language == "python":
+            names.setdefault("__name__", "recipe")
+            code = compile(block, "cookbook.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            if package and importlib.util.find_spec(package) is None:
+                continue
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                awaited = eval(code, names)
+                if inspect.iscoroutine(awaited):
+                    asyncio.run(awaited)
+            printed += out.getvalue()
+        elif language == "text":
+            if printed != block:
+                raise AssertionError(f"printed {printed!r}, and the page shows {block!r}")
+            printed = ""
+    if printed:
+        raise AssertionError(f"printed {printed!r}, which no text block shows")
+    return names
 
 
 class Docs(unittest.TestCase):
@@ -80,7 +123,7 @@ class Docs(unittest.TestCase):
 
     @full_size
     def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
-        for page in PAGES:
+        for page in (page for page in PAGES if page != COOKBOOK):
             blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
             with self.subTest(page.name), self.empty_home():
                 self.assertIn("python", [language for language, _ in blocks], "a page without code that runs")
@@ -99,6 +142,48 @@ class Docs(unittest.TestCase):
                 self.assertEqual(printed, text)
                 printed = ""
         self.assertEqual(printed, "")
+
+    @full_size
+    def test_each_recipe_of_the_cookbook_runs_alone_and_prints_what_stands_below_it(self) -> None:
+        recipes = recipes_of_the_cookbook()
+        self.assertEqual(len(recipes), 30)
+        for title, text in recipes.items():
+            with self.subTest(title), self.empty_home():
+                self.assertNotEqual(run_recipe(text), {}, "a recipe without Python")
+
+    @full_size
+    def test_a_button_in_slack_answers_the_question_and_a_forged_request_does_not(self) -> None:
+        def refund(order: str) -> str:
+            """Pay an order back."""
+            return "paid back"
+
+        with self.empty_home():
+            recipe = run_recipe(recipes_of_the_cookbook()["Approve from Slack"])
+            call = {"tool_calls": [{"name": "refund", "arguments": {"order": "7"}}]}
+            agent = Agent(
+                ScriptedProvider([call, "Done."], resumable=True),
+                tools=[refund],
+                needs_approval=["refund"],
+                options=OpenAgenticOptions(session_store="sqlite:runs.db"),
+            )
+            with self.assertRaises(RunFailedError) as waiting:
+                agent.run_sync("Refund order 7.", session="customer-17")
+            [question] = waiting.exception.result.questions
+            button = {"actions": [{"value": f"customer-17 {question.question_id} yes"}]}
+            body = urlencode({"payload": json.dumps(button)}).encode()
+            now = time.time()
+            forged = {"X-Slack-Request-Timestamp": str(int(now)), "X-Slack-Signature": "v0=" + "0" * 64}
+            self.assertEqual(asyncio.run(recipe["pressed"](forged, body, now)), 401)
+            genuine = {**forged, "X-Slack-Signature": recipe["signature"](forged["X-Slack-Request-Timestamp"], body)}
+            self.assertEqual(asyncio.run(recipe["pressed"](genuine, body, now + 600)), 401, "an old request")
+            self.assertEqual(asyncio.run(recipe["pressed"](genuine, body, now)), 200)
+            self.assertEqual(agent.run_sync(session="customer-17").output, "Done.")
+
+    def test_no_recipe_of_the_cookbook_has_more_than_25_lines_of_code(self) -> None:
+        for title, text in recipes_of_the_cookbook().items():
+            code = "".join(block for _, language, block in RECIPE_BLOCK.findall(text) if language == "python")
+            with self.subTest(title):
+                self.assertLessEqual(len([line for line in code.splitlines() if line.strip()]), 25)
 
     def test_the_rooms_stand_in_the_architecture_as_in_the_list_that_holds_them_apart(self) -> None:
         rows = re.findall(
