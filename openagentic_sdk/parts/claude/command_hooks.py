@@ -1,7 +1,7 @@
-"""Shell commands as hooks, as Claude Code's settings define them: JSON on stdin, an exit code and JSON for an answer.
+"""Run shell commands as hooks, as defined in Claude Code's settings: JSON on stdin; an exit code and JSON as the answer.
 
-What an answer decides stands in `hook_answers`. A hook's processes never outlive it: they are a process group of their own,
-ended with it.
+`hook_answers` interprets the answers. A hook's processes never outlive it: they are a separate process group that is killed
+with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .hook_answers import capped, decision_of, runs_on
 from .names import MATCHED, tool_name_of, with_our_names, with_their_names
 from .text_commands import compares
 
-# Claude Code's events, and our points. What ends a subagent is decided where any agent wants to stop.
+# Claude Code's events, and our points. The end of a subagent is decided at the same point as that of any agent.
 EVENTS = {
     "PreToolUse": "pre_tool_use",
     "PostToolUse": "post_tool_use",
@@ -52,19 +52,19 @@ EVENTS = {
     "Notification": "notification",
 }
 _NAMES = {point: event for event, point in reversed(EVENTS.items())} | {"subagent_stop": "SubagentStop"}
-# Events of the conversation with a person: a subagent has none of its own.
+# Events of the conversation with a person, which a subagent does not have.
 _OF_THE_SESSION = frozenset({"UserPromptSubmit", "SessionStart", "SessionEnd", "Stop"})
-# What kinds of notifications and compactions, and a mode, are called there.
+# Claude Code's names of kinds of notifications and compactions, and of a mode.
 _KINDS = {"permission": "permission_prompt", "question": "elicitation_dialog", "overflow": "auto"}
 _MODES = {"bypass": "bypassPermissions"}
 
 DEFAULT_TIMEOUT_S = 600.0
 PROMPT_TIMEOUT_S = 30.0
-# Of a hook's stdout and stderr, each; what is behind it counts for nothing.
+# The limit of a hook's stdout and stderr, each; the rest is ignored.
 _MAX_OUTPUT_BYTES = 1024 * 1024
-# How often the stdout of a hook at work is looked at for the line that says not to wait for it.
+# The interval at which a running hook's stdout is checked for the line that asks not to wait for it.
 _LOOK_EVERY_S = 0.05
-# How often in one turn stop hooks send the model back to work, as in Claude Code.
+# How often stop hooks may send the model back to work in one turn, as in Claude Code.
 MAX_STOP_BLOCKS = 8
 
 TOOL_POINTS = frozenset({"pre_tool_use", "post_tool_use", "post_tool_use_failure", "permission_request"})
@@ -76,10 +76,10 @@ _UNWANTED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH",
 class ShellHook:
     """A hook that runs a shell command in the project. Called with the engine's payload; see `HookMatcher`.
 
-    With `args` the command is a program that is run without a shell. `event` is Claude Code's name for the point, None for
-    the usual one; `plugin_root` the folder of the plugin that the hook came with, `plugin_data` that of what it keeps. What
-    `is_async` is not waited for, and ends after `timeout_s`, or with the event loop. What `only_forbids` neither allows nor
-    changes anything.
+    With `args`, the command is a program that runs without a shell. `event` is Claude Code's name for the point, None for
+    the usual one; `plugin_root` is the folder of the hook's plugin, `plugin_data` the plugin's data folder. An `is_async`
+    hook runs in the background and ends after `timeout_s`, or with the event loop. An `only_forbids` hook can neither allow
+    nor change anything.
     """
 
     command: str
@@ -96,14 +96,14 @@ class ShellHook:
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
-        """Run it. Raises OSError when it cannot be started, and RuntimeError with stderr when it fails."""
+        """Run the command. Raises OSError if it cannot be started, and RuntimeError with stderr if it fails."""
         data = dumps_json(self._described(payload)).encode("ascii")
         point = str(payload.get("hook_point"))
         out = tempfile.TemporaryFile()  # noqa: SIM115 - closed once the process has ended, however long that takes
         work = asyncio.create_task(self._run(data, out))
         work.add_done_callback(partial(_close, out))
         try:
-            if point == "session_end":  # nothing goes on behind it
+            if point == "session_end":  # nothing runs after the session's end
                 await asyncio.wait((work,))
             is_left = not work.done() and (self.is_async or await _leaves_us(work, out))
         except asyncio.CancelledError:
@@ -117,7 +117,7 @@ class ShellHook:
         return self._counted(payload, decision_of(point, code, written, err, self.command))
 
     def _leave(self, work: asyncio.Task[tuple[int, str, str]], payload: Mapping[str, Any]) -> None:
-        """Let it work in the background; what it wants to add then goes to the model with its next request."""
+        """Let the command continue in the background; its additions are sent to the model with the next request."""
         context = payload.get("context") or {}
         point, deliver = str(payload.get("hook_point")), context.get("deliver")
 
@@ -128,7 +128,7 @@ class ShellHook:
                 first, _, rest = out.lstrip().partition("\n")
                 answer = decision_of(point, code, rest if runs_on(first) else out, err, self.command)
             except (TimeoutError, RuntimeError, OSError):
-                return  # nobody waits for it any more, and what it did is done
+                return  # nobody waits for it any more, and its effects have happened
             if answer is None or not callable(deliver):
                 return
             reason = answer.block_reason if code == 2 else None
@@ -140,7 +140,7 @@ class ShellHook:
         task.add_done_callback(_RUNNING.discard)
 
     def _described(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """What the command reads: the fields that Claude Code documents for the event, and what else JSON can say."""
+        """The command's input: the fields that Claude Code documents for the event, and the rest of the payload as JSON."""
         context = payload.get("context") or {}
         point = str(payload.get("hook_point"))
         main = context.get("main") or {}
@@ -203,12 +203,12 @@ class ShellHook:
         return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
     def _places(self) -> dict[str, str]:
-        # the variables are in the environment of the command, so that it may name each
+        # the command sees these variables in its environment too, so it can use either form
         plugin = plugin_variables(self.plugin_root, self.plugin_data, "CLAUDE_PLUGIN_DATA")
         return {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **plugin}
 
     async def _run(self, data: bytes, out: IO[bytes]) -> tuple[int, str, str]:
-        # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
+        # Files, not pipes: with a pipe, a process that the hook left behind could delay the end of file indefinitely.
         bash = find_program("bash", (self.project_dir,))
         shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as err:
@@ -219,7 +219,7 @@ class ShellHook:
                 command = [fill_variables(each, self._places()) for each in (self.command, *self.args)]
             unwanted = (*_UNWANTED, TRUST_VARIABLE)
             kept = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
-            # What Python compiles would stand in the project otherwise, and change what was trusted.
+            # Otherwise Python would write compiled files to the project, and change what was trusted.
             kept["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -233,16 +233,16 @@ class ShellHook:
             try:
                 code = await process.wait()
             finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty by now
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty by now
                     os.killpg(process.pid, signal.SIGKILL)
                 while process.returncode is None:
-                    with contextlib.suppress(asyncio.CancelledError):  # the hook itself is waited for, whatever comes
+                    with contextlib.suppress(asyncio.CancelledError):  # wait for the process itself in any case
                         await process.wait()
             return code, _start_of(out), _start_of(err)
 
 
 async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -> bool:
-    """Wait until a hook ends, or writes a first line that says not to wait; whether it was the line."""
+    """Wait until a hook ends or its first line asks not to wait; return whether it was the line."""
     is_open = True
     while not work.done():
         await asyncio.wait((work,), timeout=_LOOK_EVERY_S if is_open else None)
@@ -257,7 +257,7 @@ async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -
 def _close(out: IO[bytes], work: asyncio.Task[tuple[int, str, str]]) -> None:
     out.close()
     if not work.cancelled():
-        work.exception()  # whoever waited has it; nobody else wants it
+        work.exception()  # retrieved to avoid a warning; a waiting caller has it already
 
 
 def _start_of(file: IO[bytes]) -> str:
@@ -266,7 +266,7 @@ def _start_of(file: IO[bytes]) -> str:
 
 
 def failure_of(payload: Mapping[str, Any]) -> str | None:
-    """How a command of the Bash tool failed, as Claude Code tells it; None for one that did not, and for other tools."""
+    """The failure of a Bash command in Claude Code's form; None if it did not fail, and for other tools."""
     output, input = payload.get("tool_output"), payload.get("tool_input")
     if payload.get("tool_name") != "Bash" or not isinstance(output, Mapping) or not isinstance(input, Mapping):
         return None
@@ -284,12 +284,12 @@ def _as_json(value: Any) -> Any:
         return str(value)
 
 
-# What follows the hooks that are not waited for, while they run.
+# The tasks that follow hooks in the background, kept alive while they run.
 _RUNNING: set[asyncio.Task[None]] = set()
 
 
 def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: str) -> HookDecision | None:
-    """The answer, with an updated input as our tool reads it; an input that contradicts itself blocks."""
+    """The answer with the updated input in our tool's names; a contradictory input blocks the call."""
     tool, input = payload.get("tool_name"), payload.get("tool_input")
     changed = answer.override_tool_input if answer is not None else None
     if answer is None or changed is None or not isinstance(tool, str) or not isinstance(input, Mapping):
@@ -302,7 +302,7 @@ def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: 
 
 # --- from settings -------------------------------------------------------------------------------------------------------
 
-# Says whether a call, a tool's name and its input, fits a permission rule.
+# Whether a call (a tool's name and its input) matches a permission rule.
 Fits = Callable[[str, str, Mapping[str, Any]], bool]
 
 
@@ -315,10 +315,10 @@ def with_command_hooks(
     env: Mapping[str, str] | None = None,
     fits: Fits | None = None,
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """The engine with the commands of trusted settings behind its own hooks, and a finding for each that has no place.
+    """The engine with the commands of trusted settings after its own hooks, and a finding for each that cannot run.
 
-    A matcher that is not a regular expression stands for every tool: a hook meant to block is not lost. `fits` judges
-    the conditions of hooks; without it every call fits.
+    A matcher that is not a regular expression matches every tool, so that a hook meant to block is not lost. `fits`
+    evaluates the conditions of hooks; without it every call matches.
     """
     found: dict[str, list[HookMatcher]] = {}
     problems: list[Diagnostic] = []
@@ -352,7 +352,7 @@ def with_command_hooks(
             timeout_s=timeout_s,
         )
         name = f"{hook.command[:80]} ({hook.source})"
-        # a command that ended with another exit code than 0 is a result here, and a failure there
+        # a Bash command with a nonzero exit code is a result here, and a failure in Claude Code
         points = (point, "post_tool_use") if hook.event == "PostToolUseFailure" else (point,)
         for each in points:
             matcher = HookMatcher(
@@ -382,7 +382,7 @@ def without_event(event: str) -> str:
 
 @frozen
 class _When:
-    """Whether a hook of a file runs: in whose conversation, after which outcome, for which call and skill, how often."""
+    """Whether a hook from a file runs: by conversation, outcome, call, active skill and earlier runs."""
 
     hook: CommandHook
     name: str
@@ -400,7 +400,7 @@ class _When:
             if has_failed != (hook.event == "PostToolUseFailure"):
                 return False
             if has_failed and context.get("error_message"):
-                return False  # the point of failures is for this one
+                return False  # the point for failures handles it
         is_active = context.get("is_active")
         if hook.skill and not (callable(is_active) and is_active(hook.skill)):
             return False
@@ -414,7 +414,7 @@ class _When:
 
 
 def _are_alike(first: HookMatcher, second: HookMatcher) -> bool:
-    """Whether two hooks of one command run for the same calls: it runs once for each, as in Claude Code."""
+    """Whether two hooks with the same command run for the same calls: it runs once for each, as in Claude Code."""
     same_names = (first.tool_name_pattern, first.tool_name_regex) == (second.tool_name_pattern, second.tool_name_regex)
     conditions = [
         (when.hook.condition, when.hook.skill, when.hook.once)
@@ -432,8 +432,11 @@ def _is_named(matcher: str, name: str) -> bool:
 
 
 def matched_names(matcher: str) -> tuple[str, str | None]:
-    """A matcher of settings as patterns or a regular expression: names joined by `|` or `,` are an exact list, `*` and
-    nothing are all names, anything else is a regular expression that may stand anywhere in a name."""
+    """Convert a matcher of settings to patterns or a regular expression.
+
+    Names joined by `|` or `,` are an exact list, `*` and "" are all names, anything else is a regular expression that is
+    searched for in a name.
+    """
     if matcher in ("", "*"):
         return "*", None
     if re.fullmatch(r"[A-Za-z0-9_\- ,|:]*", matcher):
@@ -443,7 +446,7 @@ def matched_names(matcher: str) -> tuple[str, str | None]:
 
 
 def _with_our_names_of_tools(regex: str | None) -> str | None:
-    """The expression, with our names of the tools that it finds under theirs."""
+    """The expression, extended by our names of the tools whose Claude Code names it matches."""
     ours = [] if regex is None else [ours for name, each in MATCHED.items() if re.search(regex, name) for ours in each]
     return "|".join([f"(?:{regex})", *(f"^{name}$" for name in ours)]) if ours else regex
 

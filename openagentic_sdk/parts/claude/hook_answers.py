@@ -1,7 +1,7 @@
-"""The answers of a `.claude` hook: what its exit code and its stdout decide.
+"""Interpret the answers of `.claude` hooks: the decisions in their exit codes and stdout.
 
-Exit 0 lets pass, exit 2 forbids with stderr for a reason, and any other end is a failure after which things go on. A JSON
-object on stdout counts beside each of these; other text is context for the model where Claude Code documents that.
+Exit code 0 permits, 2 forbids with stderr as the reason, and any other end is a failure that stops nothing. A JSON object
+on stdout applies in addition to each of these; other text is context for the model if Claude Code documents that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...serialization import loads_json
 
 MAX_TEXT_CHARS = 10_000
 
-# Where plain text on stdout is context for the model, and where a block is a remark on what has already happened.
+# Points at which plain text on stdout is context for the model, and those at which a block comes too late and is a remark.
 _TEXT_IS_CONTEXT = frozenset({"user_prompt_submit", "session_start"})
 _TOO_LATE_TO_BLOCK = frozenset(
     (
@@ -30,9 +30,9 @@ _TOO_LATE_TO_BLOCK = frozenset(
         "notification",
     )
 )
-# Of these, where the model reads the remark; elsewhere only a person does.
+# The points at which the model reads the remark; at the others only a person does.
 _MODEL_READS = frozenset({"post_tool_use", "post_tool_use_failure"})
-# The fields of an answer, those of its `hookSpecificOutput`, and those of a `decision` in that.
+# The fields of an answer, of its `hookSpecificOutput`, and of a `decision` in that.
 _TYPES: Mapping[str, type] = {
     "continue": bool, "stopReason": str, "decision": str, "reason": str, "systemMessage": str, "suppressOutput": bool,
     "hookSpecificOutput": dict,
@@ -42,12 +42,12 @@ _SPECIFIC_TYPES: Mapping[str, type] = {
     "decision": dict, "initialUserMessage": str,
 }  # fmt: skip
 _INNER_TYPES: Mapping[str, type] = {"behavior": str, "message": str, "interrupt": bool, "updatedInput": dict}
-# "defer" leaves the call to a person, which is what asking is here.
+# "defer" leaves the call to a person, as "ask" does here.
 _PERMISSIONS: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}
 
 
 def decision_of(point: str, code: int, out: str, err: str, command: str = "the hook") -> HookDecision | None:
-    """What a hook that ended with this exit code wants. Raises RuntimeError with the reason for one that failed."""
+    """The decision of a hook that ended with this exit code. Raises RuntimeError with the reason if it failed."""
     if code == 2:
         return _forbidden(point, out, err)
     if code == 0 or read_object(out) is not None:
@@ -57,9 +57,9 @@ def decision_of(point: str, code: int, out: str, err: str, command: str = "the h
 
 
 def answer_of(point: str, text: str) -> HookDecision | None:
-    """What a hook's stdout decides. Text that is not a JSON object is context at the points where Claude Code says so.
+    """The decision in a hook's stdout. Text that is not a JSON object is context at the points that Claude Code documents.
 
-    Raises RuntimeError for an object whose fields have other types than documented, unless it plainly forbids.
+    Raises RuntimeError for an object whose fields have other types than documented, unless it clearly forbids.
     """
     answer = read_object(text)
     if answer is None:
@@ -83,7 +83,7 @@ def answer_of(point: str, text: str) -> HookDecision | None:
 
 
 def read_object(text: str) -> Mapping[str, Any] | None:
-    """The JSON object that a hook wrote; None where it wrote none, which is text."""
+    """The JSON object that a hook wrote; None if it wrote text."""
     if not _is_object(text):
         return None
     try:
@@ -94,13 +94,13 @@ def read_object(text: str) -> Mapping[str, Any] | None:
 
 
 def runs_on(first_line: str) -> bool:
-    """Whether the first line of a hook that is still at work says that nobody is to wait for it."""
+    """Whether the first line of a running hook asks not to wait for it."""
     answer = read_object(first_line)
     return answer is not None and answer.get("async") is True
 
 
 def capped(text: str) -> str:
-    """A text of a hook as far as anybody reads it."""
+    """A hook's text, cut to a readable length."""
     left_out = len(text) - MAX_TEXT_CHARS
     return text if left_out <= 0 else f"{text[:MAX_TEXT_CHARS]}... [{left_out} characters left out]"
 
@@ -110,15 +110,15 @@ def _is_object(text: str) -> bool:
 
 
 def _forbidden(point: str, out: str, err: str) -> HookDecision | None:
-    """The decision of exit code 2, which no answer takes back; its other fields count."""
-    if point == "permission_request":  # there only the answer's own decision denies
+    """The decision of exit code 2, which the answer cannot revoke; its other fields apply."""
+    if point == "permission_request":  # at this point, only the decision in the answer denies
         try:
             return answer_of(point, out) if _is_object(out) else None
         except RuntimeError:
             return None
     try:
         answer = answer_of(point, out) if _is_object(out) else None
-    except RuntimeError:  # a wrong answer takes nothing of the exit code away
+    except RuntimeError:  # an invalid answer does not weaken the exit code
         answer = None
     own = answer is not None and answer.block and answer.block_reason
     reason = own or capped(err.strip()) or "the hook gave no reason"
@@ -144,7 +144,7 @@ def _blocked(point: str, reason: str) -> HookDecision:
 
 
 def _general(point: str, answer: Mapping[str, Any]) -> HookDecision:
-    """The fields that every event has."""
+    """The decision in the fields that all events have."""
     decision, reason = HookDecision(), _text(answer.get("reason"))
     if answer.get("continue") is False:
         why = _text(answer.get("stopReason")) or reason or "the hook stopped the run"
@@ -159,7 +159,7 @@ def _general(point: str, answer: Mapping[str, Any]) -> HookDecision:
 def _specific(
     point: str, specific: Mapping[str, Any], inner: Mapping[str, Any], decision: HookDecision
 ) -> HookDecision:
-    """The fields of one event, on top of those that every event has."""
+    """The decision extended by the fields of one event."""
     wish, reason = specific.get("permissionDecision"), specific.get("permissionDecisionReason")
     changed = specific.get("updatedInput")
     if inner:
@@ -197,7 +197,7 @@ def _specific(
 
 
 def _problems(fields: Mapping[str, Any], types: Mapping[str, type], where: str = "") -> list[str]:
-    """A sentence for each field that has another type than documented; null is as good as none."""
+    """A sentence for each field whose type differs from the documented one; null counts as missing."""
     words = {bool: "true or false", str: "text", dict: "an object"}
     return [
         f"{where}{name} is {type(fields[name]).__name__}, and {words[kind]} is expected"
@@ -207,7 +207,7 @@ def _problems(fields: Mapping[str, Any], types: Mapping[str, type], where: str =
 
 
 def _unknown_words(answer: Mapping[str, Any]) -> list[str]:
-    """A sentence for each decision that is no word of its field."""
+    """A sentence for each decision that is not a valid value of its field."""
     found, specific = [], answer.get("hookSpecificOutput")
     inner = specific.get("decision") if isinstance(specific, dict) else None
     for name, fields, known in (

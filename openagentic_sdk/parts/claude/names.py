@@ -1,8 +1,8 @@
-"""Tool calls in Claude Code's names and in ours: other names for the same tools and values.
+"""Translate tool calls between Claude Code's names and ours: different names for the same tools and values.
 
-A hook that was written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it is given both.
-What it changes comes back under either name; when it changed both, to different values, the call is blocked. A model that
-was taught those names may use them in its calls.
+A hook written for Claude Code reads `tool_input.old_string` where our Edit tool has `old`, so it receives both. It may
+change either name; if it changes both to different values, the call is blocked. A model trained with Claude Code's names
+may use them in its calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...hooks.engine import PATH_KEYS, absolute_path
 from ...kernel.part import Part
 from ...kernel.registry import ToolRegistry
 
-# Our names of inputs, and theirs, by tool.
+# Our names of inputs and Claude Code's, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "Edit": {"old": "old_string", "new": "new_string"},
     "Grep": {"query": "pattern", "root": "path", "file_glob": "glob"},
@@ -27,7 +27,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "SkillActivate": {"name": "skill", "arguments": "args"},
     "SkillLoad": {"name": "skill"},
 }
-# Tools that they know under another name.
+# Tools with another name in Claude Code.
 _TOOLS = {
     "SkillActivate": "Skill",
     "SkillLoad": "Skill",
@@ -35,7 +35,7 @@ _TOOLS = {
     "BashOutput": "TaskOutput",
     "KillBash": "TaskStop",
 }
-# What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
+# Our names that a matcher with one of Claude Code's names (tools, notifications, compactions) matches too.
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "Skill": ("SkillActivate", "SkillLoad"),
     "SlashCommand": ("SkillActivate", "SkillLoad"),
@@ -48,9 +48,9 @@ MATCHED: Mapping[str, tuple[str, ...]] = {
     "elicitation_dialog": ("question",),
     "auto": ("overflow",),
 }
-# The subagent of a call, or a skill, that names none.
+# The subagent for a call or skill that names none.
 GENERAL_AGENT = "general-purpose"
-# What a call of theirs is here.
+# Our tool for each of Claude Code's tools.
 ALSO = {
     "Skill": "SkillActivate",
     "SlashCommand": "SkillActivate",
@@ -60,12 +60,14 @@ ALSO = {
 
 
 def tool_name_of(name: str) -> str:
-    """What they call our tool."""
+    """Claude Code's name of our tool."""
     return _TOOLS.get(name, name)
 
 
 def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None) -> dict[str, Any]:
-    """The input with their names beside ours; with `cwd`, where its paths start, these are whole."""
+    """The input with Claude Code's names in addition to ours; with `cwd`, in which relative paths start, paths are
+    absolute.
+    """
     shown = dict(input)
     if cwd is not None:
         paths = {key: absolute_path(str(input[key]), cwd) for key in PATH_KEYS.get(tool, ()) if key in input}
@@ -86,9 +88,10 @@ def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None
 def with_our_names(
     tool: str, input: Mapping[str, Any], changed: Mapping[str, Any], cwd: str | None = None
 ) -> dict[str, Any]:
-    """What a hook made of the input that `with_their_names` showed it, in our names; paths that it left are as they were.
+    """A hook's change of the input from `with_their_names`, in our names; paths that it left alone keep their original
+    form.
 
-    Raises `ToolInputError` when one value was changed to two.
+    Raises `ToolInputError` if one value was changed to two different ones.
     """
     shown = with_their_names(tool, input, cwd)
     as_was = {key: input[key] for key in PATH_KEYS.get(tool, ()) if key in input and changed.get(key) == shown.get(key)}
@@ -126,7 +129,7 @@ def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
-    """A call as our tools take it, for a model that was taught Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
+    """The call in our tools' names, for a model trained with Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
     name, input, offered = use.name, dict(use.input), tools.names()
     if name not in offered and ALSO.get(name) in offered:
         name = ALSO[name]
@@ -145,7 +148,7 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
 
 
 class ClaudeNames(Part):
-    """Calls of a model that was taught Claude Code's names of tools and inputs, in the names of the agent's tools."""
+    """Translates the calls of a model trained with Claude Code's names of tools and inputs to the agent's tools."""
 
     def read_call(self, use: ToolUse, tools: ToolRegistry) -> ToolUse:
         return in_our_names(use, tools)

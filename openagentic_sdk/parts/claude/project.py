@@ -1,4 +1,4 @@
-"""The project in a run: the system prompt, `/name` in prompts, active skills, rules for files, notices at the start."""
+"""The project's part of a run: system prompt, `/name` in prompts, active skills, rules for files, opening notices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
 class ProjectPart(Part, SkillRuns):
-    """The project in one run. `guidance` is that of the agent."""
+    """The project in one run. `guidance` is shared by the runs of the agent."""
 
     def __init__(self, run: Run, guidance: ProjectGuidance) -> None:
         super().__init__(run)
@@ -103,7 +103,7 @@ class ProjectPart(Part, SkillRuns):
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Run the commands in the text of a command or skill. Raises `ToolError`.
 
-        Text that a hook put in the place of a command's stays as it is.
+        A text that a hook replaced is left unchanged.
         """
         if self._pending is None or self._pending[0] is not prompt:
             return
@@ -122,7 +122,7 @@ class ProjectPart(Part, SkillRuns):
             ]
 
     def policy(self) -> SkillPolicy:
-        """What the active skills change about calls, folded again when another event has come."""
+        """The effects of the active skills on calls, folded again after new events."""
         changes, events = self._fold.changes, self._fold.events
         if self._skills is None or self._skills[0] != changes:
             self._skills = (changes, skill_policy(events), active_skills(events))
@@ -135,7 +135,7 @@ class ProjectPart(Part, SkillRuns):
         return allowlists(self.policy())
 
     def narrow_child(self, gate: Gate) -> Gate:
-        """The gate of a subagent without what the active skills of this run take away."""
+        """The gate of a subagent without the tools that the active skills of this run remove."""
         denied = self.policy().disallowed_tools
         parents = [Narrowing(deny=denied, source="skill of the parent")] if denied else []
         return narrowed_by(gate, [*self.narrow(), *parents])
@@ -180,9 +180,9 @@ class ProjectPart(Part, SkillRuns):
         return count
 
     def _transcript(self) -> str:
-        """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew.
+        """Extend the session's transcript in Claude Code's format; return its path.
 
-        Empty where the session has no folder.
+        Empty if the session has no folder.
         """
         run = self.run
         if run.session_dir is None:
@@ -192,9 +192,9 @@ class ProjectPart(Part, SkillRuns):
         return self._transcript_file.write(run.view.events, run.session_id, run.agent.cwd)
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
-        """Put the rules for the files of a call behind its result, but for those that the model sees already.
+        """Append the rules for the files of a call to its result, except those that the model still sees.
 
-        After a resume it still sees them, after a compaction or a rewind it may not.
+        After a resume it still sees them; after a compaction or a rewind it may not.
         """
         run = self.run
         paths = _files(run, call.input, result)
@@ -209,9 +209,9 @@ class ProjectPart(Part, SkillRuns):
         return await fill_draft(self.run, draft, tool_use_id)
 
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
-        """The gate is asked about the subagent as if the model had asked for it with Task.
+        """Run a skill in a subagent, if the gate allows it as if the model had requested it with Task.
 
-        Raises `ToolError` when that is not allowed.
+        Raises `ToolError` if it does not.
         """
         run = self.run
         subagents = run.parts.services.find(Subagents)
@@ -231,7 +231,7 @@ class ProjectPart(Part, SkillRuns):
         return await subagents.spawn(tool_use_id, name, prompt, (skill,))
 
 
-# What hooks in the background have found since the last request of a session, and how much of it is kept.
+# Texts from background hooks since the last request, by session, and how many are kept per session.
 _ARRIVED: dict[str, list[str]] = {}
 _MAX_ARRIVED = 20
 
@@ -240,23 +240,23 @@ def _deliver(session_id: str, text: str) -> None:
     arrived = _ARRIVED.setdefault(session_id, [])
     if len(arrived) < _MAX_ARRIVED:
         arrived.append(text)
-    while len(_ARRIVED) > 1000:  # the sessions that nobody goes on with
+    while len(_ARRIVED) > 1000:  # drop those of sessions that were never continued
         _ARRIVED.pop(next(iter(_ARRIVED)))
 
 
 def allowlists(policy: SkillPolicy) -> list[Narrowing]:
-    """What each restricting skill takes away; a skill can always be left again."""
+    """The restrictions of each restricting skill; deactivating a skill is always allowed."""
     return [Narrowing(tools=(*rules, *_SKILL_TOOLS), source="skill") for rules in policy.allowlists]
 
 
 def _unsaid(notice: SystemNotice, view: SessionView) -> tuple[SystemNotice, ...]:
-    """The notice, unless the session has it already."""
+    """The notice, unless the session already has it."""
     said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
     return () if said else (notice,)
 
 
 def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
-    """The files that a call read or wrote; a file that was read in part stands only in the input."""
+    """The files that a call read or wrote; a partly read file is only in the input."""
     if result.is_error:
         return
     yield from (result.meta or {}).get("files") or ()
@@ -265,11 +265,11 @@ def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[s
 
 
 class ProjectGuidance:
-    """What a project says to a run.
+    """What a project contributes to runs.
 
-    `base` is the start of the system prompt. `notices` are what is to be said when a run starts besides what reading the
-    project has found; `brings` are skills that are active from the start of a subagent, `skills` from that of a session.
-    Without `reads_memory` no CLAUDE.md and no rule for files reaches the model.
+    `base` is the beginning of the system prompt. `notices` returns notices for the start of a run in addition to the
+    findings about the project; `brings` are skills that are active from the start of a subagent, `skills` from the start of
+    a session. Without `reads_memory`, no CLAUDE.md and no rule for files reaches the model.
     """
 
     def __init__(
@@ -294,9 +294,9 @@ class ProjectGuidance:
         self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
 
     def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
-        """The system prompt of a session that begins now; the same arguments give the same object.
+        """The system prompt of a session that begins now; equal arguments return the same object.
 
-        `servers` are the names of MCP servers and their own instructions.
+        `servers` are the names of MCP servers and their instructions.
         """
         if servers not in self._prompts:
             self._prompts[servers] = build_system_prompt(
@@ -315,9 +315,9 @@ class ProjectGuidance:
     def expand(
         self, text: str, view: SessionView, session_id: str, *, names_files: bool = True
     ) -> tuple[Expansion, Sequence[Event], Sequence[Draft]]:
-        """A prompt with `/name` replaced: what takes its place, the events that come with it, and the drafts.
+        """Expand `/name` in a prompt; return the expansion, its events, and the drafts.
 
-        A draft is that text, or that of a skill, with gaps for commands that are still to run.
+        A draft is the text of a command or skill with gaps for commands that have not run yet.
         """
         project = self._project
         index = project.skills()
@@ -362,19 +362,19 @@ class ProjectGuidance:
         return expansion, events, drafts
 
     def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
-        """Says once in a session that commands in a text were not run, and what would run them."""
+        """A notice, once per session, that commands in a text were not run, and how to enable them."""
         switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
         why = switch if trusted else f"the project is not trusted; once it is, {switch}"
         notice = SystemNotice("text_commands.off", f"the commands in the text of {name} were not run: {why}")
         return _unsaid(notice, view)
 
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
-        """What has not been said in this session yet: settings that were left out, skills whose files changed."""
+        """Notices that are new to this session: about omitted settings, and about skills whose files changed."""
         if self._brings is not None:
             return self._brought(self._brings, view, session_id)
         project = self._project
         said = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
-        for path in view.fold(ObservedFilesFold).digests:  # what was offered in an earlier run can still be asked for
+        for path in view.fold(ObservedFilesFold).digests:  # skills offered in an earlier run remain available
             self._below(path)
         notices = [*self._notices(), *self._findings()]
         known = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
@@ -385,7 +385,7 @@ class ProjectGuidance:
         ]
 
     def rules_for(self, path: str) -> Sequence[str]:
-        """The messages that the project's rules and skills have for whoever read or wrote this file."""
+        """The messages from the project's rules and skills for a run that read or wrote this file."""
         if not self._reads_memory:
             return ()
         rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
@@ -397,7 +397,7 @@ class ProjectGuidance:
         return rules + [offer_message(s) for s in offered if not s.paths or is_for(s.paths, path, root)]
 
     def _below(self, path: str) -> list[SkillInfo]:
-        """The skills of the folders below the working directory that lead to a file."""
+        """The skills of the folders below the working directory on the path to a file."""
         nested = nested_folders(self._project.folders, path) if self._project.folders.reads_project else []
         for folder in nested:
             self._project.library.look_below(folder)
@@ -406,7 +406,7 @@ class ProjectGuidance:
         return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
 
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
-        """Allow rules for the folders of active skills that are indexed there: an event alone opens no folder."""
+        """Allow rules for the folders of active skills, if they are indexed there: an event alone grants no folder."""
         active = active_skills(skill_events)
         known = {skill.path for skill in self._project.skills().skills} if active else set()
         folders = {os.path.dirname(skill.path) for skill in active if skill.path in known and skill.path}
@@ -415,7 +415,7 @@ class ProjectGuidance:
         return [f"Read(/{place}/**)" for place in literal]
 
     def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
-        """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
+        """All names of the skill that the input of a skill tool refers to; empty if there is no such skill."""
         project = self._project
         folder = os.path.join(project.cwd, str(input.get("project_dir") or project.root))
         try:
@@ -424,10 +424,10 @@ class ProjectGuidance:
             return ()
 
     def _findings(self) -> list[SystemNotice]:
-        """What reading the project has found that a person should know."""
+        """The findings about the project that a person should see."""
         project = self._project
         found = project.diagnostics()
-        # of skills only what is lost: what a skill's own text gets wrong is for `skills check`
+        # of skills only those that are lost: `skills check` reports problems in a skill's own text
         found["skills"] = tuple(n for n in found["skills"] if n.is_error or n.code == "skill-shadowed")
         return [
             *([SystemNotice("settings.withheld", project.withheld)] if project.withheld else []),
@@ -439,7 +439,7 @@ class ProjectGuidance:
         ]
 
     def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
-        """Activates the skills that options or a subagent's definition name, but for those that only people start."""
+        """Activate the skills named by options or a subagent's definition, except those that only people may start."""
         events: list[Event] = []
         index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
         for name in names:

@@ -1,8 +1,9 @@
-"""Run the commands that stand in the text of a skill or command, before the model reads the text.
+"""Run the commands in the text of a skill or command before the model reads the text.
 
-A command runs when the gate lets the model run it in mode default without a question, or the text's own grants do, and hooks
-let it; never because a looser mode or a person would. It is in the log, and on disk, before it runs, and one that started is
-never run again. One that may not run leaves a sentence in its place; when one fails, the text is not used at all.
+A command runs if the gate would let the model run it in mode default without a question, or if the text's own grants allow
+it, and hooks permit it; never because of a looser mode or a person. It is recorded on disk before it runs, and a command
+that was started is never run again. A command that may not run is replaced with a sentence; if one fails, the text is not
+used at all.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ UNKNOWN = "the process died while it was running: it may or may not have run, so
 
 
 async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
-    """The draft's text with what its commands wrote, one after the other.
+    """Run the draft's commands in sequence; return the text with their output.
 
-    `cause` names the call or prompt that wants it: what ran for it before a crash is not run again. In the place of a
-    command that may not run stands why. Raises `ToolError` with the reason when one fails, or may have run already.
+    `cause` identifies the call or prompt that needs it: commands that ran for it before a crash are not run again. A
+    command that may not run is replaced with the reason. Raises `ToolError` if one fails, or may have run already.
     """
     outputs: list[str] = []
     for number, command in enumerate(draft.commands, 1):
@@ -50,7 +51,7 @@ async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
 
 
 async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished | str:
-    """How a command ended, or why it may not run."""
+    """Run a command; return how it ended, or why it may not run."""
     ends = run.view.fold(TextCommandsFold).ends
     if command_id in ends:
         known = ends[command_id]
@@ -74,16 +75,16 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
 
 
 async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted | str:
-    """The command as hooks left it, with the decision that allows it, or why nothing does."""
+    """The command after hooks, with the decision that allows it; or the reason why it is not allowed."""
     call = await propose(run, use)
     if call.wish.block or call.wish.permission in ("deny", "ask"):
-        # A hook that wants a person to be asked says no too: these commands run without a person.
+        # A hook that wants a person to be asked refuses too, because these commands run without a person.
         reason = call.wish.block_reason or "a hook does not let it run without a question"
         digest = json_sha256(dict(call.input))
         approval = ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=call.hook, input_sha256=digest)
     else:
         context = run.gate_context(use.tool_use_id, "unsafe", _SHELL)
-        context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
+        context = replace(context, grants=(*context.grants, *draft.grants))  # the rules in the text itself
         approval = permission_gate(run.gate).judge_by_rule(_SHELL, call.input, context)
     decision = decision_event(run, use, approval, run.gate, call.input)
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
@@ -93,7 +94,7 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted | str:
     return Permitted(use, call.tool, call.input, decision)
 
 
-# Programs that end with 1 when they find nothing, or a difference.
+# Programs that exit with 1 if they find nothing, or a difference.
 _COMPARING = frozenset({"grep", "egrep", "fgrep", "rg", "find", "diff", "cmp", "test", "["})
 
 
@@ -104,7 +105,7 @@ def compares(command: str) -> bool:
 
 
 def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandFinished:
-    """The end of a command; one that wrote and then failed has failed."""
+    """The end of a command; one that wrote output and then failed has failed."""
     said = result.output if isinstance(result.output, Mapping) else {}
     errors = str(said.get("stderr") or "").strip()
     streams = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
