@@ -1,1 +1,1 @@
-"""What a project folder says: memory, commands, agents, settings, and the system prompt made of it."""
+"""Read the files of a project folder: memory, commands, agents and settings, and build the system prompt from them."""

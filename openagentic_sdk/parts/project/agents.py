@@ -1,4 +1,4 @@
-"""Subagents that a project describes in `.claude/agents`: frontmatter says what they may do, the body is their prompt."""
+"""Subagents that a project defines in `.claude/agents`: the frontmatter has their settings, the body is their prompt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...skills.render import fill_variables, plugin_variables
 from .claude import ClaudeFolders, MarkdownFile, read_named
 
 MAX_AGENT_BYTES = 256 * 1024
-# Where the agents come from that no file describes.
+# The scope of the agents that no file defines.
 BUILT_IN = "built in"
 
 
 @frozen
 class AgentFile:
-    """One subagent. `tools` empty is all of them; `max_turns` None and `permission_mode` "" are its parent's."""
+    """One subagent. Empty `tools` means all; `max_turns` None and `permission_mode` "" mean those of the parent."""
 
     name: str
     description: str
@@ -37,7 +37,7 @@ class AgentFile:
 
 _LOOKS = ("Read", "Glob", "Grep", "Bash", "WebFetch", "WebSearch")
 _READ_ONLY = "You change nothing: no files, no settings, no state of other programs. Name files by their whole paths."
-# The subagents that are there without a file; a file of the same name stands in their place.
+# The built-in subagents; a file with the same name replaces one.
 BUILT_IN_AGENTS = (
     AgentFile(
         "general-purpose",
@@ -71,28 +71,28 @@ BUILT_IN_AGENTS = (
         permission_mode="plan",
     ),
 )
-# Of these, those that read no CLAUDE.md: who asked them has it.
+# Built-in subagents that do not read CLAUDE.md, because their parent has it.
 WITHOUT_MEMORY = frozenset({"Explore", "Plan"})
 
 
 @frozen
 class AgentSet:
-    """The subagents by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
+    """The subagents by name, the nearest of each; `diagnostics` reports hidden and unreadable ones."""
 
     agents: tuple[AgentFile, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> AgentSet:
-    """The subagents of the project and its user, the project's first where both have one name.
+    """Read the subagents of the project and its user; a project's agent takes precedence over a user's with the same name.
 
-    A file without a name is documentation and no subagent.
+    A file without a name is documentation and not a subagent.
     """
     return AgentSet(*read_named(folders, "agents", more, MAX_AGENT_BYTES, parse_agent))
 
 
 def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[Diagnostic]]:
-    """The text of one agent file, None when it is none, and what is wrong with it."""
+    """Parse an agent file; return the subagent, None if the file defines none, and the problems."""
     front = read_frontmatter(text)
     fields = Fields(front)
     name = one_line(fields.text("name"))

@@ -1,4 +1,4 @@
-"""Where a project begins, and which folders of it and of the user hold `.claude` files."""
+"""Find the root of a project, and the folders of the project and of the user that contain `.claude` files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MANAGED_DIR = "/etc/claude-code"
 
 @frozen
 class ClaudeFolders:
-    """The places that a run reads `.claude` files from, all absolute.
+    """The places from which a run reads `.claude` files, all absolute.
 
-    `project_dir` is the project's root and `folders` are those from it down to the working directory, the root first;
-    `boundary` is its real path, which links may not leave. `user_dir` is `~/.claude`, `managed_dir` what an administrator
-    prescribes for the machine. A place that the settings leave out is None.
+    `project_dir` is the project's root and `folders` are those from it down to the working directory, root first;
+    `boundary` is its real path, which links must not leave. `user_dir` is `~/.claude`, `managed_dir` the folder of the
+    machine's administrator. A place that the settings exclude is None.
     """
 
     project_dir: str
@@ -36,7 +36,7 @@ class ClaudeFolders:
 
 
 def find_project_root(cwd: str | os.PathLike[str]) -> str:
-    """The nearest folder from `cwd` upwards that holds `.git`; `cwd` itself when there is none."""
+    """The nearest folder from `cwd` upwards that contains `.git`; `cwd` itself if there is none."""
     start = os.path.abspath(cwd)
     return nearest_holding(".git", start) or start
 
@@ -49,7 +49,7 @@ def claude_folders(
     home: str | os.PathLike[str] | None = None,
     managed_dir: str | os.PathLike[str] | None = MANAGED_DIR,
 ) -> ClaudeFolders:
-    """The folders that `setting_sources` (`user`, `project`, `local`) opens; with none of them nothing is read at all."""
+    """The folders that `setting_sources` (`user`, `project`, `local`) permit; without any, nothing is read."""
     sources = frozenset(setting_sources)
     return ClaudeFolders(
         project_dir=os.path.abspath(project_dir),
@@ -64,9 +64,10 @@ def claude_folders(
 
 @frozen
 class MarkdownFile:
-    """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave.
+    """A Markdown file below one of the folders; `relative` is its path there, `boundary` the folder that links must not
+    leave.
 
-    That of a plugin has the plugin's folder, and the `prefix` that its name gets.
+    For a plugin's file, these refer to the plugin's folder, and `prefix` is prepended to its name.
     """
 
     path: str
@@ -90,15 +91,15 @@ def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]
 
 
 class Named(Protocol):
-    """What a Markdown file describes under a name."""
+    """A named object that a Markdown file defines."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
 
     @property
     def path(self) -> str:
-        """The file."""
+        """The file that defines it."""
 
 
 N = TypeVar("N", bound=Named)
@@ -111,7 +112,7 @@ def read_named(
     max_bytes: int,
     parse: Callable[[str, MarkdownFile], tuple[N | None, list[Diagnostic]]],
 ) -> tuple[tuple[N, ...], tuple[Diagnostic, ...]]:
-    """What the files of `.claude/<kind>` and `more` describe, the first of each name, and what is wrong with them."""
+    """The objects defined in `.claude/<kind>` and in `more`, the first of each name, and the problems found."""
     problems: list[Diagnostic] = []
     found: dict[str, N] = {}
     one = kind.removesuffix("s")
@@ -131,7 +132,7 @@ def read_named(
 
 
 def user_boundary(user_dir: str) -> str:
-    """Where links in the user's own files may lead: anywhere in the home folder, unless the files stand elsewhere."""
+    """The folder that links in the user's own files must not leave: the home folder, unless the files are elsewhere."""
     usual = os.path.basename(user_dir) == ".claude"
     return os.path.realpath(os.path.dirname(user_dir) if usual else user_dir)
 
@@ -145,7 +146,7 @@ def claude_json(folders: ClaudeFolders) -> str | None:
 
 
 def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
-    """The `.md` files below one folder, by path; links that lead outside of the real folder `boundary` are left out."""
+    """The `.md` files below one folder, by path, without links that lead outside the real folder `boundary`."""
     if not os.path.isdir(root):
         return
     left_out: list[tuple[str, str]] = []

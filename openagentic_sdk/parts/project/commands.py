@@ -1,7 +1,7 @@
-"""Prompts with a name: `/name arguments` becomes the text of a file in `.claude/commands`, or starts a skill.
+"""Expand named prompts: `/name arguments` becomes the text of a file in `.claude/commands`, or activates a skill.
 
-A skill wins over a command of its name. The folders below `commands` are part of a name: `front/page.md` is `/front:page`.
-What it names as `@file` is attached. Nothing in its text is executed here: commands that it holds become a draft.
+A skill takes precedence over a command with the same name. Folders below `commands` are part of a name: `front/page.md` is
+`/front:page`. Files named as `@file` are attached. Nothing in the text is executed here: its commands become a draft.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
 class Command:
     """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted.
 
-    `variables` are what `${...}` stands for in its body besides the project's folder.
+    `variables` are the values of `${...}` in its body, besides the project's folder.
     """
 
     name: str
@@ -58,25 +58,25 @@ class Command:
 
 @frozen
 class CommandSet:
-    """The commands by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
+    """The commands by name, the nearest of each; `diagnostics` reports hidden and unreadable ones."""
 
     commands: tuple[Command, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str) -> Command | None:
-        """The command with this name, in any letters."""
+        """The command with this name, ignoring case; None if there is none."""
         wanted = name_key(name)
         return next((command for command in self.commands if name_key(command.name) == wanted), None)
 
 
 @frozen
 class Expansion:
-    """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
+    """An expanded prompt: `text` is for the model. `skill`, if set, is to be activated with `arguments`.
 
-    `stacked` are skills that the same prompt names behind it, for the same arguments.
+    `stacked` are further skills that the same prompt names after it, with the same arguments.
 
-    `draft`, when set, is the text with gaps for commands that are to run before the model reads it. `files` are those of the
-    project that the text names as `@file`, to be attached once the gate allows to read them (`attached_file`).
+    `draft`, if set, is the text with gaps for commands that must run before the model reads it. `files` are the project's
+    files that the text names as `@file`, to be attached if the gate allows reading them (`attached_file`).
     """
 
     text: str
@@ -89,12 +89,12 @@ class Expansion:
 
 
 def read_commands(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> CommandSet:
-    """The commands of the project and its user, the project's first where both have one name, and `more` behind them."""
+    """Read the commands of the project, its user and `more`; the first of each name applies."""
     return CommandSet(*read_named(folders, "commands", more, MAX_COMMAND_BYTES, parse_command))
 
 
 def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnostic]]:
-    """The text of one command file, and what is wrong with it."""
+    """Parse one command file; return the command and the problems."""
     front = read_frontmatter(text)
     fields = Fields(front)
     command = Command(
@@ -124,10 +124,10 @@ def expand_prompt(
     names_files: bool = True,
     session_id: str = "",
 ) -> Expansion:
-    """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
+    """Expand `/name arguments` if a skill or command has this name; else return the prompt unchanged.
 
-    Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
-    runs none. Without `names_files` only what the command's own file names is attached.
+    Skills that are `hidden` by another one are found by their ids. `trusts` decides in whose text commands run; None runs
+    none. Without `names_files`, only files that the command's own file names are attached.
     """
     asked = prompt.strip()
     match = _PROMPT.match(asked) if asked.startswith("/") else None
@@ -177,7 +177,7 @@ def expand_prompt(
 def _stacked(
     first: SkillInfo, arguments: str, find: Callable[[str], SkillInfo | None]
 ) -> tuple[tuple[SkillInfo, ...], str]:
-    """The skills that stand behind the first one, and the arguments of all. One that runs apart is none of them."""
+    """The skills named after the first one, and the arguments of all. A skill that runs in a subagent is never stacked."""
     found = [first]
     while len(found) < MAX_STACKED and arguments.startswith("/") and not _runs_apart(found[-1]):
         match = _PROMPT.match(arguments)
@@ -197,11 +197,11 @@ def _runs_apart(skill: SkillInfo) -> bool:
 
 
 def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
-    """What to tell a person whose prompt is `/name` with a name that nothing has; None for every other prompt."""
+    """The message for a person whose prompt is `/name` with an unknown name; None for any other prompt."""
     match = _PROMPT.match(prompt.strip())
     known = list(names)
     if match is None or "/" in match[1] or name_key(match[1]) in map(name_key, known):
-        return None  # with another slash in it, it is as well a path
+        return None  # with another slash in it, it may be a path
     near = [f"/{name}" for name in look_alikes(match[1], known, 0.5)]
     advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
     return f"there is no command or skill {match[1][:80]!r}: {advice}"
@@ -210,7 +210,7 @@ def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
 def expanded_event(
     command: Command, arguments: str, *, trusted: bool, model_names: Mapping[str, str] | None = None
 ) -> CommandExpanded:
-    """The event that says which command a prompt was. Grants come only with `trusted`."""
+    """The event that records which command a prompt was. It contains grants only if `trusted`."""
     return CommandExpanded(
         name=command.name,
         path=command.path,
@@ -228,7 +228,7 @@ def _named_files(text: str, folders: ClaudeFolders) -> tuple[str, ...]:
 
 
 def attached_file(path: str, folders: ClaudeFolders) -> str | None:
-    """A file in a tag of its own; None when it cannot be read, as a name in a text is no promise."""
+    """A file wrapped in a tag; None if it cannot be read, since a name in a text need not be a file."""
     try:
         content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
     except OSError:

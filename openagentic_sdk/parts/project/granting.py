@@ -1,8 +1,8 @@
-"""The files of a project that could grant something, each with its digest: what a decision to trust it is about.
+"""The files of a project that could grant something, with their digests: the subject of a decision to trust it.
 
-Links are followed while they stay in the project, so that a skill which is linked into it counts like one that stands
-there. Two names do not count, as they appear by themselves and bring nothing: `.DS_Store`, and a `__pycache__` that holds
-what its sources compile to. Whatever git ignores counts.
+Links are followed while they stay in the project, so a skill that is linked into it counts like one in its place. Two names
+are ignored, because they appear automatically and are harmless: `.DS_Store`, and a `__pycache__` whose content is exactly
+what its sources compile to. Files that git ignores count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...ground.loose import as_list, as_mapping
 from ...skills.files import read_bytes
 from ...skills.render import fill_variables, split_words
 
-# What can bring hooks, env, allow rules, grants or instructions with grants.
+# The files that can contain hooks, env, allow rules, grants or instructions with grants.
 GRANTING = (
     ".claude/settings.json",
     ".claude/settings.local.json",
@@ -42,27 +42,27 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 
 @frozen
 class GrantingFiles:
-    """`files` are digests by path below the root; `places` the real files and folders that they stand in."""
+    """`files` maps paths below the root to digests; `places` are the real files and folders that contain them."""
 
     files: Mapping[str, str]
     places: tuple[str, ...]
 
     @property
     def digest(self) -> str:
-        """One digest for all of them."""
+        """One digest of all files."""
         whole = "".join(f"{name}\0{digest}\n" for name, digest in sorted(self.files.items()))
         return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
 
     def changes_since(self, files: Mapping[str, str]) -> tuple[str, ...]:
-        """The names that are other than they were."""
+        """The names of files that were added, removed or changed."""
         other = [name for name in self.files.keys() | files.keys() if self.files.get(name) != files.get(name)]
         return tuple(sorted({name.removesuffix("@") for name in other}))
 
 
 def granting_files(root: str) -> GrantingFiles:
-    """Those of the real folder `root`.
+    """The files of the real folder `root` that could grant something.
 
-    Raises `OSError` when they cannot all be read, `FileRefusedError` when they are too many or lead out of the project.
+    Raises `OSError` if one cannot be read, `FileRefusedError` if they are too many or lead out of the project.
     """
     reading = _GrantReading(root)
     for name in (*GRANTING, *_named_by_settings(root)):
@@ -78,7 +78,7 @@ class _GrantReading:
         self.root = root
         self.files: dict[str, str] = {}
         self.places: dict[str, None] = {}
-        # compiled files by name, each with its path and that of its source
+        # compiled files by name, each with its path and its source's path
         self.compiled: dict[str, tuple[str, str]] = {}
         self.bytes = 0
 
@@ -139,7 +139,7 @@ class _GrantReading:
             )
 
 
-# Reads no code of the project but to compare it, in a process of its own: bytes that were made to harm only end it.
+# Compiles code of the project only to compare it, in a separate process: a malicious file can at most crash that.
 _COMPARE = """
 import importlib.util, json, marshal, sys
 same = []
@@ -156,7 +156,7 @@ for name, compiled, source in json.load(sys.stdin):
 
 
 def _that_their_sources_compile_to(compiled: Mapping[str, tuple[str, str]]) -> set[str]:
-    """The names of the compiled files that hold nothing but what this Python makes of their sources."""
+    """The names of the compiled files whose content is exactly what this Python compiles their sources to."""
     work = json.dumps([(name, *paths) for name, paths in compiled.items()])
     try:
         command = [sys.executable, "-I", "-S", "-B", "-c", _COMPARE]
@@ -185,8 +185,10 @@ def _named_by_settings(root: str) -> Iterator[str]:
 
 
 def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterator[str]:
-    """The files below a real folder that the words of a command name, relative to it; with `or_missing` also those that
-    are not there and have a slash in their name."""
+    """The files below a real folder that the words of a command name, relative to it.
+
+    With `or_missing`, names with a slash that do not exist are included.
+    """
     text = fill_variables(command.replace("$CLAUDE_PROJECT_DIR", root), {"CLAUDE_PROJECT_DIR": root})
     for word in split_words(text):
         path = os.path.normpath(os.path.join(root, word.strip("\"'`;&|()<>")))
@@ -196,7 +198,7 @@ def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterato
 
 
 def marketplace_folder(source: Any, project_dir: str) -> str | None:
-    """The folder of a marketplace that settings name by a path, if it lies in the real folder of the project."""
+    """The folder of a marketplace that settings name by path, if it is in the real folder of the project."""
     inner = as_mapping(source).get("source")
     inner = as_mapping(inner if isinstance(inner, dict) else source)
     path = inner.get("path") if inner.get("source") in ("directory", "file") else None
@@ -206,7 +208,7 @@ def marketplace_folder(source: Any, project_dir: str) -> str | None:
 
 
 def _commands(hooks: Any) -> Iterator[str]:
-    """Every text of a `command` or of its `args`, wherever it stands."""
+    """Every string in a `command` or its `args`, at any depth."""
     if isinstance(hooks, dict):
         for key, value in hooks.items():
             if key in ("command", "args"):

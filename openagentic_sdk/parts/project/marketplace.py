@@ -1,6 +1,6 @@
-"""Marketplaces: files that list plugins, with where each one is and, if it leaves that to them, what it brings.
+"""Marketplaces: files that list plugins, their folders and, unless the plugins have manifests, their contents.
 
-Only folders of the marketplace's own are plugins here: nothing is downloaded.
+Only folders inside the marketplace are plugins here: nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...skills.ledger import row_of, word_notes
 from .granting import MARKETPLACE
 
 MAX_MANIFEST_BYTES = 1024 * 1024
-# The keys that say what a plugin brings, in its manifest and in the entry of a marketplace.
+# The keys that define a plugin's contents, in its manifest and in the entry of a marketplace.
 COMPONENTS = ("skills", "commands", "agents", "hooks", "mcpServers", "outputStyles")
 NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -43,25 +43,25 @@ class ListedPlugin:
 
     @property
     def is_strict(self) -> bool:
-        """Whether its own manifest says what it brings, and the entry only adds to that."""
+        """Whether its own manifest defines its contents, and the entry only adds to them."""
         return self.entry.get("strict") is not False
 
     @property
     def digest(self) -> str:
-        """The digest of the entry, which can say what runs."""
+        """The digest of the entry, which can define commands to run."""
         text = json.dumps(dict(self.entry), sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def is_marketplace(root: str) -> bool:
-    """Whether a folder holds the file of a marketplace."""
+    """Whether a folder contains a marketplace file."""
     return os.path.lexists(os.path.join(root, MARKETPLACE))
 
 
 def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedPlugin]:
-    """The plugins of the marketplace in a real folder whose own folders stand there.
+    """The plugins of the marketplace in a real folder whose folders are inside it.
 
-    What is wrong goes to `problems`; without that list a file that cannot be read is an `OptionsError`.
+    Problems are appended to `problems`; without that list, an unreadable file raises `OptionsError`.
     """
     path = os.path.join(root, MARKETPLACE)
     market = read_json(path, root, problems)
@@ -96,7 +96,7 @@ def _dotted(market: Mapping[str, Any]) -> Iterator[str]:
 def _listed(
     root: str, market: Mapping[str, Any], market_name: str, entry: Any, where: str, notes: list[Diagnostic]
 ) -> ListedPlugin | None:
-    """One entry; None, and a finding, for one that is not a folder of the marketplace."""
+    """One entry; None, and a finding, if it is not a folder of the marketplace."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
         notes.append(Diagnostic.left_out("plugin", f"{where} has no name of letters, digits and hyphens"))
@@ -123,7 +123,7 @@ def _listed(
 
 
 def with_entry(own: Mapping[str, Any] | None, listed: ListedPlugin) -> dict[str, Any]:
-    """The manifest of a plugin as its marketplace has it; `own` is that of its folder. Raises `ValueError` with a reason."""
+    """The manifest of a plugin, merged from its marketplace entry and its `own`. Raises `ValueError` with the reason."""
     entry = {key: listed.entry[key] for key in COMPONENTS if key in listed.entry}
     manifest = dict(own) if own is not None else {"name": listed.name}
     if listed.is_strict:
@@ -144,7 +144,7 @@ def _both(own: Any, more: Any) -> Any:
 
 
 def read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
-    """A JSON file below a real folder; None, and a finding or an `OptionsError`, when it cannot be read."""
+    """Read a JSON file below a real folder; None, and a finding or an `OptionsError`, if it cannot be read."""
     try:
         text = read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES)
         return json.loads(text, object_pairs_hook=refuse_repeated_keys)

@@ -1,8 +1,8 @@
-"""What CLAUDE.md files and rules tell every run of a project, in the order in which they apply.
+"""Read the CLAUDE.md files and rules that apply to every run of a project, in order of precedence.
 
-Managed, user, then each folder from the project's root to the working directory: CLAUDE.md or .claude/CLAUDE.md,
-.claude/rules, CLAUDE.local.md; the nearest stands last. A file stands once, however many names lead to it. Imports (`@path`)
-follow the file that names them.
+The order is managed, user, then each folder from the project's root to the working directory: CLAUDE.md or
+.claude/CLAUDE.md, .claude/rules, CLAUDE.local.md; the nearest is last. A file is included once, however many names it has.
+Imports (`@path`) follow the file that names them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_IMPORT_HOPS = 4
 
 @frozen
 class MemoryFile:
-    """One file of memory.
+    """One memory file.
 
-    `scope` is `managed`, `user`, `project` or `local`. A rule with `paths` applies to files that fit one of these globs,
+    `scope` is `managed`, `user`, `project` or `local`. A rule with `paths` applies to files that match one of these globs,
     relative to `folder`.
     """
 
@@ -47,19 +47,19 @@ class MemoryFile:
 
 @frozen
 class ProjectMemory:
-    """`files` always apply, `rules` only to some files; `diagnostics` name what was left out."""
+    """`files` always apply, `rules` only to some files; `diagnostics` reports what was omitted."""
 
     files: tuple[MemoryFile, ...] = ()
     rules: tuple[MemoryFile, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def rules_for(self, path: str) -> list[MemoryFile]:
-        """The rules for one file, by its absolute path."""
+        """The rules for one file, given its absolute path."""
         return [rule for rule in self.rules if is_for(rule.paths, path, rule.folder)]
 
 
 def is_for(patterns: Sequence[str], path: str, folder: str) -> bool:
-    """Whether a file below a folder fits one of the patterns."""
+    """Whether a file below a folder matches one of the patterns."""
     real, place = os.path.realpath(path), os.path.realpath(folder)
     if not is_within(real, place):
         return False
@@ -74,11 +74,12 @@ def read_memory(
     allow_outside_imports: bool = False,
     excludes: Sequence[str] = (),
 ) -> ProjectMemory:
-    """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md (`agents_md="fallback"`),
-    beside it (`both`) or not at all (`never`); files above the project count when they belong to this user or to root.
+    """Read the memory of a project and its user.
 
-    What a project's file imports from outside of the project is left out unless `allow_outside_imports`; `excludes` are
-    globs of absolute paths that are not read, but for managed ones.
+    AGENTS.md is read if there is no CLAUDE.md (`agents_md="fallback"`), in addition to it (`both`) or never (`never`).
+    Files above the project are read if they belong to this user or to root. Imports from outside the project by its files
+    are omitted unless `allow_outside_imports`. `excludes` are globs of absolute paths that are not read, except managed
+    ones.
     """
     reading = _MemoryReading(allow_outside_imports, tuple(excludes))
     if folders.managed_dir is not None:
@@ -87,7 +88,7 @@ def read_memory(
         reading.add(os.path.join(folders.user_dir, "CLAUDE.md"), "user", None)
         reading.add_rules(os.path.join(folders.user_dir, "rules"), "user", folders.boundary, folders.project_dir)
     if folders.reads_project:
-        # From the root of the file system down to the folder that holds the project.
+        # From the root of the file system down to the folder that contains the project.
         for above in reversed(Path(os.path.realpath(folders.project_dir)).parents):
             reading.add_above(str(above), folders)
     is_found = any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
@@ -98,7 +99,7 @@ def read_memory(
 
 
 def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> ProjectMemory:
-    """What the folders below the working directory say that lead to one file, which none of `folders` is about."""
+    """The memory of the folders below the working directory on the path to one file, except those in `folders`."""
     reading = _MemoryReading(False, tuple(excludes))
     for folder in nested_folders(folders, path):
         reading.add_folder(folder, folders, False)
@@ -106,9 +107,9 @@ def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str
 
 
 def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
-    """The project's folders that lead to a file and that no run reads from its start, the outermost first."""
+    """The project's folders on the path to a file that no run reads at its start, outermost first."""
     if not (folders.reads_project or folders.reads_local):
-        return []  # nothing is read there
+        return []  # no setting source permits these folders
     folder = os.path.dirname(os.path.realpath(path))
     if not is_within(folder, folders.boundary):
         return []
@@ -121,7 +122,7 @@ _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
 
 @mutable
 class _MemoryReading:
-    """The files as they are found, and those that were found before."""
+    """Collects memory files, each once."""
 
     allow_outside: bool
     excludes: tuple[str, ...] = ()
@@ -134,7 +135,7 @@ class _MemoryReading:
         return ProjectMemory(tuple(self.files), tuple(self.rules), tuple(self.problems))
 
     def add_folder(self, folder: str, folders: ClaudeFolders, with_agents: bool) -> None:
-        """What one folder of the project says."""
+        """Add the memory of one folder of the project."""
         if folders.reads_project:
             for name in (*_CLAUDE_NAMES, *(["AGENTS.md"] if with_agents else [])):
                 self.add(os.path.join(folder, name), "project", folders.boundary)
@@ -143,7 +144,7 @@ class _MemoryReading:
             self.add(os.path.join(folder, "CLAUDE.local.md"), "local", folders.boundary)
 
     def add_above(self, folder: str, folders: ClaudeFolders) -> None:
-        """What a folder above the project says: no stranger may speak there."""
+        """Add the memory of a folder above the project, unless it may be from a stranger."""
         names = [*_CLAUDE_NAMES, *(["CLAUDE.local.md"] if folders.reads_local else [])]
         for path in (os.path.join(folder, name) for name in names):
             if os.path.dirname(path) == claude_home() or not os.path.isfile(path):
@@ -155,7 +156,7 @@ class _MemoryReading:
                 self.add(path, "above", os.path.realpath(folder))
 
     def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
-        """Read one file, then what it imports."""
+        """Read one file, then its imports."""
         text = self.read(path, boundary, hops > 0) if os.path.lexists(path) else None
         if text is None:
             return
@@ -169,7 +170,7 @@ class _MemoryReading:
                 self.add(target, scope, None if self.allow_outside else boundary, hops + 1)
 
     def add_rules(self, root: str, scope: str, boundary: str, folder: str) -> None:
-        """The rule files below `root`; those with `paths` apply to files below `folder`."""
+        """Add the rule files below `root`; those with `paths` apply to files below `folder`."""
         boundary = boundary if scope == "project" else user_boundary(os.path.dirname(root))
         for file in markdown_below(root, scope, boundary, self.problems):
             text = self.read(file.path, boundary, False)
@@ -226,7 +227,7 @@ _IMPORT = regex(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
 
 
 def without_comments(text: str) -> str:
-    """The text without HTML comments that stand on lines of their own; those in fenced code stay."""
+    """The text without HTML comments on lines of their own; those in fenced code are kept."""
     kept: list[str] = []
     comment: list[str] = []
     fence = ""
@@ -239,12 +240,12 @@ def without_comments(text: str) -> str:
         if rest.strip() or rest == line:
             kept.append(rest)
             fence = fence_behind(fence, rest)
-    # A comment that never ends is text: leaving out the rest of the file would lose more.
+    # An unclosed comment counts as text: omitting the rest of the file would lose more.
     return "\n".join([*kept, *comment])
 
 
 def _behind_comments(line: str, *, is_open: bool) -> str | None:
-    """What follows the comments that a line begins with; None when the last of them goes on in the next line."""
+    """The text after the comments at the beginning of a line; None if the last one continues on the next line."""
     position = 0
     while True:
         if not is_open:
@@ -259,7 +260,7 @@ def _behind_comments(line: str, *, is_open: bool) -> str | None:
 
 
 def import_targets(text: str, folder: str) -> list[str]:
-    """The files that a text imports, in its order: existing files named as `@path` outside of code."""
+    """The files that a text imports, in order: existing files named as `@path` outside code."""
     targets: list[str] = []
     fence = ""
     for line in text.split("\n"):
@@ -274,7 +275,7 @@ def import_targets(text: str, folder: str) -> list[str]:
 
 
 def _existing(name: str, folder: str) -> str | None:
-    """The file that an import names; a full stop behind it may end the sentence."""
+    """The file that an import names; a full stop after it may end the sentence."""
     for candidate in (name, name.rstrip(".")):
         path = os.path.normpath(os.path.join(folder, os.path.expanduser(candidate)))
         if os.path.isfile(path):

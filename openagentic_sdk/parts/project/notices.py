@@ -1,6 +1,6 @@
-"""Notices for people: of all that reading a project found, one line for each reason, with its places and what to do.
+"""Group the findings about a project into notices for people: one line per reason, with its places and the remedy.
 
-What changes nothing of a run, and what means nothing to Claude Code either, is left to those who look at the project itself.
+Findings that do not affect a run, or that have no meaning for Claude Code either, are only shown on request.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...skills.ledger import ASIDE, QUIET, word_of
 
-# Places, or names, that one line has; the others are counted.
+# The maximum numbers of places and names in one line; the others are counted.
 _MAX_PLACES = 3
 _MAX_NAMES = 12
 
 
 @frozen
 class _Alike:
-    """Findings whose sentences differ in names, and the sentence for several of them.
+    """Findings whose sentences differ in names only, and one sentence for several of them.
 
-    The group `name` of the pattern differs, all others are the reason; the sentence has `{names}` for the former.
+    The group `name` of the pattern is what differs, all other groups are the reason; the sentence has `{names}` for it.
     """
 
     pattern: re.Pattern[str]
@@ -70,7 +70,7 @@ _ALIKE: dict[str, tuple[_Alike, ...]] = {
 
 
 def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
-    """One finding for each reason, without what changes nothing of a run; `kind` is that of the files."""
+    """One finding per reason, without those that do not affect a run; `kind` is the kind of the files."""
     loud: list[Diagnostic] = []
     aside: list[Diagnostic] = []
     for note in notes:
@@ -84,7 +84,7 @@ def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
 
 
 def grouped(notes: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """One finding for each reason, in the order of the first of each."""
+    """One finding per reason, in order of first occurrence."""
     groups: dict[tuple[str, str, bool], list[Diagnostic]] = {}
     for note in notes:
         groups.setdefault((note.code, _reason(note), note.is_error), []).append(note)
@@ -92,7 +92,7 @@ def grouped(notes: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _reason(note: Diagnostic) -> str:
-    """The sentence of a finding with `{names}` in the place of the name that only it has."""
+    """The sentence of a finding, with `{names}` in place of its own name."""
     for each in _ALIKE.get(note.code, ()):
         if match := each.pattern.fullmatch(note.message):
             fixed = {key: value.replace("{", "{{") for key, value in match.groupdict().items() if key != "name"}
@@ -119,7 +119,7 @@ def _as_one(reason: str, group: Sequence[Diagnostic]) -> Diagnostic:
 
 
 def _shown(places: dict[str, str]) -> str:
-    """The first few places, below the folder that holds them all, and how many there are."""
+    """The first few places, relative to their common folder, and the number of places."""
     folder = os.path.commonpath(list(places.values()))
     named = [os.path.relpath(place, folder) for place in list(places)[:_MAX_PLACES]]
     more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""

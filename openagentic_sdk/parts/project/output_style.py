@@ -1,4 +1,4 @@
-"""Output styles: files whose text joins the system prompt, one of them at a time, by the name that settings give it."""
+"""Output styles: files whose text is added to the system prompt. Settings select one by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_STYLE_BYTES = 256 * 1024
 
 @frozen
 class OutputStyle:
-    """The style that is in use; empty when none is. `diagnostics` says what was left out."""
+    """The selected style, empty if there is none. `diagnostics` reports what was omitted."""
 
     name: str = ""
     path: str = ""
@@ -29,7 +29,7 @@ class OutputStyle:
 
 
 def read_output_style(folders: ClaudeFolders, name: str | None, more: Iterable[MarkdownFile] = ()) -> OutputStyle:
-    """The style with this name; `more` are files of plugins. `default` and None are no style."""
+    """Read the style with this name; `more` are files of plugins. `default` and None select none."""
     if name is None or name_key(name) == "default":
         return OutputStyle()
     problems: list[Diagnostic] = []

@@ -1,7 +1,7 @@
-"""Plugins: folders with skills, commands, agents, hooks and output styles of their own, named `plugin:name`.
+"""Plugins: folders with their own skills, commands, agents, hooks and output styles, named `plugin:name`.
 
-Nothing is downloaded. A plugin in the project counts while the project is trusted, as a part of what is trusted; one from
-elsewhere counts when a person has added it, and as long as its files are what they were then.
+Nothing is downloaded. A plugin in the project is used while the project is trusted, as a part of what is trusted; a plugin
+from elsewhere is used if a person has added it and its files have not changed since.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MANIFEST = os.path.join(".claude-plugin", "plugin.json")
 
 @frozen
 class Plugin:
-    """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if a part of one.
+    """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if it is part of one.
 
-    `data` is the folder of what it keeps through its updates; it need not exist. One that `shares_root` stands in the
-    folder of its marketplace itself: the skills that are named are all of its skills. `only_named` brings nothing else.
+    `data` is the folder for data that it keeps across updates; it need not exist. If it `shares_root`, its folder is that
+    of the marketplace itself, and only the named skills are its own. With `only_named`, nothing else is read from it.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Plugin:
     only_named: bool = False
 
     def places(self, key: str, usual: str) -> list[str]:
-        """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
+        """The files and folders of one kind: those named in the manifest, else the usual one; for skills both."""
         named = self.manifest.get(key)
         given = [named] if isinstance(named, str) else [each for each in as_list(named) if isinstance(each, str)]
         found = self._there(given)
@@ -62,7 +62,7 @@ class Plugin:
         return [path for path in paths if path is not None and os.path.exists(path)]
 
     def inline(self, key: str) -> list[Mapping[str, Any]]:
-        """The objects that stand for themselves under a key which may name files too."""
+        """The objects given inline under a key that may also name files."""
         named = self.manifest.get(key)
         return as_mappings(named if isinstance(named, list) else [named])
 
@@ -77,7 +77,7 @@ class Plugin:
             )
 
     def skill_roots(self) -> list[SkillRoot]:
-        """Where its skills are."""
+        """The folders of its skills."""
         is_one = not self.shares_root or "skills" not in self.manifest
         single = [self.root] if is_one and os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
         folders = [*self.places("skills", "skills"), *single]
@@ -87,11 +87,11 @@ class Plugin:
         ]
 
     def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
-        """Its hooks, from `hooks/hooks.json`, the files that the manifest names, or the manifest itself."""
+        """Its hooks, from `hooks/hooks.json`, the files named in the manifest, or the manifest itself."""
         usual = os.path.join("hooks", "hooks.json")
         sources: list[tuple[str, Any]] = [(os.path.join(self.root, MANIFEST), each) for each in self.inline("hooks")]
         paths, own = self.places("hooks", usual), os.path.join(self.root, usual)
-        # One that leads out of the plugin is read too, for its finding.
+        # A file that leads out of the plugin is read too, for its finding.
         is_read = os.path.isfile(own) and os.path.realpath(own) not in paths and not self.only_named
         paths += [own] if is_read else []
         sources += [(path, read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
@@ -107,7 +107,7 @@ class Plugin:
 
 @frozen
 class PluginSet:
-    """The plugins that count with what they bring, and what is wrong with them and with those that do not."""
+    """The usable plugins with their contents, and the problems found in them and in the others."""
 
     plugins: tuple[Plugin, ...] = ()
     hooks: tuple[CommandHook, ...] = ()
@@ -125,7 +125,7 @@ class PluginRegistry:
         self.path = self._file.path
 
     def entries(self) -> dict[str, dict[str, str]]:
-        """Folder, digest and the folder of its marketplace, if any, by id. Raises `StorageError` for a damaged file."""
+        """Folder, digest and marketplace folder (if any) by id. Raises `StorageError` for a damaged file."""
         try:
             kept = self._file.read().items()
             return {
@@ -136,9 +136,9 @@ class PluginRegistry:
             raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
 
     def add(self, folder: str, wrong: list[Diagnostic]) -> list[str]:
-        """Trust the plugin in a folder, or all of a marketplace's, with the files that it has now; gives their ids.
+        """Trust the current files of the plugin in a folder, or of all plugins of a marketplace; return their ids.
 
-        What cannot be loaded goes to `wrong`. Raises `OptionsError` when there is no plugin at all.
+        Problems of plugins that cannot be loaded are appended to `wrong`. Raises `OptionsError` if there is no plugin.
         """
         root = os.path.realpath(folder)
         if not os.path.isdir(root):
@@ -166,12 +166,12 @@ class PluginRegistry:
         return sorted(added)
 
     def load(self, key: str, problems: list[Diagnostic]) -> Plugin | None:
-        """One that was added, as its files are now; None, and a finding, when it cannot be used."""
+        """An added plugin with its current files; None, and a finding, if it cannot be used."""
         entry = self.entries()[key]
         return load_plugin(key, entry["root"], "plugin", problems, _in_market(key, entry["market"]))
 
     def remove(self, name: str) -> bool:
-        """Forget a plugin by its id or name; False when there is none."""
+        """Remove a plugin by its id or name; return False if there is none."""
         with self._file.changing() as entries:
             known = [key for key in entries if name in (key, key.partition("@")[0])]
             for key in known:
@@ -182,9 +182,9 @@ class PluginRegistry:
 def read_plugins(
     settings: Settings, registry: PluginRegistry | None, project_dir: str, data_dir: str | None = None
 ) -> PluginSet:
-    """The plugins that settings switch on, and those that a person added by themselves and nothing switches off.
+    """The plugins that settings enable, and those that a person added and no setting disables.
 
-    What they keep lies below `data_dir`, each in a folder with the name of its id.
+    Their data is below `data_dir`, each in a folder named after its id.
     """
     problems: list[Diagnostic] = []
     added: Mapping[str, Mapping[str, str]] = {}
@@ -206,7 +206,7 @@ def read_plugins(
             is_same = scope == "project" or (
                 bool(listed) == bool(added[key]["market"]) and _digest(place, listed) == added[key]["digest"]
             )
-        except (OSError, ValueError):  # it is gone, or the registry holds no path
+        except (OSError, ValueError):  # it does not exist any more, or the registry contains no path
             is_same = False
         if not is_same:
             text = f"the files of the plugin {key} changed since it was added: look at them and add it again"
@@ -227,7 +227,7 @@ def read_plugins(
 def _listed(
     key: str, added: Mapping[str, Mapping[str, str]], settings: Settings, project_dir: str
 ) -> ListedPlugin | None:
-    """How a marketplace lists a plugin: the one that a person added, or one in the project, whose trust covers it."""
+    """A plugin's marketplace entry: of one that a person added, or of one in the project, whose trust covers it."""
     if key in added:
         root = added[key]["market"]
     else:
@@ -241,7 +241,7 @@ def _in_market(key: str, root: str) -> ListedPlugin | None:
 
 
 def _digest(place: str, listed: ListedPlugin | None) -> str:
-    """The digest of a plugin's files, and of the entry that lists it."""
+    """The digest of a plugin's files and of the entry that lists it."""
     files = tree_sha256(place)
     return files if listed is None else hashlib.sha256(f"{files}\0{listed.digest}".encode()).hexdigest()
 
@@ -249,7 +249,7 @@ def _digest(place: str, listed: ListedPlugin | None) -> str:
 def load_plugin(
     key: str, folder: str, scope: str, problems: list[Diagnostic], listed: ListedPlugin | None = None
 ) -> Plugin | None:
-    """The plugin in a folder, as a marketplace lists it; None, and a finding, when it cannot be used."""
+    """Load the plugin in a folder, as its marketplace lists it; None, and a finding, if it cannot be used."""
     root = os.path.realpath(folder)
     path = os.path.join(root, MANIFEST)
     manifest = read_json(path, root, problems) if _has(root, MANIFEST) else None
@@ -287,7 +287,7 @@ def _dotted(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong(manifest: Mapping[str, Any]) -> str:
-    """What is wrong with the paths of a manifest."""
+    """The problem with the paths of a manifest; "" if there is none."""
     for key in COMPONENTS:
         kinds = str | list | dict if key in ("hooks", "mcpServers") else str | list
         if not isinstance(manifest.get(key, []), kinds):

@@ -1,7 +1,7 @@
-"""What is kept for a person between runs (decisions, settings, tokens): one JSON object in a file that only they can read.
+"""Keep a person's data between runs (decisions, settings, tokens): one JSON object in a file that only they can read.
 
-Several processes may change it at once: each change is made under a lock, on what the file says then. A file that is damaged
-is never replaced, and nothing that depends on it holds.
+Several processes may change it at once: each change is made under a lock, to the file's current content. A damaged file is
+never replaced, and nothing that depends on it is valid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KeptFile:
         self._version = version
 
     def read(self) -> dict[str, Any]:
-        """All entries; none when there is no file. Raises `StorageError` for a file that cannot be read or is damaged."""
+        """All entries; empty if there is no file. Raises `StorageError` for an unreadable or damaged file."""
         if not os.path.lexists(self.path):
             return {}
         try:
@@ -48,9 +48,9 @@ class KeptFile:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """The entries, to be changed in place; they are written when the block ends without an error.
+        """The entries, to be changed in place; they are written if the block ends without an error.
 
-        Nobody else changes the file meanwhile, so a block holds moments of work. Raises `StorageError`.
+        The file is locked meanwhile, so the block must be short. Raises `StorageError`.
         """
         with self._lock():
             before = self.read()
@@ -68,7 +68,7 @@ class KeptFile:
         folder, name = os.path.split(self.path)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            # A file of its own: the one with the entries is replaced by each change.
+            # The lock is a separate file, because each change replaces the file with the entries.
             held = os.open(os.path.join(folder, f".{name}.lock"), os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be changed: {error}") from error
@@ -79,4 +79,4 @@ class KeptFile:
                 raise StorageError(f"{self.path} cannot be locked: {error}") from error
             yield
         finally:
-            os.close(held)  # which gives the lock back
+            os.close(held)  # which releases the lock

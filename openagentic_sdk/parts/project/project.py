@@ -1,6 +1,6 @@
-"""A project as a run reads it: settings, memory, commands, agents and skills, and whether it is trusted.
+"""Read a project for a run: settings, memory, commands, agents and skills, and whether it is trusted.
 
-Whatever shows or checks what a run would read starts here too, so that it shows the same.
+Commands that show or check what a run would read use this too, so that they show the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .trust import GrantingFile, TrustAnswer, skill_trust
 
 @frozen
 class LoadedFile:
-    """One file that counts, what `kind` it is (`settings`, `memory`, `rule`, `skill` ...) and the `name` that calls it."""
+    """One file in use, its `kind` (`settings`, `memory`, `rule`, `skill` ...) and the `name` that it is used by."""
 
     kind: str
     name: str
@@ -36,10 +36,10 @@ class LoadedFile:
 
 @frozen(kw_only=True)
 class OpenedProject:
-    """What the files of a project, its user and the machine say, as far as the setting sources open and trust lets them.
+    """The content of the files of a project, its user and the machine, as the setting sources permit and trust allows.
 
-    `library` reads the skills again when their files change; everything else is as it was when the project was read.
-    `trusts` says whether a skill or command may bring the grants that its file asks for.
+    `library` reads the skills again if their files change; everything else is a snapshot. `trusts` decides whether a skill
+    or command receives the grants that its file requests.
     """
 
     cwd: str
@@ -59,21 +59,21 @@ class OpenedProject:
     workspace_roots: tuple[str, ...]
 
     def skills(self) -> IndexResult:
-        """The skills that the model is told about."""
+        """The skills that are listed to the model."""
         return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
 
     @property
     def lets_hooks_run(self) -> bool:
-        """Whether hooks count that are not of managed settings."""
+        """Whether hooks other than those of managed settings run."""
         return not (self.settings.hooks_disabled or self.settings.managed_hooks_only)
 
     @property
     def reads_own_files(self) -> bool:
-        """Whether the files of this library's user count."""
+        """Whether the user's files of this library are read."""
         return self.folders.reads_local or self.folders.user_dir is not None
 
     def may_name_servers(self, own_file: str | os.PathLike[str] | None) -> bool:
-        """Whether a file that counts may name MCP servers; `own_file` is the user's own of this library."""
+        """Whether a file in use may name MCP servers; `own_file` is the user's own file of this library."""
         folders, claude = self.folders, claude_json(self.folders)
         if folders.reads_project and os.path.lexists(os.path.join(self.root, ".mcp.json")):
             return True
@@ -87,7 +87,7 @@ class OpenedProject:
             return False
 
     def skill_hooks(self) -> tuple[CommandHook, ...]:
-        """The hooks of skills that may bring them; each runs while its skill is active."""
+        """The hooks of trusted skills; each runs while its skill is active."""
         found: list[CommandHook] = []
         for skill in self.skills().skills:
             if isinstance(skill.hooks, dict) and self.lets_hooks_run and self.trusts(skill):
@@ -96,7 +96,7 @@ class OpenedProject:
         return tuple(found)
 
     def files(self) -> tuple[LoadedFile, ...]:
-        """All files that count, in the order in which they were read."""
+        """All files in use, in the order in which they were read."""
         return (
             *(LoadedFile("settings", "", path, "") for path in self.settings.sources),
             *(LoadedFile("memory", "", file.path, file.scope) for file in self.memory.files),
@@ -109,13 +109,13 @@ class OpenedProject:
         )
 
     def findings(self) -> tuple[Diagnostic, ...]:
-        """What was withheld, left out or hidden, over all kinds of files."""
+        """Everything withheld, omitted or hidden, for all kinds of files."""
         withheld = [Diagnostic("settings-withheld", self.withheld)] if self.withheld else []
         return (*withheld, *(note for notes in self.diagnostics().values() for note in notes))
 
     @property
     def withheld(self) -> str:
-        """What the project's files ask for and do not get, why, and what would grant it; empty when that is nothing."""
+        """What the project's files request but do not get, why, and how to grant it; empty if there is nothing."""
         trust = self.trust if not self.trust.is_trusted or self.below is None else self.below
         if trust.is_trusted or not (self.settings.withheld or trust.decision == "changed"):
             return ""
@@ -125,7 +125,7 @@ class OpenedProject:
         return f"{told} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
-        """What was left out, hidden or has no effect, by the kind of file."""
+        """What was omitted, is hidden or has no effect, by kind of file."""
         return {
             "settings": self.settings.diagnostics,
             "memory": self.memory.diagnostics,
@@ -138,7 +138,7 @@ class OpenedProject:
 
 
 def _models_of_variables(settings: Settings) -> dict[str, str]:
-    """The models that Claude Code's variables name for its words; those of settings count before those of the process."""
+    """The models that Claude Code's variables assign to its words; the settings' `env` overrides the process environment."""
     variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
     named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
     return {word: model for word, model in named.items() if model}
@@ -159,9 +159,10 @@ def read_project(
     registry: PluginRegistry | None = None,
     managed_dir: str | None = MANAGED_DIR,
 ) -> OpenedProject:
-    """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
+    """Read everything that `setting_sources` (`user`, `project`, `local`) permit; damaged files are omitted with a finding.
 
-    `trust` says whether the project's own files may grant anything, `below` the settings of a working directory in it.
+    `trust` decides whether the project's own files may grant anything, `below` likewise for the settings of a working
+    directory in it.
     """
     root, cwd = os.fspath(root), os.fspath(cwd)
     home = None if home is None else os.fspath(home)
@@ -171,7 +172,7 @@ def read_project(
     settings = changed(settings, model_names=models)
     plugins = read_plugins(settings, registry, root, os.path.join(claude_home(home), "plugins", "data"))
     if not (settings.hooks_disabled or settings.managed_hooks_only):
-        # What was trusted goes on forbidding while the project waits to be trusted again.
+        # Hooks that were trusted still forbid while the project waits to be trusted again.
         kept = (*trust.hooks, *(() if below is None else below.hooks))
         settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *kept))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
@@ -184,7 +185,7 @@ def read_project(
         one = CommandSet((command,))
         return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
 
-    # what the caller names starts at the working directory, what settings name at the project
+    # paths from the caller are relative to the working directory, those from settings to the project
     more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
     more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
     return OpenedProject(

@@ -1,8 +1,8 @@
-"""The system prompt: base, memory, what servers say of themselves, the index of skills. A pure function of its arguments.
+"""Build the system prompt from base, memory, server instructions and the skill index: a pure function of its arguments.
 
-A session keeps the prompt that it began with, so that the prefix that a provider has cached lives on: what of the project
-has changed since, and what a skill says that becomes active, comes as a message. Text from files stands in tags that it
-cannot close, without characters that a person cannot see.
+A session keeps its initial prompt, so that the prefix that a provider has cached stays valid: later changes of the project,
+and the text of a skill that becomes active, are sent as messages. Text from files is put in tags that it cannot close,
+without invisible characters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .output_style import OutputStyle
 
 INDEX_BUDGET_CHARS = 8000
 MAX_SUMMARY_CHARS = 1536
-# Below this many characters per skill a summary says nothing, and names alone are listed.
+# With fewer characters per skill, a summary is useless, and only names are listed.
 _LEAST_SUMMARY_CHARS = 20
 
 DEFAULT_BASE = (
@@ -42,7 +42,7 @@ def build_system_prompt(
     servers: Sequence[tuple[str, str]] = (),
     skills: Sequence[SkillInfo] = (),
 ) -> SystemPrompt:
-    """The prompt for these facts; the same facts give the same bytes."""
+    """Build the prompt; equal arguments produce identical bytes."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
     if style is not None and style.text:
         text = f'<output-style name="{_attribute(style.name)}">\n{contain(style.text)}\n</output-style>'
@@ -71,7 +71,7 @@ def build_system_prompt(
 
 
 def contain(text: str) -> str:
-    """Text from a file, made safe to stand in one of the prompt's tags."""
+    """Make a text from a file safe inside one of the prompt's tags."""
     return _TAG.sub("&lt;", without_hidden(text))
 
 
@@ -80,23 +80,23 @@ def _attribute(value: str) -> str:
 
 
 def memory_block(file: MemoryFile) -> str:
-    """One file of memory as the model gets it."""
+    """The text of one memory file for the model."""
     return f'<memory path="{_attribute(file.path)}" scope="{file.scope}">\n{contain(file.text)}\n</memory>'
 
 
 def server_block(name: str, text: str) -> str:
-    """What an MCP server says of itself as the model gets it."""
+    """The instructions of an MCP server for the model."""
     return f'<mcp-server name="{_attribute(name)}">\n{contain(text)}\n</mcp-server>'
 
 
 def rule_message(rule: MemoryFile) -> str:
-    """A rule for some files as the model gets it, once it has seen such a file."""
+    """The message with a rule for some files, once the model has seen such a file."""
     about = _attribute(", ".join(rule.paths))
     return f'<rule path="{_attribute(rule.path)}" for="{about}">\n{contain(rule.text)}\n</rule>'
 
 
 def offer_message(skill: SkillInfo) -> str:
-    """A skill that is for some files only as the model gets it, once it has seen such a file."""
+    """The message that offers a skill for some files, once the model has seen such a file."""
     listed = _index_lines([skill], [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…")])
     return f"<skill-index>\nA skill for the files that you look at:\n{listed}\n</skill-index>"
 
@@ -115,7 +115,7 @@ _INDEX_INTRO = (
 
 
 def index_text(skills: Sequence[SkillInfo]) -> str:
-    """The skills in at most `INDEX_BUDGET_CHARS`: with summaries, else shorter ones, else names, else a number."""
+    """The skills in at most `INDEX_BUDGET_CHARS`: with summaries, else shorter ones, else names, else their number."""
     summaries = [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…") for skill in skills]
     full = _index_lines(skills, summaries)
     if len(full) <= INDEX_BUDGET_CHARS:
@@ -144,7 +144,7 @@ def _index_lines(skills: Sequence[SkillInfo], summaries: Sequence[str]) -> str:
 
 
 def skill_message(skill: SkillActivated) -> str:
-    """An active skill as the model gets it; one without arguments is for no task in particular."""
+    """The text of an active skill for the model; without arguments it applies to no particular task."""
     body, given = skill.body, ""
     if skill.arguments and has_place(body, skill.argument_names):
         body = fill_arguments(body, skill.arguments, names=skill.argument_names)

@@ -1,8 +1,8 @@
-"""What settings.json files say, as plain data: rules as text with the file they stand in, hooks as descriptions.
+"""Read settings.json files as plain data: rules as text with the file that contains them, hooks as descriptions.
 
-Managed settings stand above local ones, those above the project's, those above the user's. A single value of a higher file
-replaces that of a lower one, lists are joined; an entry that cannot be used is left out with a warning, the rest of its file
-counts. Nothing here decides or runs anything.
+Managed settings take precedence over local ones, those over the project's, those over the user's. A single value in a
+higher file replaces that of a lower one, lists are joined. An invalid entry is omitted with a warning; the rest of its file
+is used. Nothing here decides or runs anything.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ...skills.ledger import row_of, word_notes, words
 from .claude import ClaudeFolders
 
 MAX_SETTINGS_BYTES = 1024 * 1024
-# Modes that ask less than the default one; a project may choose them only when it is trusted.
+# Modes that ask less often than the default one; only a trusted project may choose them.
 LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
 
 
 @frozen
 class SettingsRule:
-    """A permission rule as it was written, and the file, scope (`managed`, `local`, `project`, `user`) and line of it."""
+    """A permission rule as written, with its file, scope (`managed`, `local`, `project`, `user`) and line."""
 
     text: str
     source: str
@@ -39,12 +39,12 @@ class SettingsRule:
 
 @frozen
 class CommandHook:
-    """A hook that a file describes: at `event`, for what fits `matcher`, run `command` for at most `timeout_s`.
+    """A hook from a file: at `event`, for what `matcher` matches, run `command` for at most `timeout_s`.
 
-    With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
-    a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
-    when set, is the folder of the plugin or skill that it came with, `data` that of what the plugin keeps. What
-    `only_forbids` grants and changes nothing; one of a `skill` runs while that is active.
+    With `args` the command is a program and these are its arguments, else it is a shell command line. `condition` (`if` in
+    the file) is a permission rule that a tool call must match. `is_async` hooks run in the background, `once` hooks run one
+    time in a session. `root`, if set, is the folder of its plugin or skill, `data` the plugin's data folder. With
+    `only_forbids`, it can neither grant nor change anything. A hook of a `skill` runs while that skill is active.
     """
 
     event: str
@@ -64,27 +64,26 @@ class CommandHook:
 
     @property
     def folder(self) -> str | None:
-        """The folder of the project whose `.claude` it stands in; None for one of a user, a machine, a plugin or a skill."""
+        """The project folder whose `.claude` contains it; None for a hook of a user, a machine, a plugin or a skill."""
         place, name = os.path.split(os.path.dirname(self.source))
         return place if name == ".claude" and self.scope in ("project", "local") and not self.root else None
 
 
 @frozen
 class Settings:
-    """All settings files of a run as one.
+    """The merged settings files of a run.
 
-    `labels` are presets and rules on labels (`permissions.labels`, see docs/injection.md).
-    `agents_md`, `outside_imports`, `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`,
-    `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
-    `text_commands` and `text_commands_disabled` (`enableSkillShellExecution`, `disableSkillShellExecution`) switch the
-    commands in the texts of skills and commands on, and off for good.
-    `hooks_disabled` and `managed_hooks_only` leave no hooks but those of managed settings, `managed_rules_only` no rules.
-    `model_names` (`modelNames`) says which model a word such as `haiku` stands for. `plugins` and `marketplaces` are
-    `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`. `servers_enabled` and
-    `servers_disabled` are `enabledMcpjsonServers` (with `enableAllProjectMcpServers` as `*`), which only the user's own and
-    managed settings can say, and `disabledMcpjsonServers`. `values` holds every other
-    top-level key, from the highest file that has it. `withheld` says what an untrusted project asked for and did not get,
-    one sentence per file.
+    `labels` are presets and rules on labels (`permissions.labels`, see docs/injection.md). `agents_md`, `outside_imports`,
+    `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`, `allowOutsideImports`, `skillPrecedence`,
+    `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`. `text_commands` enables the commands in the
+    texts of skills and commands, `text_commands_disabled` disables them permanently (`enableSkillShellExecution`,
+    `disableSkillShellExecution`). `hooks_disabled` and `managed_hooks_only` leave only the hooks of managed settings,
+    `managed_rules_only` only their rules. `model_names` (`modelNames`) maps a word such as `haiku` to a model. `plugins`
+    and `marketplaces` are `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`.
+    `servers_enabled` and `servers_disabled` are `enabledMcpjsonServers` (with `enableAllProjectMcpServers` as `*`), which
+    is only read from the user's own and managed settings, and `disabledMcpjsonServers`. `values` has every other top-level
+    key, from the highest file that contains it. `withheld` lists what an untrusted project requested and did not get, one
+    sentence per file.
     """
 
     allow: tuple[SettingsRule, ...] = ()
@@ -119,7 +118,7 @@ class Settings:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def runs_text_commands(self, wanted: bool) -> bool:
-        """Whether commands in texts run, when the caller wants it or leaves it to the files."""
+        """Whether commands in texts run, given whether the caller wants it."""
         return (wanted or self.text_commands) and not self.text_commands_disabled
 
 
@@ -132,11 +131,11 @@ class _File:
 
 
 def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_below: bool | None = None) -> Settings:
-    """The settings of all files that the folders name.
+    """Read the settings of all files in the folders.
 
-    Unless the project is `trusted`, its files bring no hooks, env, allow rules, additional folders or looser mode; what they
-    forbid holds all the same. `trusted_below` says the same of the working directory's own files, where that is a folder of
-    the project; None is as `trusted`.
+    Unless the project is `trusted`, its files contribute no hooks, env, allow rules, additional folders or looser mode;
+    what they forbid still applies. `trusted_below` is the same for the working directory's own files if it is a folder of
+    the project; None is the same as `trusted`.
     """
     whole = Settings()
     for file in _settings_files(folders):
@@ -158,7 +157,7 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_belo
 
 
 def read_settings_file(path: str) -> Settings:
-    """What one file says, as a user's own settings. Raises `OptionsError` when it cannot be read or is not a JSON object."""
+    """Read one file as a user's own settings. Raises `OptionsError` if it is unreadable or not a JSON object."""
     if not os.path.lexists(path):
         raise OptionsError(f"there is no settings file {path!r}")
     read = _read_file(_File(path, "user", None))
@@ -170,11 +169,11 @@ def read_settings_file(path: str) -> Settings:
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
-    """From the highest to the lowest."""
+    """The settings files, from the highest to the lowest."""
     if folders.managed_dir is not None:
         more = os.path.join(folders.managed_dir, "managed-settings.d")
         names = sorted(os.listdir(more), reverse=True) if os.path.isdir(more) else []
-        # the files beside it are merged on top of the main one, in the order of their names
+        # files in the folder beside it are merged over the main one, in order of name
         for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
             yield _File(os.path.join(more, name), "managed", None)
         yield _File(os.path.join(folders.managed_dir, "managed-settings.json"), "managed", None)
@@ -205,7 +204,7 @@ def _read_file(file: _File) -> Settings | None:
 
 
 def as_json_values(value: Any) -> Any:
-    """What stands in frontmatter, where every value is text, as it would stand in a JSON file."""
+    """Convert frontmatter, whose values are all texts, to the values of a JSON file."""
     if isinstance(value, dict):
         return {key: as_json_values(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -215,14 +214,14 @@ def as_json_values(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
 
 
-# Keys that only managed settings may have.
+# Keys that are only read from managed settings.
 _MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
-# Keys that a project never has a say in.
+# Keys that are never read from a project's files.
 _OWN_KEYS = ("enableAllProjectMcpServers", "enabledMcpjsonServers")
 
 
 class Entries:
-    """The entries of one file; what is of the wrong kind, or of no kind that is known, is noted and left out."""
+    """The entries of one file; unknown ones and those of the wrong type are noted and omitted."""
 
     def __init__(self, path: str, scope: str, text: str = "") -> None:
         self.path = path
@@ -231,7 +230,7 @@ class Entries:
         self.notes: list[Diagnostic] = []
 
     def settings(self, data: Mapping[str, Any]) -> Settings:
-        """What a settings file says."""
+        """The content of a settings file."""
         permissions = self.object(data, "permissions")
         values = {key: value for key, value in data.items() if key not in words("setting", "does", "narrower", "ours")}
         self.notes += self.words("setting", _dotted(data))
@@ -282,16 +281,16 @@ class Entries:
         )
 
     def words(self, kind: str, used: Iterable[str]) -> list[Diagnostic]:
-        """A finding for each of these keys that does nothing here."""
+        """Add a finding for each of these keys that has no effect here."""
         found = word_notes(kind, used, "settings-key", lambda word: self.line_of(word.rpartition(".")[2]))
         return [replace(note, path=self.path) for note in found]
 
     def note(self, code: str, message: str, written: str) -> None:
-        """Keep a finding about the place where this text is written in quotes."""
+        """Add a finding at the line that contains this text in quotes."""
         self.notes.append(Diagnostic(code, message, self.line_of(written), self.path))
 
     def line_of(self, written: str) -> int:
-        """The first line with this text in quotes; 0 when it is written in another way."""
+        """The first line that contains this text in quotes; 0 if it is written differently."""
         at = self.source.find(json.dumps(written, ensure_ascii=False))
         at = at if at >= 0 else self.source.find(json.dumps(written))
         return self.source.count("\n", 0, at) + 1 if at >= 0 else 0
@@ -339,7 +338,7 @@ class Entries:
         return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
 
     def rules(self, permissions: Mapping[str, Any], key: str, *, one: bool = False) -> tuple[SettingsRule, ...]:
-        """The texts of a list, or with `one` of a text alone."""
+        """The texts in a list or, with `one`, a single text."""
         where = f"permissions.{key}"
         rules: list[SettingsRule] = []
         if one and isinstance(permissions.get(key), str):
@@ -376,7 +375,7 @@ class Entries:
                         yield hook
 
     def hook(self, event: str, matcher: str, entry: Any, where: str, root: str) -> CommandHook | None:
-        """One hook; None, and a note, for one that cannot be run here."""
+        """One hook; None, and a note, if it cannot run here."""
         kind = entry.get("type") if isinstance(entry, dict) else None
         if isinstance(kind, str) and kind != "command":
             row = row_of("hook-type", kind)
@@ -417,7 +416,7 @@ class Entries:
 
 
 def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The keys of settings as the table has them: below an object whose keys it names, these, else the key itself."""
+    """The keys of settings as in the table: dotted for the keys of an object that the table lists, else the key itself."""
     for key, value in data.items():
         word = prefix + key
         row = row_of("setting", word)
@@ -429,13 +428,13 @@ def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _under(high: Settings, low: Settings) -> Settings:
-    """Two settings as one; where only one value can hold, it is that of `high`."""
+    """Merge two settings; a single value is taken from `high`."""
     found: dict[str, Any] = {}
     for name, above in vars(high).items():
         below = getattr(low, name)
         if name in _JOINED:
             found[name] = _JOINED[name](above, below)
-        else:  # a flag that either raises, or the value of the highest file that has one
+        else:  # flags are true if any file sets them; other values are those of the highest file that has one
             found[name] = below if above is None or above is False else above
     return Settings(**found)
 
@@ -457,7 +456,7 @@ def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
 
 _JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("allow", "ask", "deny", "additional_dirs"), _joined),
-    # Who wrote a rule decides what it can loosen, so each file keeps its own.
+    # The author of a rule decides what it can loosen, so rules are stored per file.
     "labels": lambda high, low: high + low,
     **dict.fromkeys(("hooks", "sources", "withheld", "diagnostics"), lambda high, low: high + low),
     **dict.fromkeys(

@@ -1,7 +1,7 @@
-"""Change one thing in a JSON file of a project: an allow rule in its local settings, a server in `.mcp.json`.
+"""Change one entry in a JSON file of a project: an allow rule in its local settings, a server in `.mcp.json`.
 
-What stands in the file besides keeps its value and its order. A file that cannot be understood is refused, never replaced,
-and nothing is written through a link that leads out of the project.
+Everything else in the file keeps its value and order. A file that cannot be parsed is refused, never replaced, and nothing
+is written through a link that leads out of the project.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LOCAL_SETTINGS = os.path.join(".claude", "settings.local.json")
 
 
 def add_allow_rule(project_dir: str | os.PathLike[str], rule: str) -> bool:
-    """Put a rule at the end of `permissions.allow`; False when it stands there already.
+    """Append a rule to `permissions.allow`; return False if it is already there.
 
-    Raises `OptionsError` when the file says something else than settings, lies outside of the project or cannot be written.
+    Raises `OptionsError` if the file is not a settings file, is outside the project or cannot be written.
     """
 
     def add(settings: dict[str, Any], path: str) -> bool:
@@ -46,10 +46,10 @@ def change_json(
     what: str,
     mode: int = 0o600,
 ) -> bool:
-    """Let `change` have the object of the file `name`, and its path; written when it says so. Gives what it said.
+    """Call `change` with the object in the file `name` and its path; write the object if it returns true. Returns the same.
 
-    `what` is kept there, for errors; `mode` is that of a new file. Raises `OptionsError` when the file is not a JSON object,
-    lies outside of the project or cannot be written.
+    `what` describes the content, for errors; `mode` is that of a new file. Raises `OptionsError` if the file is not a JSON
+    object, is outside the project or cannot be written.
     """
     root = os.path.realpath(project_dir)
     path = os.path.join(root, name)

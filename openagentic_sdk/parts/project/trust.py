@@ -1,7 +1,7 @@
-"""Whether a project's files may grant anything, as a person decided it, bound to what the files said at that time.
+"""A person's decision whether a project's files may grant anything, bound to the content of the files at that time.
 
-One JSON file holds the decisions. A decision counts only while everything in the project that could grant something is byte
-for byte what it was; a file of decisions that cannot be read trusts nobody.
+One JSON file contains the decisions. A decision is valid only while everything in the project that could grant something is
+unchanged byte for byte; if the file of decisions cannot be read, nothing is trusted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .granting import GRANTING, GrantingFiles, files_named, granting_files
 from .private_json import KeptFile
 from .settings import LOOSE_MODES, CommandHook, read_settings
 
-# Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.
+# Trusts a project whose files have this digest, for unattended machines: `DIR@sha256`.
 TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
 
 Decision = Literal["trusted", "refused", "unknown", "changed"]
@@ -37,9 +37,9 @@ Decision = Literal["trusted", "refused", "unknown", "changed"]
 
 @frozen
 class TrustAnswer:
-    """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then.
+    """`trusted` or `refused` as decided; `unknown` if nobody was asked; `changed` if the files have changed since.
 
-    Then `changed` names those files, and `hooks` are the ones that were trusted and only forbid.
+    In the last case, `changed` names those files, and `hooks` are the trusted ones that only forbid.
     """
 
     decision: Decision
@@ -55,19 +55,19 @@ class TrustAnswer:
 
     @property
     def can_be_added(self) -> bool:
-        """Whether a person can trust the files as they are now; what the program itself says stands above that."""
+        """Whether a person can trust the current files; a decision given by the program takes precedence."""
         return self.digest is not None
 
 
 def trusted_folders(root: str | os.PathLike[str], cwd: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The folders that are trusted each by itself: the project, and a working directory in it that has settings."""
+    """The folders that are trusted separately: the project, and a working directory in it that has settings."""
     here = folders_up(root, cwd)[0]
     has_own = any(os.path.lexists(os.path.join(here, name)) for name in GRANTING[:2])
     return tuple(dict.fromkeys((os.fspath(root), here))) if has_own else (os.fspath(root),)
 
 
 def project_digest(root: str) -> str | None:
-    """The digest of all that could grant something in a project; None when it is too large or cannot be read."""
+    """The digest of everything in a project that could grant something; None if it is too large or unreadable."""
     files = _files_of(os.path.realpath(root))
     return None if files is None else files.digest
 
@@ -80,7 +80,7 @@ def _files_of(root: str) -> GrantingFiles | None:
 
 
 def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
-    """What `DIR@sha256`, or several of them with blanks between them, says about a project; None when it is about others."""
+    """The decision about a project in `DIR@sha256`, or several of these separated by spaces; None if there is none."""
     real = os.path.realpath(root)
     for part in text.split():
         folder, _, wanted = part.rpartition("@")
@@ -95,7 +95,7 @@ def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
 
 
 def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]) -> list[str]:
-    """What a project would get if it were trusted, word for word, for the person who decides."""
+    """Everything that a project would get if it were trusted, verbatim, for the person who decides."""
     folders = claude_folders(project_dir, setting_sources=("project", "local"), managed_dir=None)
     settings = read_settings(folders, trusted=True)
     lines = [f"allow without asking: {rule.text} ({rule.source})" for rule in settings.allow]
@@ -114,7 +114,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
 
 @frozen
 class _GrantingText:
-    """A skill or command, as far as it wants something."""
+    """The requests of a skill or command."""
 
     name: str
     path: str
@@ -135,15 +135,15 @@ class _GrantingText:
 
 
 def _body_of(skill: SkillInfo) -> str:
-    """Its text as it is when the skill is used: without hidden characters, which can keep a command from being seen."""
+    """A skill's text as used, without invisible characters, which could hide a command."""
     try:
         return without_hidden(load_skill(skill).body)
     except OSError:
-        return ""  # what cannot be read cannot be activated either
+        return ""  # an unreadable skill cannot be activated either
 
 
 class GrantingFile(Protocol):
-    """A skill or a command: a file with allowed-tools, and where it was found."""
+    """A skill or a command: a file with allowed-tools, and its scope."""
 
     @property
     def path(self) -> str: ...
@@ -154,10 +154,11 @@ class GrantingFile(Protocol):
 
 
 def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[GrantingFile], bool]:
-    """Says whether the allowed-tools of a skill or command are granted: the user's own and those that the program names are.
+    """Create the function that decides whether the allowed-tools of a skill or command are granted.
 
-    A project's are while it is trusted and nothing in it that could grant something changed since this call; files of
-    folders below the root are not part of that decision and bring no grants.
+    Those of the user and those that the program names always are. A project's are while it is trusted and nothing in it
+    that could grant something has changed since this call; files of folders below the root are not part of that decision
+    and grant nothing.
     """
     root = os.path.realpath(project_dir)
     trusted = _files_of(root) if is_trusted else None
@@ -175,9 +176,9 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
 
 
 def changes_that_grant(now: GrantingFiles, before: Mapping[str, str], root: str) -> tuple[str, ...]:
-    """The names of files that are other than they were, without new ones that ask for nothing.
+    """The names of changed files, without new ones that request nothing.
 
-    Rules about the very folders of such files could let them be run: then each of them counts.
+    If rules about the folders of such files could let them run, every new file counts.
     """
     changed = now.changes_since(before)
     new = [name for name in changed if name in now.files and name not in before and f"{name}@" not in now.files]
@@ -197,7 +198,7 @@ def _is_about_folders(rule: str) -> bool:
 
 
 def _asks_for_nothing(root: str, name: str) -> bool:
-    """Whether a new file is Markdown that brings no rules, hooks or commands, for a command, an agent or a skill."""
+    """Whether a new file is Markdown of a command, an agent or a skill without rules, hooks or commands."""
     path = os.path.join(root, name)
     kind = next((each for each in ("commands", "agents") if name.startswith(f".claude/{each}/")), "")
     is_skill = name.startswith((".claude/skills/", ".agents/skills/"))
@@ -215,7 +216,7 @@ def _asks_for_nothing(root: str, name: str) -> bool:
 
 
 def _skill_of(root: str, name: str) -> str:
-    """The SKILL.md of the folder that a file of skills belongs to."""
+    """The SKILL.md of the skill folder that contains a file; "" if there is none."""
     folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
     while is_within(folder, root) and folder != top:
         with os.scandir(folder) as entries:
@@ -226,13 +227,13 @@ def _skill_of(root: str, name: str) -> str:
     return ""
 
 
-# Hooks at these events stand before an effect, and keep it from happening.
+# Hooks at these events run before an effect, and can prevent it.
 _FORBIDDING = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
 _MOST_NAMED = 5
 
 
 def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
-    """The hooks that go on forbidding although other files changed; one whose own files changed asks instead of running."""
+    """The hooks that still forbid although other files changed; one whose own files changed asks instead of running."""
     kept: list[CommandHook] = []
     for entry in as_list(stored):
         try:
@@ -245,7 +246,7 @@ def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[Command
             isinstance(text, str) for text in (hook.event, hook.matcher, hook.source, hook.condition, hook.root)
         ):
             continue
-        # a file that is gone is named all the same, so the words themselves are looked at too
+        # a deleted file is not found among the words, so they are searched for its name too
         its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
         if its_own & set(changed):
             why = f"a file of the hook {hook.command[:80]!r} changed since the project was trusted"
@@ -265,7 +266,7 @@ class TrustStore:
         self.path = self._file.path
 
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
-        """What was decided about a project. Never raises: what cannot be read is not trusted."""
+        """The decision about a project. Never raises: an unreadable one is not trusted."""
         real = os.path.realpath(root)
         try:
             files = granting_files(real)
@@ -296,9 +297,9 @@ class TrustStore:
     def remember(
         self, root: str | os.PathLike[str], decision: Literal["trusted", "refused"], *, digest: str | None
     ) -> None:
-        """Keep a decision about the files with this digest (what was shown when it was asked for).
+        """Store a decision about the files with this digest, which must be that of the files shown to the person.
 
-        Raises `StorageError` when the file cannot be written or is damaged, `ValueError` to trust files without a digest.
+        Raises `StorageError` if the file cannot be written or is damaged, `ValueError` to trust files without a digest.
         """
         if decision == "trusted" and digest is None:
             raise ValueError("files that cannot be read cannot be trusted: make them readable first")
@@ -314,10 +315,10 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Take a decision back; False when there is none. Raises `StorageError` as `remember` does."""
+        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 
     def roots(self) -> list[str]:
-        """The projects that somebody decided about. Raises `StorageError` when the file cannot be read."""
+        """The projects with a decision. Raises `StorageError` if the file cannot be read."""
         return sorted(self._file.read())
