@@ -71,6 +71,7 @@ def finish_calls(
     taken, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard:
+        # Results refer to calls by id, so an id must be unique in the whole conversation.
         call_id = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
         taken.add(call_id)
         arguments, raw = ({}, call.text) if cut or not (call.ended and call.name) else read_arguments(call.text)
@@ -110,7 +111,7 @@ def tools_found(content: Any) -> list[str]:
 
 
 def _finite(text: str) -> float:
-    number = float(text)
+    number = float(text)  # infinity for 1e999, which JSON cannot represent again
     return number if math.isfinite(number) else refuse_constant(text)
 
 

@@ -254,7 +254,7 @@ class _Repair:
                 raise cannot_carry(part, "a model as its own message", "put it into a user message")
         echoed = self._echo(message)
         if not calls and not content and not (echoed and self._quirks.keeps_parts):
-            return
+            return  # endpoints refuse an assistant message with neither content nor calls
         written = {**echoed, **_known_fields(message)}
         written.pop("tool_calls", None)
         written["content"] = content or self._quirks.empty_content if calls else content

@@ -105,7 +105,7 @@ def read_error_text(text: str) -> tuple[str, str | None]:
 def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """The text with the secrets removed."""
     for secret in secrets:
-        if len(secret) >= 4:
+        if len(secret) >= 4:  # hiding a shorter value would mangle ordinary words
             text = text.replace(secret, "[hidden]")
     return text
 
@@ -120,6 +120,7 @@ def hide_secrets_in(error: ProviderError, secrets: tuple[str, ...]) -> None:
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """The values in a request's headers that must never be shown."""
     values = [value for name, value in headers.items() if _SECRET_HEADERS.search(name)]
+    # The bare key in `Bearer KEY` is a secret too; longest first, so that no rest of a longer secret remains.
     return tuple(
         sorted({part for value in values for part in (value, value.rpartition(" ")[2])}, key=len, reverse=True)
     )

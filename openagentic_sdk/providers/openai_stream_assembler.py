@@ -300,6 +300,7 @@ class ChatAssembler:
     def _take_choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta")
         if not isinstance(delta, Mapping) or not (any(delta[key] for key in delta if key != "role") or self._has_begun):
+            # A whole answer has a message; some gateways also send one in a stream, beside an empty delta.
             delta = choice.get("message") or delta
         has_calls = False
         if isinstance(delta, Mapping):

@@ -62,7 +62,7 @@ def is_about(keyword: str, kind: str) -> bool:
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema for two that both apply; where they cannot be combined, the second takes precedence."""
+    """One schema for two that both apply; keywords that cannot be combined are those of the second."""
     made = dict(one)
     for key, value in other.items():
         own = made.get(key)
@@ -80,7 +80,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_dropped(key: str, value: Any, notes: list[str]) -> None:
-    """Describe in words what a removed keyword asked for."""
+    """Add a note about what a removed keyword required."""
     if key in SILENT or value in ({}, [], True, False) or value is None:
         return
     if key == "description":

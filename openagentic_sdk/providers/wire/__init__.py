@@ -1,1 +1,1 @@
-"""HTTP for requests: connections, time limits, reader threads, and distinguishing the kinds of body."""
+"""HTTP for requests: connections, time limits, reader threads and body readers."""

@@ -156,7 +156,7 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting: dict[int, socket.socket] = {}
-    poll = select.poll()
+    poll = select.poll()  # select.select fails for descriptors above 1023
     failure: OSError | None = None
     while addresses or waiting:
         if addresses:

@@ -181,7 +181,7 @@ class _NotSent(ConnectionResetError):
 
 
 class _Response(HTTPResponse):
-    """http.client's response, corrected: the original takes each 1xx answer except 100 for the final one.
+    """http.client's response, corrected: the original mistakes any 1xx answer except 100 for the final one.
 
     103 Early Hints precede the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
     """
@@ -214,6 +214,7 @@ class _HttpExchange:
             self._read(feed, response)
             if not response.will_close:
                 response.close()
+                # Release first: another exchange may take the connection at once, and this line must not close it then.
                 self.line.release()
                 self._transport.pool.give(target, connection)
         except (FeedStopped, ProviderError, OptionsError):
@@ -320,6 +321,7 @@ class _Pool:
                 if not waiting:
                     return None
                 since, process, connection = waiting.pop()
+            # After a fork, parent and child share the socket: only the process that opened it may use it.
             if process == os.getpid() and time.monotonic() - since < _MAX_IDLE_S and _is_quiet(connection.sock):
                 return connection
             connection.close()

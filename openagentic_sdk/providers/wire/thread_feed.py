@@ -49,6 +49,7 @@ class ThreadFeed:
         self._is_done = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._work = work
+        # daemon: a thread that is stuck in a DNS lookup must not keep the interpreter from exiting.
         self._thread = threading.Thread(
             target=partial(copy_context().run, self._run), name="openagentic-stream", daemon=True
         )
@@ -64,6 +65,7 @@ class ThreadFeed:
             self._is_notified = True
             self.call_on_loop(self._woken.set)
         while self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
+            # Check again after clear(): mark_taken() may have set the event just before, and would not do so again.
             self._room.clear()
             if self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
                 self._room.wait()
@@ -92,6 +94,7 @@ class ThreadFeed:
     async def take(self) -> list[Any]:
         """All waiting items, at least one; an empty list at the end. Raises the work's error after its items."""
         while True:
+            # Reset before the queue is emptied: an item that is put afterwards then wakes the loop again.
             self._is_notified = False
             items = []
             while self._items:

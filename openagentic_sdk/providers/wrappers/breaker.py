@@ -146,6 +146,7 @@ class BreakingProvider(AroundProvider):
 def is_endpoint_failure(error: Exception) -> bool:
     """Whether the endpoint, not the request, is the cause of an error."""
     if isinstance(error, ProviderHTTPError):
+        # 200: an error inside an accepted response, which has no status of its own
         return error.status >= 500 or (error.status == 200 and error.retryable)
     broken = ProviderConnectionError | ProviderTimeoutError | IncompleteResponseError | GarbledResponseError
     return isinstance(error, broken | ConnectionError | TimeoutError)

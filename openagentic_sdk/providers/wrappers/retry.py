@@ -133,6 +133,7 @@ class RetryingProvider(AroundProvider):
                 return
             except (ProviderError, ConnectionError, TimeoutError) as error:
                 garbled += isinstance(error, GarbledResponseError)
+                # A proxy or worker that fails now and then garbles one answer; after a second one, retries do not help.
                 may_repeat = garbled < 2 and not done and (mid_answer or not shown)
                 delay = self._delay_s(error, attempt, began) if may_repeat else None
                 if delay is None:
