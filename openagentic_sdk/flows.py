@@ -10,8 +10,8 @@
 
     result = await review.run("/srv/shop", session="review-17")
 
-A workflow is a session: each step is a call in its log. A run that is resumed calls the function again from its beginning,
-and what the log holds of a step is the step; so the function itself must do nothing but make steps and compute.
+A workflow is a session: each step is a call in its log. A resumed run calls the function again from its beginning, and
+steps with a result in the log return it without running; so the function itself must only make steps and compute.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def _has_text(most: int) -> Check:
 
 
 _TEXT, _EVENT = _has_text(1_000_000), _has_text(MAX_NAME_CHARS)
-# Up to the year 9999.
+# Up to the year 9999, the last one of `datetime`.
 _SECONDS = number(-253_402_300_799, most=253_402_300_799)
 _WAIT = {"event": _EVENT, "timeout_s": or_none(_SECONDS)}
 
 
 class _StepFunction:
-    """A function as steps call it: as a tool, with the JSON of its arguments and result."""
+    """A step's function as a tool, with its arguments and result as JSON."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         if isinstance(function, FunctionTool):
@@ -96,7 +96,7 @@ class _StepFunction:
         self._returns: JsonType[Any] = json_type(None if returns is type(None) else returns)
 
     def input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by their names, as JSON. Raises `OptionsError` for those that do not fit."""
+        """The arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
         try:
             bound = self._signature.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
@@ -109,12 +109,12 @@ class _StepFunction:
 
 
 class Flow:
-    """What a workflow's body makes its steps with. Everything that is awaited in a body comes from here.
+    """Creates the steps of a workflow's body. A body may await only what this returns.
 
-    Steps are numbered in the order in which they are made, side by side in `gather` and `map` each branch for itself. What
-    a step gets and gives is JSON in the log; annotations make values of their types of it again. A step that fails raises
-    `StepFailedError`; one that was started and has no result `StepUnknownError`, which a body may catch: to look what came
-    of it, to ask a person, to go on.
+    Steps are numbered in the order of their creation, in the parallel branches of `gather` and `map` separately. Arguments
+    and results of a step are JSON in the log; annotations convert them back to values of their types. A failed step raises
+    `StepFailedError`; a step that was started and has no result raises `StepUnknownError`, which a body may catch to find
+    out what happened, to ask a person, or to continue.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class Flow:
         effect: Effect | None = None, retry: Retries | int | None = None,
         reconcile: Callable[..., Any] | None = None, **kwargs: Any,
     ) -> Awaitable[Any]:  # fmt: skip
-        """Call a function, async or not, once, and keep its result; a function that is not async runs in a thread.
+        """Call a function, async or not, once, and record its result; a function that is not async runs in a thread.
 
-        `effect` says what a crash in the middle means: `idempotent` (the default for plain functions) and `read` run again,
-        `unsafe` is started once at most. `retry` is how often and when it is tried again after an error. `reconcile` is for
-        an unsafe one that was started in a process that died: called with the same arguments, it returns what came of the
-        step, or None where nobody knows; then the step raises `StepUnknownError`.
+        `effect` determines what happens after a crash during the call: `idempotent` (the default for plain functions) and
+        `read` run again, `unsafe` is started at most once. `retry` is how often and when it is tried again after an error.
+        `reconcile` is for an unsafe step that was started in a process that died: it is called with the same arguments and
+        returns the result of the step, or None if it is unknown; then the step raises `StepUnknownError`.
         """
         if not callable(function):
             raise OptionsError(f"flow.step() takes a function and its arguments, not {shown(function)}")
@@ -185,10 +185,10 @@ class Flow:
         queue: str | None = None,
         priority: int = 0,
     ) -> Awaitable[R]:
-        """Ask an agent, in a session of its own, and get its output. Its calls are judged as they always are.
+        """Ask an agent, in a session of its own, and return its output. Its calls need permission as always.
 
-        With a `queue`, and where a fleet runs this workflow, it is a run of its own there: of the fleet's agent with this
-        name, on any host, within the fleet's limits. `deps` and `retry` are for one that runs here.
+        With a `queue`, and if a fleet runs this workflow, the agent is a run of its own there: of the fleet's agent with
+        this name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here.
         """
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
@@ -208,7 +208,7 @@ class Flow:
         return self._step(plan)
 
     def ask(self, question: str, choices: Sequence[str] = ()) -> Awaitable[str]:
-        """Put a question to a person; the workflow parks until it is answered, for years if need be."""
+        """Ask a person a question; the workflow parks until it is answered, for years if necessary."""
         check_settings({"question": question}, {"question": _TEXT}, "flow.ask: ")
         plan = StepPlan(
             name="ask", input={"question": question, "choices": list(choices)}, work=_ask_person, effect="read"
@@ -216,7 +216,7 @@ class Flow:
         return self._step(plan)
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait. Nothing is held meanwhile; a time in the past is over at once."""
+        """Wait, without holding any resource. A time in the past is over at once."""
         check_settings({"seconds": seconds}, {"seconds": _SECONDS}, "flow.sleep: ")
         due = self._part.work.now() + seconds
         return self._step(StepPlan(name="sleep", input={"seconds": seconds}, work=_do_nothing, effect="read", due=due))
@@ -234,10 +234,10 @@ class Flow:
     @overload
     def wait_for(self, event: str, kind: type[T], *, timeout_s: float | None = None) -> Awaitable[T]: ...
     def wait_for(self, event: str, kind: Any = Any, *, timeout_s: float | None = None) -> Awaitable[Any]:
-        """What an event from outside brings (`deliver`), as a value of `kind`.
+        """Wait for an event from outside (`deliver`), and return its payload as a value of `kind`.
 
-        Each event is given once, in the order of their coming, which may be before this. Without one in time the step fails
-        as `TimeoutError`.
+        Each event is returned once, in the order of arrival, including events that arrived earlier. If none arrives in
+        time, the step fails as `TimeoutError`.
         """
         check_settings(
             {"event": event, "timeout_s": timeout_s},
@@ -270,7 +270,7 @@ class Flow:
     ) -> Awaitable[R]:  # fmt: skip
         """Run another workflow, in a session of its own; it parks, and is cancelled, together with this one.
 
-        `queue` and `priority` are those of `agent`.
+        `queue` and `priority` are as in `agent`.
         """
         name, prompt = name or workflow.name, workflow.prompt(*args, **kwargs)
         work = partial(self._spawn, name, partial(_options_of_child, workflow))
@@ -278,14 +278,14 @@ class Flow:
             return self._elsewhere(name, prompt, Placement(queue=queue, priority=priority), work, workflow.read_output)
         return self._step(StepPlan(name=name, input={"prompt": prompt}, work=work, read=workflow.read_output))
 
-    # --- side by side --------------------------------------------------------------------------------------------------
+    # --- concurrency ---------------------------------------------------------------------------------------------------
 
     def gather(
         self, *works: Awaitable[R] | Iterable[Awaitable[R]], limit: int | None = None, return_exceptions: bool = False
     ) -> Awaitable[list[R]]:
-        """Wait for steps and coroutines side by side, at most `limit` at a time; gives their values in order.
+        """Run steps and coroutines concurrently, at most `limit` at a time; return their values in order.
 
-        The first that fails ends the others, unless `return_exceptions` gives errors in the place of values.
+        The first failure cancels the others, unless `return_exceptions` returns errors in place of values.
         """
         path = self._next_id()
         each: list[Awaitable[R]] = []
@@ -301,20 +301,21 @@ class Flow:
         limit: int | None = None,
         return_exceptions: bool = False,
     ) -> Awaitable[list[R]]:
-        """`gather` of the function of each item."""
+        """`gather` the results of calling the function with each item."""
         return self.gather((function(item) for item in items), limit=limit, return_exceptions=return_exceptions)
 
     def first(self, *works: Awaitable[Any]) -> Awaitable[tuple[int, Any]]:
-        """Wait for whichever of steps and coroutines ends first, and end the others; gives its place, from 0, and its value.
+        """Wait for the first of steps and coroutines to end, and cancel the others; return its position, from 0, and its
+        value.
 
-        Raises what it failed with.
+        Raises its error if it failed.
         """
         return cast(Awaitable[tuple[int, Any]], First(self._part.body, self._next_id(), works, None, False))
 
-    # --- what a body may not look at by itself ---------------------------------------------------------------------------
+    # --- values that a body must not read by itself ------------------------------------------------------------------------
 
     def now(self) -> datetime:
-        """The time, recorded."""
+        """The current time, recorded."""
         return datetime.fromtimestamp(self._recorded("now", self._part.work.now), UTC)
 
     def random(self) -> float:
@@ -326,8 +327,10 @@ class Flow:
         return UUID(self._recorded("uuid", lambda: str(uuid4())))
 
     def version(self, name: str) -> bool:
-        """Whether this history has the code of this version: True where it gets here for the first time, False in one that
-        was past this place when the code did not ask yet. The answer stays.
+        """Whether this history was written with the code of this version.
+
+        True if the history reaches this place for the first time, False if it had already passed it before the code called
+        `version`. The answer is recorded.
         """
         branch, part = self._branch(), self._part
         call_id = f"{branch.path}v-{name}"
@@ -341,17 +344,17 @@ class Flow:
         return self._versions[call_id]
 
     def publish(self, name: str, value: Any) -> None:
-        """Show a value to whoever asks for it while the workflow goes on or waits (`Workflow.query`)."""
+        """Publish a value, to be read while the workflow runs or waits (`Workflow.query`)."""
         self._recorded("publish", lambda: to_json(value), {"name": name})
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Begin anew with other arguments, in the same session, and leave everything behind: for a workflow without an end.
+        """Start again with other arguments, in the same session and with an empty history: for a workflow without an end.
 
-        No later run reads what came before; the log keeps it.
+        No later run reads the old history; the log keeps it.
         """
         self._part.restart(self._arguments(args, kwargs))
 
-    # --- how -------------------------------------------------------------------------------------------------------------
+    # --- implementation ----------------------------------------------------------------------------------------------------
 
     def _branch(self) -> Branch:
         branch = self._part.body.current
@@ -373,7 +376,7 @@ class Flow:
         return step
 
     def _recorded(self, name: str, make: Callable[[], Any], input: Mapping[str, Any] | None = None) -> Any:
-        """A value that is made once: its call and result are stored with the next step."""
+        """A value that is created once: its call and result are stored with the next step."""
         plan = StepPlan(name=name, input=input or {}, work=_do_nothing)
         number, part, place = self._next_id(), self._part, _place()
         record = part.log.find(number)
@@ -403,7 +406,7 @@ class Flow:
         input: Mapping[str, Any],
         ctx: ToolContext,
     ) -> ToolOutput:
-        """Run an agent or a workflow inside of this one."""
+        """Run an agent or a workflow inside this one."""
         mine = self._options
         options = await find_options(mine)
 
@@ -429,7 +432,7 @@ async def _options_of_child(workflow: Workflow[..., Any], mine: OpenAgenticOptio
 
 
 async def _do_nothing(input: Mapping[str, Any], ctx: ToolContext) -> None:
-    """A step that only takes time, or a value."""
+    """The work of a step that only waits or records a value."""
 
 
 async def _ask_person(input: Mapping[str, Any], ctx: ToolContext) -> str:
@@ -437,7 +440,7 @@ async def _ask_person(input: Mapping[str, Any], ctx: ToolContext) -> str:
 
 
 def _place() -> str:
-    """Where in the code of the caller a step is made."""
+    """The place in the caller's code at which a step is created."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -449,10 +452,10 @@ def _place() -> str:
 
 @frozen
 class WorkflowResult(RunResult, Generic[R]):
-    """What came of a run of a workflow: a `RunResult` with the workflow's `output`.
+    """The result of a run of a workflow: a `RunResult` with the workflow's `output`.
 
-    One that is not over has stopped as `waiting`: `questions` are those that it waits for, `wake_at` is the time, in seconds
-    since 1970, at which it goes on by itself, None where it waits for people and events only.
+    If the workflow is not over, it has stopped as `waiting`: `questions` are those that it waits for, `wake_at` is the
+    time, in seconds since 1970, at which it continues by itself, None if it only waits for people and events.
     """
 
     output: R = cast(Any, None)
@@ -462,7 +465,7 @@ class WorkflowResult(RunResult, Generic[R]):
 
 @frozen
 class WorkflowReplay:
-    """What a replay of a workflow found: whether the body fits its log of so many `steps`; if not, why, with both places."""
+    """The result of a replay: whether the body fits its log of `steps` steps; if not, the reason, with both places."""
 
     session_id: str
     ok: bool
@@ -471,7 +474,7 @@ class WorkflowReplay:
 
 
 class _NoModel:
-    """The provider of runs that ask no model."""
+    """The provider of runs that use no model."""
 
     name = "workflow"
 
@@ -492,7 +495,7 @@ def workflow(
     name: str = "",
     options: OpenAgenticOptions | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]], Workflow[P, R]]:
-    """Make a workflow of an async function, whose first parameter is the `Flow`; its name is the function's unless given.
+    """Turn an async function whose first parameter is the `Flow` into a workflow; `name` defaults to the function's.
 
     Raises `OptionsError` for any other function.
     """
@@ -504,8 +507,10 @@ def workflow(
 
 @frozen
 class Workflow(Generic[P, R]):
-    """See the module. `dataclasses.replace` makes another with other `options`, which are those of its runs: the store, the
-    gate, hooks, limits; its agents bring options of their own.
+    """A workflow as a value; see the module.
+
+    `dataclasses.replace` makes a copy with other `options`, which apply to its runs: the store, the gate, hooks, limits;
+    its agents have options of their own.
     """
 
     function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]
@@ -527,9 +532,9 @@ class Workflow(Generic[P, R]):
     async def run(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """Run to the end, or to where everything waits. Run again with the same `session`, it goes on where it stopped.
+        """Run to the end, or until everything waits. With the `session` of an earlier run, continue where it stopped.
 
-        Raises `RunFailedError`, which carries the result, for one that failed, and `RequestConflictError` for a session that
+        Raises `RunFailedError`, which carries the result, if the run failed, and `RequestConflictError` for a session that
         began with other arguments.
         """
         session = session or new_session_id()
@@ -537,20 +542,22 @@ class Workflow(Generic[P, R]):
         return await self._run(said, {"session": session}, options)
 
     async def resume(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowResult[R]:
-        """Go on with a workflow that parked or was killed. Raises what `run()` raises, `SessionNotFoundError` too."""
+        """Continue a workflow that parked or was killed. Raises what `run()` raises, and `SessionNotFoundError`."""
         return await self._run(None, {"resume": session}, options)
 
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """`run()` for plain code, in an event loop of its own. Raises what it raises, `EventLoopError` in a coroutine."""
+        """`run()` in an event loop of its own, for synchronous code. Raises what it raises; `EventLoopError` in a
+        coroutine.
+        """
         refuse_running_loop("run_sync()")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 
     async def cancel(self, session: str, reason: str = "", *, options: OpenAgenticOptions | None = None) -> None:
-        """Have a workflow end: its body gets `CancelledError` where it waits, and may clean up with steps of its own.
+        """Cancel a workflow: its body gets `CancelledError` where it waits, and may clean up with further steps.
 
-        One that no process runs is to be resumed for that; the fleet does so by itself.
+        If no process runs the workflow, resume it for that; a fleet does so by itself.
         """
         await self.deliver(session, CANCEL, reason, event_id=CANCEL, options=options)
 
@@ -563,7 +570,7 @@ class Workflow(Generic[P, R]):
         event_id: str | None = None,
         options: OpenAgenticOptions | None = None,
     ) -> bool:
-        """Store an event for `flow.wait_for(event)`, see `parts.workflows.inbox.deliver`."""
+        """Store an event for `flow.wait_for(event)`; see `parts.workflows.inbox.deliver`."""
         agent, key_file = self._agent(options)
         redact = agent.redact or str
         send = partial(
@@ -572,16 +579,16 @@ class Workflow(Generic[P, R]):
         return bool(await off_loop(True, send))
 
     async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
-        """What the workflow published last under this name, None for nothing; it runs nothing."""
+        """The value that the workflow last published with this name, None if there is none. Runs nothing."""
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)
 
     async def replay(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowReplay:
-        """Play the body against the log of one of its sessions, of a run too that goes on elsewhere, and run nothing.
+        """Play the body against the log of one of its sessions, which may be running elsewhere, without executing anything.
 
-        So a test finds out whether new code still fits old histories. Raises `SessionNotFoundError`, and `OptionsError` for
-        one of another workflow.
+        A test can thus determine whether new code still fits old histories. Raises `SessionNotFoundError`, and
+        `OptionsError` for a session of another workflow.
         """
         base, copy = options or self.options, MemorySessionStore()
         store = store_of(build_agent(self.to_options(base)))
@@ -601,7 +608,7 @@ class Workflow(Generic[P, R]):
         return build_agent(self.to_options(options)), options.key_file
 
     def read_output(self, text: str) -> R:
-        """The value that the text of the last answer stands for."""
+        """The output of the workflow, from the text of its last answer."""
         value = text if self._function.gives_text else loads_json(text)
         return cast(R, self._function.read(value))
 
@@ -631,7 +638,7 @@ class Workflow(Generic[P, R]):
             model="workflow",
             retry=None,
             fallback=(),
-            on_storage_error="stop",  # a step that no log holds would be made again
+            on_storage_error="stop",  # a step that is not in the log would run again
             tools=(),
             parts=(*base.parts, cast(Any, partial(WorkflowPart, rules=rules))),
         )
@@ -648,7 +655,7 @@ class Workflow(Generic[P, R]):
             if result.stop_reason != "waiting":
                 return self._result(events, result, outcome)
             park = await off_loop(True, Park.read, agent.store, result.session_id)
-            # What came between the last look and the end of the run finds nobody else.
+            # Events that arrived between the last check and the end of the run would be missed otherwise.
             if not await off_loop(True, has_arrived, agent.store, result.session_id, seal):
                 asked = await off_loop(True, open_questions, agent.store, result.session_id, seal)
                 found = self._result(events, result, outcome)
@@ -656,11 +663,11 @@ class Workflow(Generic[P, R]):
             said, prepared = None, replace(prepared, session=None, resume=result.session_id)
 
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
-        """Raises `RunFailedError` for a run that came to no end of its own."""
+        """The result of a run. Raises `RunFailedError` if it did not end by itself."""
         made, output = run_result(events, result), None
         if outcome.has_value:
             output = outcome.value
-        elif made.ok:  # it had ended before
+        elif made.ok:  # the workflow had ended in an earlier run
             output = self._function.read(made.final_text if self._function.gives_text else made.structured_output)
         found = WorkflowResult[R](**values_of(made), output=cast(R, output))
         if not made.ok and made.stop_reason != "waiting":
@@ -671,7 +678,7 @@ class Workflow(Generic[P, R]):
 async def _run_once(
     agent: AgentRuntime, options: OpenAgenticOptions, said: Said | None, events: list[AnyEvent]
 ) -> Result:
-    """One run, whose events are added to those before."""
+    """Execute one run, and append its events to `events`."""
 
     async def start() -> RunTask:
         request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
@@ -689,7 +696,7 @@ async def _run_once(
 
 
 class _BodyFunction:
-    """The function of a workflow: its parameters behind the flow, and what it returns, as JSON."""
+    """The function of a workflow: its parameters after the flow, and its return value, as JSON."""
 
     def __init__(self, name: str, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._name, self._function = name, function
@@ -703,7 +710,7 @@ class _BodyFunction:
         return hints_of(self._function)
 
     def input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by their names, as JSON. Raises `OptionsError` for those that do not fit."""
+        """The arguments by name, as JSON. Raises `OptionsError` for arguments that do not fit."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -711,7 +718,7 @@ class _BodyFunction:
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
-        """The body with these arguments, read as their types."""
+        """The body with these arguments, converted to their types."""
         given = {
             name: json_type(self._hints.get(name, Any)).read(value, f"the argument {name}")
             for name, value in arguments.items()
@@ -720,7 +727,7 @@ class _BodyFunction:
 
     @property
     def gives_text(self) -> bool:
-        """Whether what it returns is a text, which is written as it is."""
+        """Whether the function returns a text, which is written verbatim."""
         return self._hints.get("return", Any) is str
 
     def read(self, value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Workflows: plain Python functions whose steps are calls of a session, so that each one is durable."""
+"""Workflows: plain Python functions whose steps are calls in a session, and therefore durable."""

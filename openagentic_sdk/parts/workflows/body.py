@@ -1,8 +1,8 @@
-"""What drives the body of a workflow: coroutines that wait for steps, and for each other, and for nothing else.
+"""Drive the body of a workflow: coroutines that wait only for steps and for each other.
 
-No event loop runs them. A body is advanced until it waits for a step; a step that has ended wakes it. Results are handed out
-in the order in which the log holds them, one at a time, and a step begins only when no result is left: so a body that is
-driven again over its log finds everything in the order in which it found it at first.
+No event loop runs them. A body is advanced until it waits for a step, and is woken when that step ends. Results are
+delivered in the order of the log, one at a time, and a step begins only after all results in the log are delivered: so a
+body that is driven again over its log sees everything in the original order.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ...errors import WorkflowError
 from ...ground.checks import check_settings, number, or_none, shown
 
 R = TypeVar("R")
-# What a body runs inside of; a test lets it refuse what no log holds.
+# The context in which a body runs; a test uses it to refuse reading unrecorded values.
 GUARD: ContextVar[Callable[[], AbstractContextManager[object]]] = ContextVar("GUARD", default=nullcontext)
 
 
 class Restart(BaseException):
-    """The body ends its history and begins anew with these arguments; no `except Exception` of a body sees it."""
+    """The body ends its history and starts again with these arguments; a body's `except Exception` does not catch it."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__("the workflow begins anew")
@@ -33,7 +33,7 @@ class Restart(BaseException):
 
 
 class Promise(Generic[R]):
-    """Something that a body may wait for. `begin` is called when it does, `cancel` when it does so no more."""
+    """Something that a body may wait for. `begin` is called when it starts to wait, `cancel` when it no longer does."""
 
     def __init__(self, body: FlowBody) -> None:
         self.body = body
@@ -52,13 +52,13 @@ class Promise(Generic[R]):
         return self.result()
 
     def result(self) -> R:
-        """The value. Raises what it failed with."""
+        """The value. Raises its error if it failed."""
         if self.error is not None:
             raise self.error
         return cast(R, self._value)
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
-        """End with a value or an error, once, and wake whoever waits."""
+        """End with a value or an error, once, and wake all waiters."""
         if self.is_done:
             return
         self.is_done, self._value, self.error = True, value, error
@@ -67,21 +67,21 @@ class Promise(Generic[R]):
             wake()
 
     def when_done(self, wake: Callable[[], object]) -> None:
-        """Call this when it has ended, or now when it has."""
+        """Call `wake` at the end, or now if it has already ended."""
         if self.is_done:
             wake()
         else:
             self._waiters.append(wake)
 
     def begin(self) -> None:
-        """Start, if that has not happened."""
+        """Start, unless already started."""
 
     def cancel(self) -> None:
-        """End as soon as that can be, with `CancelledError`."""
+        """End as soon as possible, with `CancelledError`."""
 
 
 class Branch(Promise[Any]):
-    """One coroutine of a body. `path` is the beginning of its steps' ids, `made` counts them."""
+    """One coroutine of a body. `path` is the prefix of its steps' ids, `made` counts them."""
 
     def __init__(self, body: FlowBody, work: Coroutine[Any, Any, Any], path: str) -> None:
         super().__init__(body)
@@ -93,7 +93,7 @@ class Branch(Promise[Any]):
         self._raises: BaseException | None = None
 
     def next_id(self) -> str:
-        """The id of the next step that this branch makes."""
+        """The id of the next step that this branch creates."""
         self.made += 1
         return f"{self.path}{self.made}"
 
@@ -115,7 +115,7 @@ class Branch(Promise[Any]):
             self._waits_for.cancel()
 
     def advance(self) -> None:
-        """Run up to the next thing that has to be waited for."""
+        """Run until the coroutine waits for something."""
         self.body.current, self._waits_for = self, None
         error, self._raises = self._raises, None
         try:
@@ -123,7 +123,7 @@ class Branch(Promise[Any]):
                 waits_for = self._work.send(None) if error is None else self._work.throw(error)
         except StopIteration as stop:
             self.finish(stop.value)
-        except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - whatever a body raises is for whoever waits for it
+        except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - any error of a body goes to its waiter
             self.finish(error=failure)
         except KeyboardInterrupt:
             raise
@@ -152,7 +152,7 @@ class Branch(Promise[Any]):
 
 
 class Together(Promise[list[Any]]):
-    """Several things at once, at most `limit` of them at a time; the first that fails ends the others."""
+    """Several concurrent promises, at most `limit` at a time; the first failure cancels the others."""
 
     def __init__(
         self, body: FlowBody, path: str, members: Sequence[Awaitable[Any]], limit: int | None, keeps_errors: bool
@@ -182,7 +182,7 @@ class Together(Promise[list[Any]]):
             self._end(CancelledError())
 
     def _go_on(self) -> None:
-        if self._is_going_on:  # what ends at once is counted by the loop that began it
+        if self._is_going_on:  # a member that ends at once is handled by the loop that began it
             return
         self._is_going_on = True
         while self._failure is None and self._at_work < self._limit and len(self._begun) < len(self._members):
@@ -211,7 +211,7 @@ class Together(Promise[list[Any]]):
         self._go_on()
 
     def _end(self, failure: BaseException) -> None:
-        """Cancel what is at work and begin nothing more."""
+        """Cancel what is running and begin nothing more."""
         if self._failure is None:
             self._failure = failure
             for each in self._members[len(self._begun) :]:
@@ -223,7 +223,7 @@ class Together(Promise[list[Any]]):
 
 
 class First(Together):
-    """Several things at once, of which the first that ends is the result, by its place and its value; it ends the others."""
+    """Several concurrent promises; the result is the position and value of the first to end. The others are cancelled."""
 
     def _take(self, member: Promise[Any]) -> None:
         if self._failure is None and member.error is None:
@@ -238,13 +238,16 @@ class First(Together):
 
 
 class _Over(Exception):
-    """Something has come first."""
+    """One of the promises has ended first."""
 
 
 class FlowBody:
-    """The branches of one workflow that may go on (`ready`), the one that is being advanced (`current`), all coroutines that
-    have not ended (`works`), the numbers of the steps that were made, each with its place in the code (`made`), and what was
-    made and not awaited so far (`idle`), each with its name."""
+    """The state of one workflow's body.
+
+    `ready` are the branches that can continue, `current` is the one being advanced, `works` are all unfinished coroutines.
+    `made` maps the numbers of the steps created to their places in the code, `idle` maps promises that were created and not
+    awaited so far to their names.
+    """
 
     def __init__(self) -> None:
         self.ready: deque[Branch] = deque()
@@ -255,14 +258,14 @@ class FlowBody:
         self.guard = GUARD.get()
 
     def advance(self) -> None:
-        """Run every branch as far as it gets."""
+        """Run every branch as far as possible."""
         while self.ready:
             self.ready.popleft().advance()
 
     def close(self) -> None:
-        """Let go of all coroutines where they are: a run that parks goes on from its log. No step can be made any more."""
+        """Drop all coroutines where they are: a parked run continues from its log. No further step can be created."""
         self.ready.clear()
         for work in self.works:
-            with suppress(Exception, CancelledError):  # what a body still wants to do then is for its next run
+            with suppress(Exception, CancelledError):  # its next run repeats whatever the body does now
                 work.close()
         self.works.clear()

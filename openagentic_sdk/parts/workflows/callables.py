@@ -1,4 +1,4 @@
-"""Any callable as a step: its arguments by their names, also those that callers can only give by position."""
+"""Use any callable as a step: all arguments have names, including those that callers can only pass by position."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def name_of_callable(function: Any) -> str:
 
 
 def signature_of(function: Any) -> Signature:
-    """The parameters of a callable; `*args` and `**kwargs` for one in C whose parameters have no names for its callers:
-    those that it shows differ from one version of Python to the next.
+    """The parameters of a callable; `*args` and `**kwargs` for a C function whose parameters cannot be passed by name.
+
+    The parameter names that such a function shows differ between versions of Python.
     """
     try:
         signature = inspect.signature(function)
@@ -32,7 +33,7 @@ def signature_of(function: Any) -> Signature:
 
 
 def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, or one that does the same and takes all arguments by name: `*args` as a list, `**kwargs` as a dict."""
+    """The function, or an equivalent one that takes all arguments by name: `*args` as a list, `**kwargs` as a dict."""
     signature = signature_of(function)
     if not _has_unnamed(signature):
         return function
@@ -60,7 +61,7 @@ def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def result_hint(function: Any) -> Any:
-    """What a callable is annotated to give: a class gives its instances."""
+    """The annotated return type of a callable; for a class, the class itself."""
     called = inside_partials(function)
     if isinstance(called, type):
         return called
@@ -73,6 +74,6 @@ def _has_unnamed(signature: Signature) -> bool:
 
 
 def _python_function(function: Any) -> Any:
-    """The function in Python that a callable comes down to; None for one in C."""
+    """The Python function that a callable wraps; None for one implemented in C."""
     plain = inspect.unwrap(plain_function(function))
     return plain if hasattr(plain, "__code__") else None

@@ -1,7 +1,7 @@
-"""Agents and workflows that a workflow has run elsewhere: by whatever has queues, limits and hosts of its own.
+"""Run agents and workflows of a workflow elsewhere: in a service with queues, limits and hosts of its own.
 
-Two steps are made of each: one puts it into the queue, once, and one waits for its end like for any event. Where nothing has
-queues, the first step runs it in place, so that the same code goes on with nothing.
+Each takes two steps: one enqueues the run, once, and one waits for its end as for any event. Without such a service, the
+first step runs it in place, so the same code also works without one.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from ...kernel.agent import Run
 from ...kernel.tool import ToolContext, ToolOutput
 from .steps import Step, StepPlan, Work
 
-# How long the end of a run is waited for before one looks whether it came without a word.
+# How long to wait for the end of a run before checking whether it ended without notification.
 LOOK_S = 900.0
 
 
 @frozen(kw_only=True)
 class Placement:
-    """Where a step's run is put: the queue, and before which others (higher `priority` comes first)."""
+    """Where to enqueue a step's run: the queue, and the priority in it (higher comes first)."""
 
     queue: str
     priority: int = 0
 
 
 class RunsElsewhere:
-    """The service that runs agents by name in other processes, and tells a workflow of their ends by an event."""
+    """The service that runs agents by name in other processes, and notifies a workflow of their ends with an event."""
 
     async def start(self, key: str, event: str, name: str, prompt: str, where: Placement) -> Mapping[str, Any]:
-        """Put a run into the queue, once for each `key`, whose end is told as this event; gives its `run` and `session`."""
+        """Enqueue a run, once for each `key`, whose end is announced with this event; return its `run` and `session`."""
         raise NotImplementedError
 
     async def look(self, run_id: int, told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """How a run ended (`stop_reason`, `text`, `error`), by its log and what was told; None for one that goes on."""
+        """The end of a run (`stop_reason`, `text`, `error`), by its log and by `told`, the event's payload; None while it
+        runs.
+        """
         raise NotImplementedError
 
     async def cancel(self, run_id: int) -> None:
-        """End a run that nobody waits for any more."""
+        """Cancel a run that nobody waits for any more."""
         raise NotImplementedError
 
 
 def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
-    """The service of a run, or of one that it is inside of."""
+    """The service of a run, or of the nearest run that it is inside."""
     while run is not None:
         if (found := run.parts.services.find(RunsElsewhere)) is not None:
             return found
@@ -56,11 +58,11 @@ def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
 async def run_elsewhere(
     make: Callable[[StepPlan], Step], run: Run, name: str, prompt: str, where: Placement, in_place: Work
 ) -> str:
-    """The answer of an agent or workflow of that name. Raises `StepFailedError` when it came to no end of its own."""
+    """The answer of the agent or workflow with that name. Raises `StepFailedError` if it did not end by itself."""
 
     async def place(input: Mapping[str, Any], ctx: ToolContext) -> Any:
         service = runs_elsewhere(run)
-        if service is None or run.parts.continue_call(ctx.tool_use_id or ""):  # it was begun in place
+        if service is None or run.parts.continue_call(ctx.tool_use_id or ""):  # it was started in place
             output = await in_place(input, ctx)
             return ToolOutput({"text": output.output}, meta=output.meta)
         found = await service.start(ctx.idempotency_key or "", _event(placed), name, prompt, where)
@@ -88,7 +90,7 @@ def _event(placed: Step) -> str:
 
 
 async def _end(make: Callable[[StepPlan], Step], run: Run, found: Mapping[str, Any], event: str) -> Mapping[str, Any]:
-    """Wait until a run is over, however often that takes a look."""
+    """Wait until a run is over, checking as often as necessary."""
 
     async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         told = waiting.event

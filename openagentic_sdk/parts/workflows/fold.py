@@ -1,4 +1,4 @@
-"""The steps of a workflow as its log holds them, also those that a checkpoint holds in the place of the log."""
+"""The steps of a workflow in its log, including those that a checkpoint has in place of the log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from ...events import (
 from ...ground.frozen import changed
 from ...sessions.folds.view import CallRecord, Cut, Fold, SessionView
 
-# The message with the arguments of a workflow that ended its history and began anew.
+# Marks the message with the arguments of a workflow that ended its history and restarted.
 RESTARTED = "workflow"
-# The call by which the log holds that a workflow was cancelled.
+# The call that records the cancellation of a workflow.
 CANCELLED = "cancelled"
 
 
 class StepsFold(Fold):
-    """`calls` are those of the present history, by their ids, `prompt` holds its arguments and is the event `prompt_seq`,
-    `taken` are the numbers of the events from outside that it got, `published` is what it shows by name, `ended` how it came
-    to its end; `finished` counts the steps that have ended since the last cut.
+    """The fold over a workflow's log.
+
+    `calls` are those of the current history, by id. `prompt` has its arguments and is the event `prompt_seq`, `taken` are
+    the numbers of the external events that it received, `published` are its published values by name, `ended` is how it
+    ended; `finished` counts the steps that have ended since the last cut.
     """
 
     name = "workflow_steps"
@@ -45,7 +47,7 @@ class StepsFold(Fold):
         self._kept: dict[str, list[Any]] = {}
 
     def find(self, call_id: str) -> CallRecord | None:
-        """What the log holds of a call; None for one that was not made."""
+        """The record of a call in the log; None if it was never made."""
         known = self.calls.get(call_id)
         if known is None and (row := self._kept.get(call_id)) is not None:
             known = self.calls[call_id] = _record(call_id, row)
@@ -84,7 +86,7 @@ class StepsFold(Fold):
                 self._rewind(event.to_seq)
 
     def _rewind(self, to_seq: int) -> None:
-        """Forget what was taken back; a call that was made before, and ended behind that place, is open again."""
+        """Forget what was undone; a call that was made before that event, and ended after it, is open again."""
         self.calls = {call_id: found for call_id in self.ids() if (found := self.find(call_id)) is not None}
         self._kept = {}
         if self.ended is not None and (self.ended.seq or 0) > to_seq:
@@ -101,7 +103,7 @@ class StepsFold(Fold):
                 self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Calls that have not ended, which a result that comes finds, and the end."""
+        """Calls that have not ended, whose results may still arrive, and the end."""
         if self.ended is not None:
             yield self.ended.seq or 0
         for record in self.calls.values():

@@ -1,6 +1,6 @@
-"""Events from outside for a workflow: stored when they are delivered, whether it waits for them by now or not.
+"""External events for a workflow: stored when they are delivered, even if the workflow is not waiting for them yet.
 
-They are kept in a session of their own beside the workflow's, since that one belongs to whoever runs it.
+They are in a session of their own beside the workflow's, because the workflow's session is locked by its runner.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from ..masking import known_here, mask_value
 from ..record.lifecycle import append_signed
 from .fold import CANCELLED, StepsFold
 
-# What a workflow that parked has left in its log, and the notice that an event came then.
+# The part state that a parked workflow leaves in its log, and the notice of an event that arrives then.
 PARKED = "workflow"
 ARRIVED = "workflow.event"
 CANCEL = "workflow.cancel"
 MAX_NAME_CHARS = 200
-# What the inbox has in the place of a call: with it, it is a child of the workflow's session, and goes where that goes.
+# Replaces the id of a call in the inbox's metadata: it makes the inbox a child of the workflow's session, deleted with it.
 _INBOX_CALL = "workflow.inbox"
-# How many events may stand behind the one that says how a workflow parked.
+# The most events that may follow the one that records how a workflow parked.
 _LOOKED_AT = 100
 _BUSY = Backoff(0.002, 0.1, jitter=0.5)
 
 
 @frozen
 class Delivered:
-    """One event: its number in the inbox, its name and what it brings."""
+    """One event: its number in the inbox, its name and its payload."""
 
     seq: int
     name: str
@@ -59,7 +59,7 @@ class Delivered:
 
 
 def inbox_of(session_id: str) -> str:
-    """The session that holds a workflow's events."""
+    """The session that contains a workflow's events."""
     return f"{session_id}.inbox"
 
 
@@ -73,11 +73,12 @@ def deliver(
     key_file: str | None = None,
     redact: Redact | None = None,
 ) -> bool:
-    """Store an event for a workflow, for its `flow.wait_for(name)`; an `event_id` that came before is not stored again.
+    """Store an event for a workflow's `flow.wait_for(name)`; an `event_id` that was delivered before is not stored again.
 
-    It is stored when this returns, and wakes a workflow that a fleet has parked. False when it had come before. `redact`
-    masks secrets in the payload (default: those that the environment names, and tokens that are known by their form). Raises
-    `WorkflowError` for a name that is empty or too long, and `SessionLockedError` when others deliver without end.
+    The event is stored when this returns, and wakes a workflow that a fleet has parked. Returns False if it was delivered
+    before. `redact` masks secrets in the payload (default: those named by the environment, and tokens of known formats).
+    Raises `WorkflowError` for a name that is empty or too long, and `SessionLockedError` if others keep delivering without
+    pause.
     """
     if not name or len(name) > MAX_NAME_CHARS:
         raise WorkflowError(f"an event has a name of 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
@@ -89,7 +90,7 @@ def deliver(
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
     said = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
-    # One without an id gets one: it is stored once also when the answer to a first attempt is lost.
+    # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
     event = UserMessage(dumps_json(said), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
     def new() -> Sequence[Event]:
@@ -106,7 +107,7 @@ def deliver(
         for above in with_ancestors(store, session_id):
             if _has_ended(store, above):
                 continue
-            with suppress(SessionLockedError):  # a run that holds it looks into the inbox before it parks
+            with suppress(SessionLockedError):  # the run that holds it checks the inbox before it parks
                 store.append_event(above, notice)
     return bool(stored) or event_id is None
 
@@ -117,7 +118,7 @@ def _has_ended(store: SessionStore, session_id: str) -> bool:
 
 
 def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
-    """Do it as soon as nobody else delivers."""
+    """Call `store` as soon as nobody else is delivering."""
     for wait_s in islice(_BUSY.waits(), 200):
         try:
             return store()
@@ -127,13 +128,13 @@ def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
 
 
 def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Delivered]:
-    """All events that this installation stored for a workflow, in their order."""
+    """All events that this installation stored for a workflow, in order."""
     with suppress(SessionNotFoundError):
         view, _ = load_view(store, inbox_of(session_id), seal=seal)
         found = []
         for event in view.events:
             if isinstance(event, UserMessage) and view.is_ours(event):
-                with suppress(InvalidEventError):  # one whose text was erased is given to nobody
+                with suppress(InvalidEventError):  # an event whose text was erased is not delivered
                     said = loads_json(event.text)
                     found.append(Delivered(event.seq or 0, str(said["event"]), said["payload"]))
         return found
@@ -141,7 +142,7 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
 
 
 def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
-    """Whether an event has come that a workflow, or one inside of it, waits for and has not got."""
+    """Whether an event has arrived that a workflow, or one inside it, waits for and has not received."""
     view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
     steps = view.fold(StepsFold)
     wanted = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
@@ -150,11 +151,11 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
     inside = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
     with suppress(SessionError):
         return any(has_arrived(store, child_id, seal) for child_id in inside)
-    return True  # the run finds out what is wrong with it
+    return True  # the run will report the error
 
 
 def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
-    """A session, and those that it is inside of."""
+    """A session, and the sessions that it is inside."""
     seen: set[str] = set()
     while session_id and session_id not in seen:
         seen.add(session_id)
@@ -164,7 +165,7 @@ def with_ancestors(store: SessionStore, session_id: str) -> Iterator[str]:
 
 @frozen
 class Park:
-    """How a workflow has parked: the `seq` of its end, the time at which it goes on by itself, and its waiting steps."""
+    """How a workflow has parked: the `seq` of its end, the time at which it continues by itself, and its waiting steps."""
 
     seq: int
     wake_at: float | None
@@ -172,7 +173,7 @@ class Park:
 
     @classmethod
     def read(cls, store: SessionStore, session_id: str) -> Park | None:
-        """How the workflow of a session has parked; None for one that goes on or has ended, and for other sessions."""
+        """How the workflow of a session has parked; None if it is running or has ended, and for other sessions."""
         said: Mapping[str, Any] | None = None
         park: Park | None = None
         for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _LOOKED_AT)):

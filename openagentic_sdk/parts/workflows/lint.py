@@ -1,9 +1,9 @@
-"""Find, without running it, what makes the body of a workflow take another way when it is replayed.
+"""Find, without running it, what can make the body of a workflow behave differently when it is replayed.
 
-`lint.json` lists calls and reads by their full names; this module resolves imports, aliases and simple values to such names.
-Checked are functions decorated with `workflow`, functions that take a `Flow`, and what they call in the same module. The
-function that is given to `flow.step` runs once and is recorded, so it may do all of this. A name that cannot be resolved is
-passed over. `# workflow: allow` allows everything on its line, `# workflow: allow clock, files` these kinds.
+`lint.json` lists calls and reads by their full names; this module resolves imports, aliases and simple values to such
+names. It checks functions decorated with `workflow`, functions that take a `Flow`, and what they call in the same module.
+The function passed to `flow.step` runs once and is recorded, so it may do all of this. A name that cannot be resolved is
+ignored. `# workflow: allow` allows everything on its line, `# workflow: allow clock, files` only these kinds.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _ALLOWANCE = regex(r"#\s*workflow:\s*allow\b[ \t]*((?:[a-z]+\s*,\s*)*[a-z]+)?")
 _ERROR_NAME = regex(r"(?:Error|Exception|Warning|Timeout)\Z")
 _CLASS_NAME = regex(r"(?:.*\.)?_?[A-Z]\w*\Z")
-# Values are named by how they are made: `pathlib.Path()` is a path, `set()` a set, `flow()` a Flow.
+# Values are named after the call that creates them: `pathlib.Path()` is a path, `set()` a set, `flow()` a Flow.
 _PATH, _SET, _FLOW = "pathlib.Path()", "set()", "flow()"
 _MAX_BYTES = 4 << 20
 
 
 @frozen
 class LintFinding:
-    """One place. `line` and `column` count from 1; `function` is where it is, `workflow` the body that calls it."""
+    """One finding. `line` and `column` count from 1; `function` contains it, `workflow` is the body that calls it."""
 
     path: str
     line: int
@@ -52,7 +52,7 @@ class LintFinding:
 
 @frozen
 class LintReport:
-    """What was found. `workflows` are the functions that were checked, as `path:name`; `files` is a number."""
+    """The findings. `workflows` are the functions that were checked, as `path:name`; `files` is a number."""
 
     findings: tuple[LintFinding, ...] = ()
     workflows: tuple[str, ...] = ()
@@ -65,11 +65,11 @@ class _LintRule:
     does: str
     instead: str
     arguments: int = 0
-    """With so many arguments or more a call is harmless; 0: with none."""
+    """A call with at least this many arguments is harmless; 0: a call without any."""
 
 
 def _read_rules(table: Sequence[Mapping[str, Any]]) -> tuple[dict[str, _LintRule | None], dict[str, _LintRule]]:
-    """The rules for calls (None for what is harmless) and for reads, by full name."""
+    """The rules for calls (None if harmless) and for reads, by full name."""
     calls: dict[str, _LintRule | None] = {}
     reads: dict[str, _LintRule] = {}
     for row in table:
@@ -88,10 +88,10 @@ def _by_name(groups: Mapping[str, str]) -> dict[str, str]:
 
 _TABLE = json.loads(read_packaged(__spec__, "lint.json"))
 _CALLS, _READS = _read_rules(_TABLE["rules"])
-# The value that a call of this name gives, and what a parameter with this annotation is.
+# The value that a call of this name returns, and the value of a parameter with this annotation.
 _MADE_BY, _TYPES = _by_name(_TABLE["made_by"]), _by_name(_TABLE["typed_as"])
-# Callables that keep the order of what they are given, those for which no order counts, those that call a function, and
-# decorators that leave one as it is.
+# Callables that keep the order of their input, those whose result is independent of the order, those that call a function,
+# and decorators that leave a function unchanged.
 _ORDERED, _UNORDERED, _CALLING, _TRANSPARENT = (
     frozenset(_TABLE[key].split()) for key in ("ordered", "unordered", "calling", "transparent")
 )
@@ -99,7 +99,7 @@ KINDS = frozenset({"order", *(rule.kind for rule in _CALLS.values() if rule)})
 
 
 def _rule_for(name: str, arguments: int) -> _LintRule | None:
-    """The rule against a call of this name: its own, or the one for all names below the longest one that has any."""
+    """The rule against a call of this name: its own, or that of the longest prefix of the name that has one."""
     rule, head = _CALLS.get(name), name
     while name not in _CALLS and "." in head:
         head, _, tail = head.rpartition(".")
@@ -132,7 +132,7 @@ _Value = str | _Local | None
 
 @mutable
 class _Scope:
-    """Names and their values, where these are known; `stars` are the modules of `from module import *`."""
+    """Names and their values, if known; `stars` are the modules of `from module import *`."""
 
     above: _Scope | None = None
     names: dict[str, _Value] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
 
 
 def _files_below(path: Path) -> Iterator[Path]:
-    """The file itself, or the Python files below a folder without hidden ones, environments and installed packages."""
+    """The file itself, or the Python files in a folder except hidden ones, environments and installed packages."""
     if not path.exists():
         raise OptionsError(f"there is no {str(path)!r}: name a Python file or a folder")
     if not path.is_dir():
@@ -198,7 +198,7 @@ def check_source(source: bytes, path: str = "<source>") -> LintReport:
         return LintReport(tuple(module.check()), tuple(f"{path}:{name}" for name in module.workflows), 1)
     except SyntaxError as error:
         finding = LintFinding(path, error.lineno or 1, error.offset or 1, "unreadable", f"not Python: {error.msg}")
-    except (ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:  # null bytes, a hostile nesting
+    except (ValueError, RecursionError, MemoryError, tokenize.TokenError) as error:  # null bytes, or malicious nesting
         finding = LintFinding(path, 1, 1, "unreadable", f"cannot be parsed: {str(error) or type(error).__name__}")
     return LintReport((finding,), files=1)
 
@@ -218,7 +218,7 @@ class _Module:
         }
 
     def check(self) -> list[LintFinding]:
-        """All findings in the order of the file."""
+        """All findings, in the order of the file."""
         self._discover(self._tree.body, _Scope(), None)
         for line, kinds in self._allowed.items():
             for kind in sorted(kinds - KINDS):
@@ -245,7 +245,7 @@ class _Module:
             self._discover(node.body, inner, None)
 
     def note(self, node: ast.expr, kind: str, message: str, function: str, workflow: str) -> None:
-        """Keep one finding, unless a comment on its first or last line allows it."""
+        """Add one finding, unless a comment on its first or last line allows it."""
         for line in (node.lineno, node.end_lineno or node.lineno):
             if (kinds := self._allowed.get(line)) is not None and (not kinds or kind in kinds):
                 return
@@ -256,7 +256,7 @@ class _Module:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Function | ast.ClassDef]:
-    """The functions and classes that these statements define, those below `if`, `try` ... too, and none inside them."""
+    """The functions and classes that these statements define, also in `if`, `try` etc., without those nested in them."""
     for statement in body:
         if isinstance(statement, _Function | ast.ClassDef):
             yield statement
@@ -273,7 +273,7 @@ def _arguments(node: _Function | ast.Lambda) -> list[ast.arg]:
 
 
 def _function_scope(node: _Function | ast.Lambda, above: _Scope) -> _Scope:
-    """A scope in which everything that the function binds is unknown, so that it hides what is above."""
+    """A scope in which every name that the function binds is unknown, so that it hides outer names."""
     scope, body = _Scope(above), [node.body] if isinstance(node, ast.Lambda) else node.body
     extra = [argument for argument in (node.args.vararg, node.args.kwarg) if argument]
     scope.names.update((argument.arg, None) for argument in [*_arguments(node), *extra])
@@ -301,7 +301,7 @@ def _function_scope(node: _Function | ast.Lambda, above: _Scope) -> _Scope:
 
 
 class _Body(ast.NodeVisitor):
-    """Reads statements in their order. Without a `workflow` it only binds names."""
+    """Reads statements in order. Without a `workflow`, it only binds names."""
 
     def __init__(self, module: _Module, scope: _Scope, function: str = "", workflow: str = "") -> None:
         self._module = module
@@ -317,10 +317,10 @@ class _Body(ast.NodeVisitor):
             self.type_of(argument.annotation) == _FLOW for argument in _arguments(node)
         )
 
-    # What a name or an expression stands for.
+    # The values of names and expressions.
 
     def infer(self, node: ast.expr | None) -> _Value:
-        """The full name of what an expression gives, or the function or class of this file; None where nothing is known."""
+        """The full name of an expression's value, or the function or class of this file; None if unknown."""
         match node:
             case ast.Name(id=name):
                 return self._scope.look_up(name)
@@ -387,12 +387,12 @@ class _Body(ast.NodeVisitor):
             return self.infer(first) if callee == "functools.partial" else text
         if callee is None or callee in _MADE_BY:
             return None if callee is None else _MADE_BY[callee]
-        # What a finding gives is no second finding.
+        # The value of a call that is a finding is unknown, so that it causes no second finding.
         is_found = self._workflow and _rule_for(callee, len(call.args) + len(call.keywords))
         return None if is_found or not _CLASS_NAME.match(callee) else f"{callee}()"
 
     def type_of(self, annotation: ast.expr | None, depth: int = 0) -> _Value:
-        """What a parameter or variable with this annotation is."""
+        """The value of a parameter or variable with this annotation."""
         match annotation:
             case ast.Constant(value=str(text)) if depth < 5:
                 try:
@@ -415,12 +415,12 @@ class _Body(ast.NodeVisitor):
                 return f"{name}()" if _CLASS_NAME.match(name) else None
         return None
 
-    # What binds names.
+    # Statements that bind names.
 
     def bind_arguments(
         self, node: _Function | ast.Lambda, scope: _Scope, owner: _Local | None, call: ast.Call | None
     ) -> None:
-        """Bind parameters: by their annotations, by what a call gives, `self`, and the Flow of a decorated function."""
+        """Bind parameters: by their annotations, by a call's arguments, `self`, and the Flow of a decorated function."""
         arguments = _arguments(node)
         for argument in arguments:
             scope.names[argument.arg] = self.type_of(argument.annotation)
@@ -502,7 +502,7 @@ class _Body(ast.NodeVisitor):
 
     visit_With = visit_AsyncWith = _visit_with
 
-    # What runs.
+    # Statements and expressions that are executed.
 
     def _note(self, node: ast.expr, kind: str, message: str) -> None:
         if self._workflow:
@@ -573,7 +573,9 @@ class _Body(ast.NodeVisitor):
             self.visit(value)
 
     def _visit_flow_call(self, node: ast.Call, method: str) -> None:
-        """The function of a step is recorded, whatever it does; other functions that a Flow gets are part of the body."""
+        """Check a call of a Flow's method: a step's function is recorded, so it may do anything; others are part of the
+        body.
+        """
         given = list(node.args)
         if method == "step" and given:
             function = given.pop(0)
@@ -610,7 +612,7 @@ class _Body(ast.NodeVisitor):
                 self._follow_reference(value)
 
     def _follow_reference(self, node: ast.expr) -> None:
-        """A function that is handed to one that calls it."""
+        """Follow a function that is passed to another one that calls it."""
         value = self.infer(node) if isinstance(node, ast.Name | ast.Attribute) else None
         if isinstance(value, _Local) and not isinstance(value.node, ast.ClassDef):
             self.follow(value, None)
@@ -618,7 +620,7 @@ class _Body(ast.NodeVisitor):
             self._note(node, rule.kind, f"{_shown(node)} {rule.does}: use {rule.instead}")
 
     def follow(self, local: _Local, call: ast.Call | None) -> None:
-        """Read what a call of a function of this file runs; what a decorator makes of one is not known."""
+        """Read what a call of a function of this file runs; the result of a decorator is unknown."""
         node = local.node
         if isinstance(node, ast.ClassDef):
             self._follow_class(local, call)
@@ -644,7 +646,7 @@ class _Body(ast.NodeVisitor):
         self._scope, self._function = before
 
     def _follow_class(self, local: _Local, call: ast.Call | None) -> None:
-        """What making an instance runs: its constructor, and the factories of its fields."""
+        """Read what creating an instance runs: its constructor, and the factories of its fields."""
         for name in ("__new__", "__init__", "__post_init__"):
             if method := self._member(local, name, 0):
                 self.follow(method, call)
@@ -660,7 +662,7 @@ class _Body(ast.NodeVisitor):
 
 
 def _is_ours(name: _Value, last: str) -> bool:
-    """Whether this is `workflow` or `Flow` of this package, or of a module of the same project, which hands it on."""
+    """Whether this is `workflow` or `Flow` of this package, or of a module of the same project that re-exports it."""
     return isinstance(name, str) and name.startswith(("openagentic_sdk.", ".")) and name.rpartition(".")[2] == last
 
 
@@ -669,7 +671,7 @@ def _has(node: _Function, decorator: str) -> bool:
 
 
 def _is_transparent(node: _Function) -> bool:
-    """Whether all decorators leave a function as it is, as far as this check goes."""
+    """Whether all decorators leave a function unchanged, as far as this check is concerned."""
     plain = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
     return all(
         (each.attr if isinstance(each, ast.Attribute) else each.id if isinstance(each, ast.Name) else "")
@@ -679,6 +681,6 @@ def _is_transparent(node: _Function) -> bool:
 
 
 def _shown(node: ast.expr) -> str:
-    """An expression as it is written, shortened."""
+    """The source of an expression, shortened."""
     text = ast.unparse(node)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""The log of a workflow as its part uses it: what it holds of the present history, and what is added to it."""
+"""The log of a workflow for its part: the records of the current history, and appending to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .steps import StepPlan, check_record
 
 
 class WorkflowLog:
-    """The log of the workflow of that name in one run. `failure` is the first difference from it that its body has shown."""
+    """The log of the workflow with that name in one run. `failure` is the first difference between body and log."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.failure: BaseException | None = None
@@ -25,15 +25,15 @@ class WorkflowLog:
 
     @property
     def fold(self) -> StepsFold:
-        """The steps of the present history."""
+        """The steps of the current history."""
         return self._run.view.fold(StepsFold)
 
     def find(self, call_id: str) -> CallRecord | None:
-        """What the log holds of a call of the present history; None for one that was not made."""
+        """The record of a call in the current history; None if it was never made."""
         return self.fold.find(call_id)
 
     def check(self, number: str, plan: StepPlan, at: str, record: CallRecord) -> None:
-        """Compare a step with its record. Raises `WorkflowChangedError`, and the run ends with it whatever the body does."""
+        """Compare a step with its record. Raises `WorkflowChangedError`, which ends the run whatever the body does."""
         try:
             check_record(number, plan, at, record, self._run.parts.masked)
         except WorkflowChangedError as error:
@@ -41,7 +41,7 @@ class WorkflowLog:
             raise
 
     async def read_output(self, result: ToolResult) -> Any:
-        """The output of a step, also one that was too long for the log."""
+        """The output of a step, even if it was too long for the log."""
         output = result.output
         if not (isinstance(output, Mapping) and output.get("truncated") is True and "blob" in output):
             return output
@@ -50,7 +50,7 @@ class WorkflowLog:
         return text if (result.meta or {}).get("is_text") else loads_json(text)
 
     def arguments(self) -> tuple[Mapping[str, Any], str]:
-        """The arguments of the present history, and the beginning of its steps' ids."""
+        """The arguments of the current history, and the prefix of its steps' ids."""
         try:
             said = loads_json(self.fold.prompt or "")
             name, arguments, history = said["workflow"], dict(said["arguments"]), int(said.get("history", 1))
@@ -67,12 +67,12 @@ class WorkflowLog:
         self._unstored += events
 
     async def record(self, *events: Event) -> list[Event]:
-        """Store events behind those that were noted."""
+        """Store events, after those that were noted."""
         unstored, self._unstored = self._unstored, []
         return await self._run.record(*unstored, *events)
 
     async def begin_anew(self, arguments: Mapping[str, Any]) -> None:
-        """End the history: what follows does not see it, and nothing reads it again."""
+        """End the history: it is hidden from whatever follows, and is never read again."""
         said = loads_json(self.fold.prompt or "")
         said |= {"arguments": dict(arguments), "history": int(said.get("history", 1)) + 1}
         text = f"the workflow began anew behind {len(self.fold.ids())} steps"
@@ -82,7 +82,9 @@ class WorkflowLog:
         await self.record(UserMessage(dumps_json(said), origin="part", about=RESTARTED))
 
     async def cut(self, steps: int) -> None:
-        """Keep the finished steps beside the log once there are so many, so that the next run does not read all of it."""
+        """Store the finished steps beside the log once there are this many, so that the next run does not read the whole
+        log.
+        """
         fold = self.fold
         if fold.finished < steps or fold.finished * 8 < len(fold.ids()):
             return

@@ -1,7 +1,7 @@
-"""Run a workflow in the place where other runs ask a model: its steps are the calls, its value is the answer.
+"""Run a workflow in place of a model's turns: its steps are the calls, its return value is the answer.
 
-The run's prompt holds the arguments. A run that is resumed drives the body again from its beginning: what the log holds of a
-step is the step. When everything that goes on waits for a person, a time or an event, the run parks, and nothing is held.
+The run's prompt contains the arguments. A resumed run drives the body again from its beginning: steps with a result in the
+log return it. When everything waits for a person, a time or an event, the run parks, and holds no resource.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from .log import WorkflowLog
 from .steps import STEP_RULE, KnownSteps, Step, check_made
 from .work import LOOK_AGAIN_S, StepsAtWork
 
-# How many steps end before they are kept beside the log.
+# The number of finished steps after which they are stored beside the log.
 CUT_STEPS = 500
-# A time that is nearer than this is waited for; for all others the run parks.
+# The run waits for a time that is nearer than this, and parks for all others.
 HOLD_S = 2.0
 
 
 @mutable
 class WorkflowOutcome:
-    """What came of a workflow, for the caller of its run."""
+    """The outcome of a workflow, for the caller of its run."""
 
     value: Any = None
     has_value: bool = False
@@ -52,9 +52,10 @@ class WorkflowOutcome:
 
 @frozen(kw_only=True)
 class WorkflowRules:
-    """What a workflow is: its name, its body, which `start` makes of the part and the arguments, and its value as JSON.
+    """A workflow: its name, its body, which `start` creates from the part and the arguments, and how to write its value as
+    JSON.
 
-    One that `replays` is driven over its log as far as that goes, and no step begins.
+    If it `replays`, it is driven over its log to the end of that, and no step begins.
     """
 
     name: str
@@ -66,7 +67,7 @@ class WorkflowRules:
 
 
 class WorkflowPart(PackagePart):
-    """One workflow in one run: its body, its log, and its steps at work."""
+    """One workflow in one run: its body, its log, and its running steps."""
 
     folds = (StepsFold,)
 
@@ -100,7 +101,7 @@ class WorkflowPart(PackagePart):
         await self._drive()
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
-        """A workflow's own steps need no question; what denies or asks still holds."""
+        """Allow a workflow's own steps without a question; rules that deny or ask still apply."""
         if tool is None or not self.work.is_step(context.tool_use_id):
             return context
         return changed(context, grants=(*context.grants, tool, STEP_RULE))
@@ -115,13 +116,13 @@ class WorkflowPart(PackagePart):
         return changed(result, structured_output=self._value) if has_value else result
 
     def restart(self, arguments: Mapping[str, Any]) -> NoReturn:
-        """End the body, and begin anew with these arguments."""
+        """End the body, and start again with these arguments."""
         raise Restart(arguments)
 
     # --- the body ------------------------------------------------------------------------------------------------------
 
     async def _drive(self) -> None:
-        """Run the body to its end. Raises `RunStopped`, always: the end of the body is that of the run."""
+        """Run the body to its end. Always raises `RunStopped`: the end of the body is the end of the run."""
         run, ended = self.run, self.log.fold.ended
         self.work.known = run.parts.services.find(KnownSteps)
         if ended is not None and not self._rules.replays:
@@ -148,7 +149,7 @@ class WorkflowPart(PackagePart):
         await self._end_with(value)
 
     async def _end_with(self, value: Any) -> NoReturn:
-        """Record the value of the workflow; a replay compares it with that of the log."""
+        """Record the value of the workflow; a replay compares it with the value in the log."""
         self._rules.outcome.value, self._rules.outcome.has_value = value, True
         self._value = self._rules.write(value)
         text = self._value if self._rules.gives_text else dumps_json(self._value)
@@ -164,7 +165,7 @@ class WorkflowPart(PackagePart):
         raise RunStopped("end")
 
     def _end_of_replay(self) -> Exception:
-        """What a replay ends with whose body goes on where the log does not."""
+        """The error that ends a replay whose body continues after the end of its log."""
         ended = self.log.fold.ended
         if ended is None:
             return RunStopped("waiting", "the log holds no more")
@@ -189,14 +190,14 @@ class WorkflowPart(PackagePart):
             if work.due and not root.is_done:
                 await self._hand_out(heappop(work.due)[1], root)
                 continue
-            if not has_caught_up:  # no step is begun, and the end is not taken, before the body has made all of its log
+            if not has_caught_up:  # before any new step or the end, the body must have created all steps of its log
                 has_caught_up = True
                 check_made(self.log.fold, self.body.made)
             if root.is_done:
                 return
             if self._rules.replays:
                 raise self._end_of_replay()
-            if not work.looks_at:  # one that was told to end begins nothing more
+            if not work.looks_at:  # a cancelled workflow begins nothing more
                 await work.look_in_inbox()
                 continue
             await self.log.cut(CUT_STEPS)
@@ -211,9 +212,9 @@ class WorkflowPart(PackagePart):
             due.give(due.record.result, await self.log.read_output(due.record.result))
 
     async def _wait(self) -> None:
-        """Wait for whatever comes first; where only people, far times and events are left, park."""
+        """Wait for whatever comes first; if only people, distant times and events are left, park."""
         work = self.work
-        await next_turn()  # what begins now takes along what waits to be stored
+        await next_turn()  # steps that begin now store the pending events along with theirs
         await self.run.recorder.flush()
         if work.due or self.log.failure is not None:
             return
@@ -242,7 +243,7 @@ class WorkflowPart(PackagePart):
         raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
 
     def _children_wake_at(self) -> list[float]:
-        """When workflows inside of this one go on by themselves."""
+        """The times at which workflows inside this one continue by themselves."""
         run, found = self.run, list[float]()
         for started in run.view.fold(SubagentsFold).open.values():
             with suppress(SessionError):

@@ -1,4 +1,4 @@
-"""How far a workflow is: a fold over its log, and what its command, its page and its clients show of it."""
+"""The progress of a workflow: a fold over its log, shown by its command, its page and its clients."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _AGAIN = ("failed", "denied", "cancelled", "unknown")
 
 @mutable
 class StepProgress:
-    """One step: its number (`3`, or `3-2-1` for the first step of the second branch of a `gather`), and what came of it.
+    """One step: its number (`3`, or `3-2-1` for the first step of the second branch of a `gather`), and its state.
 
-    `attempt` counts from 1. `level` is 1 for steps that waited for no other, else one more than the highest level of what
-    had ended when it was made: steps of one level ran side by side. `began` and `ended` are epoch seconds, `due` is when
-    one that waits for a time goes on. `call_id` is the call of the present attempt, `seq` its event.
+    `attempt` counts from 1. `level` is 1 for steps that waited for no other, else one more than the highest level of the
+    steps that had ended when it was created: steps of one level ran concurrently. `began` and `ended` are epoch seconds,
+    `due` is the time that the step waits for, if any. `call_id` is the call of the current attempt, `seq` its event.
     """
 
     number: str
@@ -88,7 +88,7 @@ class WorkflowProgress:
         return bool(self.name)
 
     def apply(self, event: Event) -> None:
-        """Fold one event in; those of subagents do not count."""
+        """Fold in one event; those of subagents are ignored."""
         if event.parent_tool_use_id is not None:
             return
         self.updated = event.ts or self.updated
@@ -145,9 +145,7 @@ class WorkflowProgress:
         self.steps[number] = self._calls[use.tool_use_id] = step
 
     def _end(self, step: StepProgress, result: ToolResult) -> None:
-        if (
-            step.began is None and result.outcome == "ok"
-        ):  # a value that the body looked at, such as flow.now(): no work
+        if step.began is None and result.outcome == "ok":  # a recorded value such as flow.now(), not work
             self.steps.pop(step.number, None)
             return
         step.state = _OUTCOMES.get(result.outcome, "cancelled")
@@ -157,14 +155,14 @@ class WorkflowProgress:
         self.questions = {key: each for key, each in self.questions.items() if each.tool_use_id != result.tool_use_id}
 
     def counts(self) -> dict[str, int]:
-        """How many steps are in each state, only states that occur."""
+        """The number of steps in each state that occurs."""
         counts: dict[str, int] = {}
         for step in self.steps.values():
             counts[step.state] = counts.get(step.state, 0) + 1
         return counts
 
     def left_s(self, planned: int, now: float) -> float | None:
-        """Seconds that `planned` more steps and those at work take at the pace so far; None before the first has ended."""
+        """The seconds that running steps and `planned` more need at the pace so far; None before the first has ended."""
         done = [step for step in self.steps.values() if step.state == "done" and step.began and step.ended]
         open_ = sum(step.state == "running" for step in self.steps.values()) + planned
         if not done or not open_:
@@ -173,7 +171,7 @@ class WorkflowProgress:
         return max(0.0, (now - first) / len(done) * open_)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The progress as JSON values."""
         questions = [
             {
                 "question_id": each.question_id,
@@ -189,10 +187,10 @@ class WorkflowProgress:
 
 
 def retry_step(store: SessionStore, session_id: str, number: str) -> str:
-    """Let a step that failed, was denied or may not have run be made once more by the next run; returns its call's id.
+    """Let the next run repeat a step that failed, was denied or may not have run; return its call's id.
 
-    Whether it may be repeated is decided by whoever calls this: its effect is not asked. Raises `WorkflowError` for a step
-    that there is not, or that needs no retry, and `SessionLockedError` while a run goes on.
+    The caller decides whether it may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does
+    not exist or needs no retry, and `SessionLockedError` during a run.
     """
     made: list[ToolUse] = []
 

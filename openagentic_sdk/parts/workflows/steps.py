@@ -1,7 +1,7 @@
-"""The steps of a workflow: what each is in the log, how it runs, and what its body gets of it.
+"""The steps of a workflow: their form in the log, how they run, and what their body gets.
 
-A step is a call: `tool.use` with the step's id, its name and its arguments, and a `tool.result`. An attempt that may be
-repeated is a call of its own, `4_2` behind `4`.
+A step is a call: `tool.use` with the step's id, its name and its arguments, and a `tool.result`. Each further attempt is a
+call of its own, such as `4_2` after `4`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .body import FlowBody, Promise
 from .fold import CANCELLED, StepsFold
 from .inbox import Delivered
 
-# What permission rules call every step, besides its name: by this its workflow lets it run without a question.
+# The name of every step in permission rules, besides its own; the workflow uses it to allow its steps without a question.
 STEP_RULE = "workflow_step"
-# How many calls a step may take that can be repeated, of which each was started several times and has no result.
+# The most calls of a repeatable step, each of which was started several times and has no result.
 MAX_CALLS = 10
 Work = Callable[[Mapping[str, Any], ToolContext], Awaitable[Any]]
 
 
 @frozen(kw_only=True)
 class Retries:
-    """When a step that failed is tried again: `attempts` times in all, after `delay_s` seconds, then `factor` times as long.
+    """When to retry a failed step: `attempts` in all, after `delay_s` seconds, then each time `factor` times as long.
 
-    `errors` are the names of the errors that count, such as `TimeoutError`; none means all. A step that was denied, or that
-    may or may not have run, is never tried again by itself.
+    `errors` are the names of the errors that are retried, such as `TimeoutError`; empty means all. A step that was denied,
+    or that may or may not have run, is never retried automatically.
     """
 
     attempts: int = 3
@@ -50,7 +50,7 @@ class Retries:
         check_settings(self, _RETRIES, "retry: ")
 
     def delay_behind(self, attempt: int, error_type: str | None) -> float | None:
-        """Seconds to wait behind this attempt, which failed; None where it was the last."""
+        """Seconds to wait after this attempt, which failed; None if it was the last."""
         if attempt >= self.attempts or (self.errors and error_type not in self.errors):
             return None
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempt - 1))
@@ -63,7 +63,7 @@ _RETRIES: Mapping[str, Check] = {
     "max_delay_s": number(0),
 }
 MAX_NAME_CHARS = 200
-# Permissions name steps as rules name tools, where these have a meaning.
+# Permission rules name steps like tools; these characters have a meaning in rules.
 _OF_RULES = frozenset("()[]*?|,")
 _OF_TOOLS = READ_TOOLS | EDIT_TOOLS | NETWORK_TOOLS | {"Bash"}
 
@@ -84,11 +84,11 @@ NAMES: Mapping[str, Check] = {
 
 @frozen(kw_only=True)
 class StepPlan:
-    """What a step does: `work` is what runs, `read` makes the value that the body gets of its JSON. `reconcile` finds out
-    what came of an unsafe one whose process died.
+    """What a step does: `work` is executed, `read` converts its JSON to the value for the body.
 
-    `due` is the time, in seconds since 1970, before which it does not run; the one that was recorded first counts. A step
-    that waits for an `event` runs when it has come, or when it is due.
+    `reconcile` finds out the result of an unsafe step whose process died. The step does not run before `due`, in seconds
+    since 1970; the first recorded value counts. A step that waits for an `event` runs when the event has arrived, or when
+    it is due.
     """
 
     name: str
@@ -103,7 +103,7 @@ class StepPlan:
 
 
 class Step(Promise[Any]):
-    """One step of a body, made at `at` in the code. `record` is what the log holds of its present attempt."""
+    """One step of a body, created at `at` in the code. `record` is the record of its current attempt in the log."""
 
     def __init__(self, body: FlowBody, steps: StepLedger, number: str, plan: StepPlan, at: str) -> None:
         super().__init__(body)
@@ -117,7 +117,7 @@ class Step(Promise[Any]):
 
     @property
     def call_id(self) -> str:
-        """The id of the call of the present attempt."""
+        """The id of the call of the current attempt."""
         return self.number if self.attempt == 1 else f"{self.number}_{self.attempt}"
 
     def begin(self) -> None:
@@ -132,24 +132,24 @@ class Step(Promise[Any]):
             self._steps.drop(self)
 
     def try_again(self, due: float | None) -> None:
-        """Make another attempt, which the log may hold already."""
+        """Create another attempt, which may already be in the log."""
         self.attempt, self.record, self.due = self.attempt + 1, None, due
         self._steps.take(self)
 
     def give(self, result: ToolResult, output: Any) -> None:
-        """Hand the result of this attempt to the body, or try again."""
+        """Deliver the result of this attempt to the body, or try again."""
         if self.is_cancelled:
             self.finish(error=CancelledError())
         elif result.outcome == "ok":
             try:
                 self.finish(self.plan.read(output))
-            except Exception as error:  # noqa: BLE001 - types of the caller's own may raise anything
+            except Exception as error:  # noqa: BLE001 - the caller's own types may raise anything
                 text = f"step {self.number} ({self.plan.name}): its result cannot be read: {error}"
                 self.finish(error=StepFailedError(text, step=self.number, error_type=type(error).__name__))
         elif result.outcome == "cancelled" and (self._may_repeat or self.has_not_started):
             self.try_again(self.recorded_due)
         elif result.error_message == IN_DOUBT and self._may_repeat and self.attempt < MAX_CALLS:
-            self.try_again(self.recorded_due)  # its process died several times, which need not be its fault
+            self.try_again(self.recorded_due)  # its process died several times, perhaps for other reasons
         elif result.outcome in ("unknown", "cancelled"):
             self._fail(StepUnknownError, "was started, and what came of it is not known", result)
         else:
@@ -169,7 +169,7 @@ class Step(Promise[Any]):
 
     @property
     def has_not_started(self) -> bool:
-        """Whether the log says that this attempt took no effect."""
+        """Whether the log shows that this attempt took no effect."""
         return self.record is not None and self.record.started is None
 
     @property
@@ -183,7 +183,7 @@ class Step(Promise[Any]):
 
 
 def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, masked: Callable[[Any], Any]) -> None:
-    """Compare a step that is made now with what the log holds under its number. Raises `WorkflowChangedError`."""
+    """Compare a newly created step with the record of its number in the log. Raises `WorkflowChangedError`."""
     use = record.use
     if use.name == plan.name and (use.input == plan.input or use.input == masked(plan.input)):
         return
@@ -200,8 +200,9 @@ def _shown(name: str, input: Mapping[str, Any], at: str | None) -> str:
 
 
 def check_made(steps: StepsFold, made: Mapping[str, str]) -> None:
-    """Compare the steps that the log holds with those that its body makes by now, each with its place. Raises
-    `WorkflowChangedError` for the first that it makes no more.
+    """Compare the steps in the log with those that the body has created, given with their places in the code.
+
+    Raises `WorkflowChangedError` for the first step in the log that the body no longer creates.
     """
     for call_id in steps.ids():
         number = call_id.partition("_")[0]
@@ -222,22 +223,22 @@ def check_made(steps: StepsFold, made: Mapping[str, str]) -> None:
 
 
 class KnownSteps:
-    """A service for steps that are not to run: what a recording knows of them is their result."""
+    """A service for steps that must not run: a recording provides their results."""
 
     def has(self, name: str, input: Mapping[str, Any]) -> bool:
-        """Whether a recorded result is the result of this step."""
+        """Whether there is a recorded result for this step."""
         raise NotImplementedError
 
     def why_stopped(self) -> str | None:
-        """Why the run ends now, before another step; None while it goes on."""
+        """Why the run ends now, before another step; None if it continues."""
         raise NotImplementedError
 
 
 class StepLedger:
-    """Where steps get their records from."""
+    """The source of steps' records."""
 
     def take(self, step: Step) -> None:
-        """Find the record of the step's present attempt: what ended is handed out in its turn, the rest begins."""
+        """Find the record of the step's current attempt: if it has ended, deliver it in its turn, otherwise begin it."""
         raise NotImplementedError
 
     def now(self) -> float:
@@ -270,5 +271,5 @@ class StepTool(BareTool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         step = self._step_of(ctx.tool_use_id or "")
-        # The same for each attempt: one that failed, or whose process died, may have taken effect.
+        # The same key for each attempt, because one that failed, or whose process died, may have taken effect.
         return await step.plan.work(input, changed(ctx, idempotency_key=f"{ctx.session_id}:{step.number}"))

@@ -1,4 +1,4 @@
-"""The steps of a workflow that have not been handed to its body: those at work, those that wait, those that have ended."""
+"""The steps of a workflow not yet delivered to its body: running, waiting and ended ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from .inbox import CANCEL, read_inbox
 from .log import WorkflowLog
 from .steps import NAMES, KnownSteps, Step, StepLedger, StepTool
 
-# How often times and events are looked at while other steps are at work.
+# How often times and events are checked while other steps are running.
 LOOK_AGAIN_S = 1.0
 
 
 class StepsAtWork(StepLedger):
-    """The steps of one run: `due` are those that the body gets next, by the `seq` of their results, `waiting` those that
-    wait for a time or an event, `parked` those that wait for a person or inside of a child, `new` those that are to begin.
+    """The steps of one run.
+
+    `due` are those to deliver to the body next, by the `seq` of their results, `waiting` those that wait for a time or an
+    event, `parked` those that wait for a person or in a child, `new` those to begin.
     """
 
     def __init__(self, run: Run, log: WorkflowLog) -> None:
@@ -43,20 +45,20 @@ class StepsAtWork(StepLedger):
         self.news = asyncio.Event()
         self.known: KnownSteps | None = None
         self._run, self._log = run, log
-        self._calls: dict[str, Step] = {}  # by the id of their present calls
+        self._calls: dict[str, Step] = {}  # by the id of their current calls
         self._offered: set[str] = set()
         self._is_open = False
         self.looks_at = 0.0  # by the clock of the event loop
 
     def open(self) -> None:
-        """Begin with a history: a cancellation that its log holds comes in its turn."""
+        """Start with a history; a cancellation in its log is delivered in its turn."""
         self._is_open = True
         record = self._log.find(CANCELLED)
         if record is not None and record.result is not None:
             heappush(self.due, (record.result.seq or 0, record.result))
 
     async def close(self) -> None:
-        """End what is at work, and forget the rest."""
+        """Cancel the running steps, and forget the others."""
         self._is_open = False
         tasks = list(self.tasks)
         for task in tasks:
@@ -71,9 +73,9 @@ class StepsAtWork(StepLedger):
         return call_id in self._calls
 
     def offer(self, name: str, effect: Any) -> None:
-        """Let calls of this name be steps.
+        """Register this name for steps.
 
-        Raises `OptionsError` for what can be no name or effect, `WorkflowError` for a name that has another meaning here.
+        Raises `OptionsError` for an invalid name or effect, `WorkflowError` for a name that has another meaning here.
         """
         tools = self._run.agent.tools
         if name not in tools:
@@ -110,7 +112,7 @@ class StepsAtWork(StepLedger):
         if step in self.new:
             self.new.remove(step)
         elif (task := next((task for task, each in self.tasks.items() if each is step), None)) is not None:
-            task.cancel()  # it is handed out when its result is stored
+            task.cancel()  # it is delivered when its result is stored
             return
         for kept in (self.waiting, self.parked):
             if step in kept:
@@ -121,11 +123,11 @@ class StepsAtWork(StepLedger):
 
     @property
     def nearest_s(self) -> float:
-        """Seconds until the first step that waits for a time may run; infinite without one."""
+        """Seconds until the first step that waits for a time may run; infinite if there is none."""
         return min(map(self.wait_s, self.waiting), default=math.inf)
 
     def begin_due(self) -> None:
-        """Begin what was made, and what has waited until now."""
+        """Begin the new steps, and those whose wait is over."""
         due = [step for step in self.waiting if self.wait_s(step) <= 0]
         for step in due:
             self.waiting.remove(step)
@@ -142,7 +144,7 @@ class StepsAtWork(StepLedger):
         task.add_done_callback(self._over)
 
     def wait_s(self, step: Step) -> float:
-        """Seconds until the step may run; infinite for one that waits for an event."""
+        """Seconds until the step may run; infinite if it waits for an event."""
         due, plan = step.recorded_due, step.plan
         if self.known is not None and self.known.has(plan.name, plan.input):
             return 0.0
@@ -162,7 +164,7 @@ class StepsAtWork(StepLedger):
             self.drop(step)
 
     async def _perform(self, step: Step) -> None:
-        """Ask for the step's call, if the log does not hold it, and bring it to its end."""
+        """Record the step's call, if the log does not contain it, and execute it to its end."""
         run, plan = self._run, step.plan
         self._calls[step.call_id] = step
         if step.record is None:
@@ -178,10 +180,10 @@ class StepsAtWork(StepLedger):
             self.take_result(step.call_id)
         finally:
             if self._is_open:
-                run.lifetime.is_ending = False  # a step that was cancelled by its body ends no run
+                run.lifetime.is_ending = False  # cancelling a step from the body must not end the run
 
     async def look_in_inbox(self) -> None:
-        """Give events that have come to the steps that wait for them, each once; end the body if somebody wants that."""
+        """Assign arrived events to the steps that wait for them, each once; cancel the body if that was requested."""
         agent, self.looks_at = self._run.agent, asyncio.get_running_loop().time() + LOOK_AGAIN_S
         seen = self._log.fold.taken | {step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event}
         for event in await off_loop(True, read_inbox, agent.store, self._run.session_id, agent.seal):
@@ -196,8 +198,10 @@ class StepsAtWork(StepLedger):
                 taker.event = event
 
     def may_wait(self, events: Sequence[Event]) -> bool:
-        """Whether events are stored with the next ones: what may run again is asked for together with its start, and ends
-        together with what follows from it.
+        """Whether events may be stored together with the next ones.
+
+        The call of a repeatable step is stored together with its start, and its result together with whatever follows from
+        it.
         """
         if self._run.agent.hooks.are_any or not self._is_open or len(events) > 1:
             return False
@@ -206,7 +210,7 @@ class StepsAtWork(StepLedger):
         return step is not None and step.plan.effect in REPEATABLE
 
     def take_result(self, call_id: str) -> None:
-        """Have the result of a step handed out, once, in its turn."""
+        """Queue the result of a step for delivery, once, in its turn."""
         record = self._log.find(call_id)
         if call_id in self._calls and record is not None and record.result is not None:
             step = self._calls.pop(call_id)
