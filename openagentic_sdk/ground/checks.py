@@ -14,9 +14,9 @@ from ..errors import OptionsError
 
 Check = Callable[[Any], "str | None"]
 
-# What a file system takes, on Linux and macOS: PATH_MAX with its NUL, and NAME_MAX.
+# The limits of file systems on Linux and macOS: PATH_MAX with its NUL, and NAME_MAX.
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4095, 255
-# Larger numbers are mistakes, and some of them fit into no float.
+# Larger numbers are mistakes, and some do not fit into a float.
 MAX_NUMBER = 2**63 - 1
 
 
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
     """The beginning of a value's `repr`, even if its `__repr__` fails."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - anybody's object, or one too deep
+    except Exception:  # noqa: BLE001 - any object's repr may raise or be nested too deeply
         text = f"a {type(value).__name__}"
     return text if len(text) <= 200 else text[:200] + "..."
 

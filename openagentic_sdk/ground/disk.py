@@ -23,7 +23,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for an invalid file."""
     with open(path, "rb") as file:
         data = file.read(MAX_TOML_BYTES + 1)
-    import tomllib  # for most runs there is no such file
+    import tomllib  # most runs have no such file
 
     if len(data) > MAX_TOML_BYTES:
         raise ValueError(f"it has more than {MAX_TOML_BYTES} bytes")
@@ -81,7 +81,7 @@ class SystemDisk:
         def fdatasync(fd: int) -> None:
             import fcntl
 
-            # fsync on macOS leaves the data in the drive's cache; fcntl(2) names this call for what fsync means elsewhere.
+            # fsync on macOS leaves the data in the drive's cache; by fcntl(2), this call does what fsync does elsewhere.
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
 
     elif sys.platform == "win32":
@@ -147,7 +147,7 @@ def whole_file(
             _take_free_name(disk, unfinished, path)
         else:
             disk.replace(str(unfinished), str(path))
-    except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
+    except BaseException:  # after any error, do not leave unfinished data on a disk that may be full
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
@@ -156,7 +156,7 @@ def whole_file(
             disk.fsync_folder(str(path.parent))
     except OSError:
         if is_new:
-            path.unlink(missing_ok=True)  # who tries again makes it anew
+            path.unlink(missing_ok=True)  # a retry creates it anew
         raise
 
 
@@ -206,7 +206,7 @@ def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
 
 def remove_tree(path: str | Path) -> None:
     """Delete a folder and its contents as far as possible, without raising."""
-    import shutil  # it loads every compressor there is
+    import shutil  # imports every compression module
 
     shutil.rmtree(path, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 Labels = tuple[tuple[str, str], ...]
-# By name, kind and text of help.
+# Keyed by name, kind and help text.
 Families = dict[tuple[str, str, str], dict[Labels, float]]
 
 

@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 from ..errors import ToolError
 from .frozen import frozen
 
-# O_PATH needs no permission to list a folder, only to pass through it.
+# O_PATH requires no permission to list a folder, only to search it.
 _PASS_THROUGH = os.O_PATH if sys.platform == "linux" else os.O_RDONLY
 _FOLDER_FLAGS = _PASS_THROUGH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1 << 20
-# Of a file's name in that of what will replace it: names have at most 255 bytes, and letters up to four.
+# The most characters of a file's name in its temporary name: names have at most 255 bytes, characters up to four.
 _KEPT_LETTERS = 50
 
 
@@ -72,7 +72,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             raise FileNotFoundError(f"there is no folder {real!r}") from None
-        with suppress(FileExistsError):  # somebody else made it; opening says whether it is a folder
+        with suppress(FileExistsError):  # another process created it; opening shows whether it is a folder
             os.mkdir(name, dir_fd=fd)
         return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
     except OSError as error:
@@ -88,7 +88,7 @@ def open_file(real: str) -> Iterator[int]:
     """Yield a read descriptor of the regular file `real` (a resolved path); any other kind of file is refused."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
-        # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
+        # Opening a device can have effects, so check the file type before opening, and again after it.
         _refuse_special(os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False).st_mode, real)
         try:
             fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)

@@ -128,7 +128,7 @@ class _InitAtFirstUse(_AtFirstUse):
         self._places: list[str] | None = None
 
     def __get__(self, found: object, owner: type) -> Any:
-        # Whoever only looks at it asks with no object, or with one that is filled already.
+        # Code that only inspects it passes no object, or one that is already filled.
         if self._filled < _FILLED_BY_HAND and isinstance(found, self._cls) and not vars(found):
             self._filled += 1
             return partial(self._fill, found)
@@ -164,7 +164,7 @@ class _InitAtFirstUse(_AtFirstUse):
 _FILLED_BY_HAND = 8
 
 
-# What follows runs for every class when it is defined: it is written for speed.
+# The following runs at the definition of every class: it is written for speed.
 
 
 def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
@@ -281,7 +281,7 @@ def _field_table(cls: type) -> dict[str, Field[Any]]:
 @cache
 def _field_kinds() -> tuple[Any, Any]:
     """The standard decorator's markers of a field and of a ClassVar."""
-    # With a text of its own, or the standard decorator would write one, for which it reads signatures slowly.
+    # With a docstring, or the standard decorator would create one, for which it inspects signatures slowly.
     bare = type("Bare", (), {"__doc__": ".", "__annotations__": {"plain": int, "class_var": ClassVar[int]}})
     table: Any = vars(dataclass(init=False, repr=False, eq=False)(bare))["__dataclass_fields__"]
     return table["plain"]._field_type, table["class_var"]._field_type
@@ -311,7 +311,7 @@ def _init(cls: Any) -> Any:
 
     Its globals are those of the class's module, so that the names in its annotations resolve.
     """
-    # What may be set is set one by one: an object whose dict nothing has asked for yet has none, and is smaller.
+    # Set the fields of mutable objects one by one: an object without a materialized dict is smaller.
     is_frozen = _MADE_HERE[cls].is_frozen
     this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
     factories: dict[str, Any] = {}
@@ -345,7 +345,7 @@ def _init(cls: Any) -> Any:
     here: dict[str, Any] = {}
     exec(source, {} if module is None else vars(module), here)
     made = here["make"](_MAKE_IT, **factories) if factories else here["__init__"]
-    # Set here, as each that stood in the text would cost as much to compile as its parameter.
+    # Set here, because in the source each would cost as much to compile as its parameter.
     made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, keyword_defaults or None
     made.__annotations__ = {**annotations, "return": None}
     return made
@@ -359,7 +359,7 @@ def _repr(cls: Any) -> Any:
         return f"{self.__class__.__qualname__}({shown})"
 
     made: Any = recursive_repr()(__repr__)
-    # By this name `pprint` knows that it may lay the fields out itself.
+    # With this name, `pprint` formats the fields itself.
     made.__wrapped__, __repr__.__qualname__ = __repr__, "__create_fn__.<locals>.__repr__"
     __repr__.__annotations__ = {}
     return made
@@ -384,7 +384,7 @@ def _eq(cls: Any) -> Any:
                 break
         return same
 
-    # The standard decorator went from the one to the other in 3.13; they differ where a value is not equal to itself.
+    # The standard decorator changed from one to the other in 3.13; they differ if a value is not equal to itself.
     return compare_one_by_one if sys.version_info >= (3, 13) else compare_as_tuples
 
 
@@ -454,7 +454,7 @@ _MUTABLE: list[tuple[str, Make]] = [
     *([("__replace__", _replace)] if sys.version_info >= (3, 13) else []),
 ]
 _FROZEN: list[tuple[str, Make]] = [*_MUTABLE, ("__setattr__", _setattr), ("__delattr__", _delattr)]
-# A class that has one of these of its own is left to the standard decorator.
+# A class that defines one of these is left to the standard decorator.
 _STEERING = frozenset({"__slots__", "__setattr__", "__delattr__", "__annotate_func__"})
-# What defaults mostly are: such a value can stand in a class as it is.
+# The types of most defaults: such a value can be a class attribute.
 _PLAIN = frozenset({MISSING.__class__, None.__class__, str, int, float, bool, tuple})

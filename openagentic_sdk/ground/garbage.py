@@ -14,10 +14,10 @@ from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# How long the end of the process, and a fork, wait for work that threads have begun.
+# How long the process's exit, and a fork, wait for work in progress.
 MOMENT_S = 2.0
 
-# `SimpleQueue.put` is the one way to hand over work that the collector may take inside of itself (see the module `queue`).
+# Only `SimpleQueue.put` is reentrant, so that the garbage collector may interrupt it (see the module `queue`).
 _due: SimpleQueue[Callable[[], object]] = SimpleQueue()
 _cleaning: set[tuple[int, int]] = set()
 _is_ending = False
@@ -36,10 +36,10 @@ def when_collected(owner: object, work: Callable[..., object], *args: Any) -> we
 
 @cache
 def _watch_end() -> None:
-    # Behind the first finalizer, whose module registers its own: what is registered later is called earlier.
+    # After the first finalizer, whose module registers its own function: functions registered later are called earlier.
     atexit.register(_begin_to_end)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_wait_a_moment)  # the child would wait for ever for a lock that a thread holds
+        os.register_at_fork(before=_wait_a_moment)  # otherwise the child could wait forever for a thread's lock
 
 
 def _hand_over(work: Callable[[], object]) -> None:
@@ -47,7 +47,7 @@ def _hand_over(work: Callable[[], object]) -> None:
     if _is_ending:
         _clean_up()
     else:
-        # `Thread.start` would wait for a lock. Where no thread begins any more, the end of the process does the work.
+        # `Thread.start` would wait for a lock. If no thread can start any more, the process's exit does the work.
         with contextlib.suppress(RuntimeError):
             _thread.start_new_thread(_clean_up, ())
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 MAX_ALTERNATIVES = 256
 MAX_CHARS = 4096
 
-# What has a meaning in a pattern without braces.
+# The special characters of a pattern without braces.
 SPECIAL = frozenset("*?[\\")
 
 
@@ -62,7 +62,7 @@ def folder_regex(pattern: str) -> str:
     for before, name in zip(["", *names], names, strict=False):
         if name != "**":
             chunks[-1] += name_regex(name) + "/"
-        elif before != "**":  # several in a row are one
+        elif before != "**":  # several in a row equal one
             chunks.append("")
     if len(chunks) == 1:
         return chunks[0]
@@ -97,7 +97,7 @@ def _one_character(pattern: str, at: int) -> tuple[str, int]:
     if character == "\\" and at + 1 < len(pattern):
         return re.escape(pattern[at + 1]), at + 2
     if character == "[":
-        # A `]` right at the start belongs to the set.
+        # A `]` at the start is a member of the set.
         start = at + 2 if pattern[at + 1 : at + 2] in ("!", "^") else at + 1
         end = pattern.find("]", start + 1)
         if end > 0:
@@ -148,8 +148,8 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
     """Start, end and choices of the first closed `{a,b}` with a comma."""
-    found: list[int] = []  # where the group begins, its commas, and where it ends
-    groups: list[list[int]] = []  # where each open group begins, and its commas
+    found: list[int] = []  # the start of the group, its commas, and its end
+    groups: list[list[int]] = []  # the start of each open group, and its commas
     at = 0
     while at < len(pattern) and (groups or not found):
         character = pattern[at]

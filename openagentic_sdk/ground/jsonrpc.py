@@ -26,7 +26,7 @@ REQUEST_CANCELLED = -32800
 Id = str | int | None
 Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
-# In ASCII JSON: the first half of a letter without its second one, or a second one without its first.
+# In ASCII JSON: a lone surrogate, high or low.
 _HALF_LETTER = regex(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]", re.IGNORECASE)
 
 
@@ -41,7 +41,7 @@ class AnswerThen:
 def encode(message: Mapping[str, Any]) -> bytes:
     """Encode the message as one line. Raises `InvalidEventError` for values that JSON cannot express."""
     text = dumps_json(message)
-    if "\\ud" in text and _HALF_LETTER.search(text):  # the expression alone would be most of the work
+    if "\\ud" in text and _HALF_LETTER.search(text):  # the expression would take most of the time
         text = dumps_json(whole_letters(message))
     return text.encode("ascii") + b"\n"
 
@@ -59,7 +59,7 @@ class Lines:
         long.
         """
         if not self._size and data.find(b"\n") == len(data) - 1 <= self._max_bytes:
-            whole = data.strip(b" \t\r\n")  # one whole line, as most are
+            whole = data.strip(b" \t\r\n")  # one complete line, the most frequent case
             return [whole] if whole else []
         *ends, rest = data.split(b"\n")
         lines: list[bytes | None] = []
@@ -111,7 +111,7 @@ class Peer:
         self._answering: dict[Id, asyncio.Task[None]] = {}
         self._heard: set[asyncio.Task[None]] = set()
 
-    # --- what this side says -----------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification, which has no answer."""
@@ -134,7 +134,7 @@ class Peer:
         finally:
             del self._waiting[asked]
 
-    # --- what the other side says ------------------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------------------------------
 
     def receive(self, line: bytes | None) -> None:
         """Process one line from `Lines`."""
@@ -165,7 +165,7 @@ class Peer:
         elif not _is_id(message["id"]):
             self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")
         elif message["id"] in self._answering:
-            # An answer under this id would be taken for that of the request that has it.
+            # An answer with this id would be mistaken for the answer to the request that uses it.
             self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is that of a request that is still open")
         else:
             work = self._answer(message["id"], message["method"], message.get("params") or {})
@@ -191,7 +191,7 @@ class Peer:
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
         """Deliver an answer to its request; False if that was cancelled, already answered, or never sent."""
         asked = message.get("id")
-        answer = self._waiting.get(asked) if asked.__class__ is int else None  # as all of ours are; True would be 1
+        answer = self._waiting.get(asked) if asked.__class__ is int else None  # like all of ours; True would equal 1
         if answer is None or answer.done():
             return False
         if "result" in message:
@@ -213,7 +213,7 @@ class Peer:
             task.cancel()
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
-        with suppress(Exception):  # nothing answers a notification, also not one that cannot be understood
+        with suppress(Exception):  # a notification is never answered, not even an invalid one
             await self._on_notification(method, params)
 
     async def _answer(self, asked: Id, method: str, params: Mapping[str, Any]) -> None:
@@ -227,7 +227,7 @@ class Peer:
             line = _error_line(asked, REQUEST_CANCELLED, "the request was cancelled")
         except RpcError as error:
             line = _error_line(asked, error.code, str(error), error.data)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer, and no end of the connection
+        except Exception as error:  # noqa: BLE001 - a handler's error is an answer and must not end the connection
             line = _error_line(asked, INTERNAL_ERROR, ": ".join(error_words(error)))
         finally:
             del self._answering[asked]

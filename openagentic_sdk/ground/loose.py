@@ -13,9 +13,9 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# Python reads NaN, Infinity and 1e999, which are no JSON and could be written to no log.
+# Python accepts NaN, Infinity and 1e999, which are not JSON and could not be written to a log.
 _DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite)
-# What the decoder calls in the end, without its search for blanks around the value.
+# The decoder's inner function, without its search for white space around the value.
 _scan = vars(_DECODER)["scan_once"]
 
 
@@ -24,7 +24,7 @@ def read_json(text: str) -> Any:
     try:
         value, end = _scan(text, 0)
     except StopIteration:
-        return _DECODER.decode(text)  # blanks in front of it, or the error in words
+        return _DECODER.decode(text)  # leading white space, or the error message
     return value if end == len(text) else _DECODER.decode(text)
 
 

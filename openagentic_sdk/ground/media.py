@@ -10,7 +10,7 @@ import struct
 
 MAX_BYTES = {"image": 5 << 20, "file": 32 << 20, "audio": 25 << 20}
 MAX_PIXELS = 8_000
-# How much of a file is enough for `media_type_of`; `pixels_of` may need more of a JPEG.
+# The number of bytes that suffice for `media_type_of`; `pixels_of` may need more of a JPEG.
 HEAD_BYTES = 16
 
 _STARTS = (
@@ -47,7 +47,7 @@ def pixels_of(data: bytes) -> tuple[int, int] | None:
         match media_type_of(data[:HEAD_BYTES]):
             case "image/png" if data[12:16] == b"IHDR":
                 return struct.unpack(">II", data[16:24])
-            case "image/gif" if len(data) >= 13:  # the header and what it says of the screen
+            case "image/gif" if len(data) >= 13:  # the header and the logical screen descriptor
                 return struct.unpack("<HH", data[6:10])
             case "image/webp":
                 return _webp_pixels(data)
@@ -76,7 +76,7 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes may stand before a marker
+        if marker == 0xFF:  # fill bytes may precede a marker
             at += 1
         elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width = struct.unpack(">HH", data[at + 5 : at + 9])

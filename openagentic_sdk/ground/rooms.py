@@ -12,7 +12,7 @@ from types import ModuleType
 
 _PACKAGE = __name__.partition(".")[0]
 
-# What needs each of them. A room within a room stands behind it.
+# The features that need each of them. A nested room follows its parent.
 OPTIONAL_ROOMS = {
     "fleet": "runs on many hosts",
     "server": "programs that connect over HTTP",
@@ -27,7 +27,7 @@ OPTIONAL_ROOMS = {
 def is_installed(room: str) -> bool:
     """Whether this room, one of `OPTIONAL_ROOMS`, is installed."""
     try:
-        return import_module(f"{_PACKAGE}.{room}").__file__ is not None  # None is a folder that has lost its files
+        return import_module(f"{_PACKAGE}.{room}").__file__ is not None  # None: a folder without its files
     except ImportError:
         return False
 
@@ -45,7 +45,7 @@ def require_room(room: str) -> None:
 
 def _missing(room: str) -> Exception:
     from ..errors import (
-        RoomMissingError,  # the finder is there from the start, and `import openagentic_sdk` stays cheap
+        RoomMissingError,  # imported at start anyway, and `import openagentic_sdk` stays cheap
     )
 
     return RoomMissingError(room, OPTIONAL_ROOMS[room])

@@ -184,13 +184,13 @@ def _check(annotation: Any) -> Check | None:
     return is_a(annotation, f"{article} {name}(...)")
 
 
-# --- what each is for --------------------------------------------------------------------------------------------------
+# --- descriptions ------------------------------------------------------------------------------------------------------
 
 
 @cache
 def sentences(cls: type) -> Mapping[str, Mapping[str, str]]:
     """The purpose of each field of a class, grouped by heading."""
-    loader: Any = __spec__.loader  # also from inside of a zip
+    loader: Any = __spec__.loader  # also inside a zip file
     data = loader.get_data(os.path.join(os.path.dirname(__file__), "settings.json"))
     found: Mapping[str, Mapping[str, str]] = json.loads(data).get(f"{cls.__module__}.{cls.__qualname__}", {})
     return found
@@ -207,7 +207,7 @@ class _Description:
         self._text = text
 
     def __get__(self, found: object, owner: type) -> str:
-        import inspect  # these are slow to import, and only help() asks
+        import inspect  # slow to import, and only needed by help()
         import textwrap
 
         lines = [inspect.cleandoc(self._text)]
@@ -218,8 +218,8 @@ class _Description:
         return "\n".join(lines)
 
 
-# What people who come from other SDKs (claude-agent-sdk, openai-agents, pydantic-ai) write, and what stands here for it; the
-# whole tables are in docs/from-*.md.
+# Names from other SDKs (claude-agent-sdk, openai-agents, pydantic-ai), and their counterparts here; the complete tables
+# are in docs/from-*.md.
 _LIMITS = "max_steps=, max_tokens=, max_cost_usd= or timeout_s="
 _WORDS = {
     "betas": "RequestSettings(extra_headers=...) of the provider",

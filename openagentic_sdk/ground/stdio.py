@@ -14,7 +14,7 @@ from .jsonrpc import Lines
 from .threads import run_in_thread
 
 _READ_BYTES = 1 << 16
-# When more than this waits to be written, senders wait.
+# With more unwritten bytes than this, senders wait.
 _MAX_WAITING_BYTES = 1 << 20
 _FLUSH_S = 0.5
 
@@ -61,7 +61,7 @@ class Output:
                 await run_in_thread(partial(_write_all, self._fd, data), name="openagentic-stdout", moment_s=0)
                 self._size -= len(data)
                 self._room.set()
-        except OSError:  # the other side is gone, which the reader hears too
+        except OSError:  # the peer is gone, which the reader notices, too
             self._end()
 
 

@@ -23,7 +23,7 @@ def user_home() -> str:
         os.stat(os.path.join(home, "."))
     except PermissionError:
         return os.devnull
-    except (OSError, ValueError):  # one that is not there can be made
+    except (OSError, ValueError):  # a missing one can be created
         pass
     return home if os.path.isabs(home) else os.devnull
 

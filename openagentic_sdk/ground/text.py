@@ -23,9 +23,9 @@ from typing import Protocol, runtime_checkable
 
 from .patterns import regex
 
-# Blanks beyond this many in a row could push the rest of a line out of sight.
+# More consecutive blanks than this could push the rest of a line out of sight.
 MAX_BLANKS = 40
-# More letters than this are never joined to one.
+# The most characters that are ever combined into one.
 _MAX_JOINED = 64
 
 _FILLER = regex(
@@ -37,7 +37,7 @@ _EMPTY_LINES = regex(r"\n(?:[ \t\r]*\n){4,}")
 _HIDDEN_ASCII = bytes({*range(32), 127} - set(b"\t\n"))
 _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
 _JOINER = regex("[\u200c\u200d\ufe00-\ufe0f]")
-_MAX_JOINERS = 200_000  # more are no writing, and looking at each one's neighbours would take long
+_MAX_JOINERS = 200_000  # more are not text of any language, and checking the neighbors of each would take long
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +48,7 @@ def is_hidden(letter: str) -> bool:
     category = unicodedata.category(letter)
     if category in ("Cc", "Cf", "Cs", "Zl", "Zp") or _KEPT_FREE.match(letter):
         return True
-    # A filler of punctuation is a stroke that fills a line, and is seen.
+    # A filler in punctuation is visible.
     return category[0] != "P" and _FILLER.search(unicodedata.name(letter, "")) is not None
 
 
@@ -98,7 +98,7 @@ def plural(count: int, noun: str) -> str:
 
 def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
     """At most three known names with a similarity of at least `least` (0 to 1), for an error's suggestion."""
-    from difflib import get_close_matches  # slow to import, for a mistake
+    from difflib import get_close_matches  # slow to import, and only needed for a mistake
 
     folded = {each.casefold(): each for each in known}
     return [folded[key] for key in get_close_matches(name.casefold(), folded, 3, least)]
@@ -107,7 +107,7 @@ def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
 def without_hidden(text: str) -> str:
     """The text without hidden letters; line ends become line feeds, surrogate pairs become one letter."""
     if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):
-        return text  # most texts are plain, and need not be looked at letter by letter
+        return text  # most texts are plain and need no check of each character
     if not text.isascii():
         text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
     return _replace_hidden(text.replace("\r\n", "\n").replace("\r", "\n"), lambda letter: "")
@@ -173,7 +173,7 @@ def _bears_marks(letter: str) -> bool:
 
 # --- cutting without leaving half a secret -----------------------------------------------------------------------------
 
-# How far from a cut something that is to be masked may reach: no token and no key of a person is longer.
+# The longest distance from a cut that a secret may reach: no token and no private key is longer.
 CUT_MARGIN = 8_192
 Redact = Callable[[str], str]
 

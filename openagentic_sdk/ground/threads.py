@@ -27,11 +27,11 @@ from ..errors import EventLoopError, OpenAgentSdkError
 
 T = TypeVar("T")
 
-# What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
+# How long cancelled code may take to end: a thread, and a coroutine, which may be waiting for a thread.
 THREAD_MOMENT_S = 1.0
 GUEST_MOMENT_S = 2.0
 
-# Frames of files in these lead to a guest's code: this package, and asyncio.
+# Frames in these folders only lead to a guest's code: this package, and asyncio.
 _OWN_FOLDERS = (os.path.dirname(os.path.dirname(__file__)) + os.sep, os.path.dirname(asyncio.__file__) + os.sep)
 
 _left_tasks: set[asyncio.Task[None]] = set()
@@ -90,9 +90,9 @@ async def run_in_thread(
         if not done.done():
             note_left(f"thread {name}")
             if not keep:
-                done.cancel()  # what it comes to is nobody's any more
+                done.cancel()  # nobody waits for its result any more
         elif not done.cancelled() and done.exception() is None:
-            _drop(done.result())  # it came after the wait for it had ended
+            _drop(done.result())  # the result arrived after the wait was over
         raise
 
 
@@ -114,7 +114,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     if kept is not None and kept.is_open and kept.loop is loop:
         kept.do(carry, name)
         return done
-    # One that has handed over its outcome only has to return, and then nothing of it is left.
+    # After handing over its outcome, the thread only has to return, so joining it then is short.
     thread = threading.Thread(target=lambda: carry(thread.join), name=name, daemon=True)
     thread.start()
     return done
@@ -169,13 +169,13 @@ class _KeptThread:
         self.thread.join()
 
     def __del__(self) -> None:
-        self.due.put(None)  # safe wherever the garbage collector runs
+        self.due.put(None)  # safe wherever the garbage collector may run
 
 
 def _do_all(due: SimpleQueue[Callable[[], None] | None]) -> None:
     while (work := due.get()) is not None:
         work()
-        del work  # it holds the context of its caller
+        del work  # it keeps its caller's context alive
 
 
 class _ThreadOutcome(asyncio.Future[T]):
@@ -235,11 +235,11 @@ def _carry(
     failure: BaseException | None = None
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
+    except BaseException as error:  # noqa: BLE001 - any error is passed to the caller
         failure = error
     try:
         loop.call_soon_threadsafe(_settle, done, result, failure, free)
-    except RuntimeError:  # the loop is gone: the work has outlived its run, and its answer is not waited for
+    except RuntimeError:  # the loop is closed: the work has outlived its run, and nobody waits for it
         _drop(result)
 
 
@@ -255,7 +255,7 @@ def _settle(done: _ThreadOutcome[Any], result: Any, failure: BaseException | Non
         _drop(result)
     elif failure is None:
         done.set_result(result)
-    elif isinstance(failure, StopIteration):  # a future refuses it
+    elif isinstance(failure, StopIteration):  # futures refuse it
         done.set_exception(RuntimeError("StopIteration was raised"))
     else:
         done.set_exception(failure)
@@ -321,7 +321,7 @@ class Guest(Generic[T]):
     async def ended(self) -> None:
         """Wait for its end. A cancellation ends only this wait."""
         if not self._task.done():
-            await next_turn()  # one that began just now is mostly done by then
+            await next_turn()  # a task that has just started is usually done by then
         if not self._task.done():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -331,11 +331,11 @@ class Guest(Generic[T]):
         """Tell it to end and give it a moment, longer while `busy`; then abandon it."""
         self._task.cancel()
         await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
-        self._wake()  # one that was told to end before it began has not done so itself
+        self._wake()  # a task cancelled before its start has not done this itself
         if not self._task.done():
             self.is_left = True
             note_left(self.name)
-            # asyncio itself refers to tasks weakly: one that waits for what nobody else knows would be garbage.
+            # asyncio references tasks weakly: a task that waits for an otherwise unreferenced object would be collected.
             _left_tasks.add(self._task)
             self._task.add_done_callback(_left_tasks.discard)
 
@@ -366,7 +366,7 @@ class Guest(Generic[T]):
             self._value = await self._run_until_let_go(work)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
-                # It goes its own way out of the event loop: without this the task would complain of it too.
+                # It leaves the event loop by itself; without this, the task would log it, too.
                 self._task.add_done_callback(asyncio.Task.exception)
                 raise
             self.error = error
@@ -388,13 +388,13 @@ class Guest(Generic[T]):
                 return value
             try:
                 thrown = yield waited
-            except BaseException as error:  # noqa: BLE001 - the work's, unless it is left behind
+            except BaseException as error:  # noqa: BLE001 - pass any error to the work unless it is abandoned
                 thrown = error
             if thrown is not None and self.is_left:
                 with contextlib.suppress(_LetGoError, Exception):
                     coroutine.throw(
                         _LetGoError()
-                    )  # `close()` would leave an async generator half open before Python 3.13
+                    )  # before Python 3.13, `close()` would leave an async generator half open
                 raise thrown
 
     def _wake(self) -> None:

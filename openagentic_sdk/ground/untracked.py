@@ -40,7 +40,7 @@ def _forget() -> Callable[[Any], None] | None:
     if sys.implementation.name != "cpython":
         return None
     try:
-        from ctypes import py_object, pythonapi  # heavy, and only long sessions need it
+        from ctypes import py_object, pythonapi  # slow to import, and only needed by long sessions
     except ImportError:
         return None
     forget: Any = pythonapi.PyObject_GC_UnTrack

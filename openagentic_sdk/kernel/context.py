@@ -77,7 +77,7 @@ class RequestContext:
         for about, text in now.items():
             known = seen.get(about)
             text = run.parts.masked(text)
-            # A skill's text with the arguments of an earlier turn stays where that turn is; the model knows its own notes.
+            # Changed skills and memories are not resent: arguments belong to their turn, and the model wrote the notes.
             if known is None or (
                 known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))
             ):

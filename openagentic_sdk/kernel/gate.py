@@ -15,7 +15,7 @@ from ..events import Event, Mode, UserAnswer, UserQuestion
 from ..ground.frozen import frozen
 from ..sessions.request import json_sha256
 
-# Gives names that rules may use for a call, from its input.
+# Returns the names that rules may use for a call, from its input.
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 
 

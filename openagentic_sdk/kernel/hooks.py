@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .agent import AgentRuntime, Run
 
 
-# The value of the point as hooks left it, an event for each hook that ran, and what they want together.
+# The value of the point after the hooks, an event for each hook that ran, and their combined decision.
 Outcome = tuple[Any, list[HookEvent], HookDecision | None]
 PointOutcome = tuple[list[HookEvent], HookDecision | None]
 Context = Mapping[str, Any] | None

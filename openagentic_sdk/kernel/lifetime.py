@@ -12,7 +12,7 @@ from ..ground.clock import Clock
 from ..ground.frozen import frozen, mutable
 from ..ground.threads import GUEST_MOMENT_S, Guest
 
-# How long a store may still take to answer when the run is over or was told to end.
+# How long a store may still take to answer when the run is over or is being stopped.
 STORE_MOMENT_S = 3.0
 
 

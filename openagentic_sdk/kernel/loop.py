@@ -37,9 +37,9 @@ from .settle import settle_open_calls, supersede, untouched_questions
 from .tool import REPEATABLE, RunResources
 from .tool_step import run_calls
 
-# How long closing what a tool left open may take: background subagents and shells end here.
+# The time limit for closing what tools left open, such as background subagents and shells.
 RESOURCE_MOMENT_S = 35.0
-# A final text longer than this stands whole in its `assistant.message` only, and the result has its beginning.
+# A longer final text is complete only in its `assistant.message`; the result contains its beginning.
 MAX_TEXT_TWICE = 1024 * 1024
 
 
@@ -64,7 +64,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
         answered = run.view.requests.answer_to(run.request.request_id)
         if answered is None or not isinstance(prompt, Said):
             return await _run_to_end(run, prompt)
-        # Nothing is stored: what is open, and what another request waits for, stays as it is.
+        # Store nothing, so that open calls and questions, and pending requests, stay as they are.
         await run.recorder.show(_init(run))
         await run.recorder.close()
         answered = replace(answered, session_id=run.session_id)
@@ -122,7 +122,7 @@ async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopp
             return _failure(error)
         run.lifetime.is_ending = True
         return RunStopped("timeout", "timeout_s is over")
-    except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result says so
+    except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result reports it
         return _failure(error)
     return RunStopped("end")
 
@@ -213,7 +213,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
             run.view.last_text = answered.final_text
         return answered is None
     open_ids = [question.question_id for question in run.view.open_questions()]
-    if open_ids and not said.may_answer:  # of a source: any other prompt was refused before the run began
+    if open_ids and not said.may_answer:  # from a source; others were refused before the run
         raise QuestionOpenError(run.session_id, open_ids)
     prompt = IncomingPrompt(said, said.text, request_id, sha256=digest, events=list(run.request.brings))
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
@@ -285,7 +285,7 @@ async def _next_reply(run: Run) -> Reply:
         await part.before_step()
     try:
         reply = await ask_model(run)
-    except ContextLengthError:  # the endpoint finds it too long: send it once more when it could be shortened
+    except ContextLengthError:  # too long for the endpoint: retry once if it could be shortened
         if not await _make_room(run):
             raise
         reply = await ask_model(run)
@@ -304,7 +304,7 @@ async def _is_last(run: Run, reply: Reply) -> bool:
         reply = replace(reply, text=answer or "")
         return answer is not None and await _may_end(run, reply) and await _may_stop(run, answer)
     if reply.output.finish_reason == "pause_turn":
-        return False  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
+        return False  # the vendor's own tool needs more time: it continues when the conversation is resent
     return not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text)
 
 
@@ -413,7 +413,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     kept = run.view.open_questions() if ending.reason == "waiting" else untouched
     kept_ids = {question.tool_use_id for question in untouched}
     calls = [
-        *run.view.open_inner_calls(),  # of code that could not be ended
+        *run.view.open_inner_calls(),  # of code that could not be stopped
         *(record for record in run.view.open_calls() if not _stays_open(run, record, ending, kept_ids)),
     ]
     questions = [question for question in run.view.open_questions() if question not in kept]

@@ -208,7 +208,7 @@ class _IncomingAnswer:
                         return
             finally:
                 pieces.close()
-                with suppress(RuntimeError):  # one that was left behind in the middle cannot be closed
+                with suppress(RuntimeError):  # an abandoned generator that is still running cannot be closed
                     await answer.aclose()
 
         reading = Guest(read_all, self._name)
@@ -227,7 +227,7 @@ class _IncomingAnswer:
         if done:
             output = self._came.take(done[0])
             assert output is not None, "Done ends an answer"
-            # What came whole was not counted piece by piece.
+            # The size of an answer that arrives whole was not counted in pieces: check it now.
             return self._complete(output if done[0].output is None else self._fitting(output))
         raise IncompleteResponseError(
             "the model's answer stopped before it was complete: send the prompt again",
@@ -304,7 +304,7 @@ class _IncomingAnswer:
         run, provider = self._run, self._run.agent.provider.name
         earlier, taken = run.view.calls, set[str]()
         calls = []
-        number = 0  # it only grows: the search for free ids ends in time, whatever ids the model used
+        number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
             while not call_id or call_id in earlier or call_id in taken:
@@ -332,7 +332,7 @@ class _IncomingAnswer:
         normal, cost = normalize_usage(output.usage), output.cost_usd
         if cost is None:
             cost = run.agent.cost(normal, model, output.service_tier)
-        if cost is None and model != self._model:  # a gateway may answer under another name than it was asked under
+        if cost is None and model != self._model:  # a gateway may report a model other than the requested one
             cost = run.agent.cost(normal, self._model, output.service_tier)
         return ModelResponse(
             step=self._request.step,

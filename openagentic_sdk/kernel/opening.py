@@ -42,7 +42,7 @@ async def open_run(
     for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
         if limit is None:
             continue
-        kinds = map(kind_of, agent.parts)  # an opener that is a plain function may open any part
+        kinds = map(kind_of, agent.parts)  # a plain function as opener may create any part
         if all(isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds):
             raise OptionsError(f"{name}={limit} needs a part that holds a run to it, as `Budgets` does")
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
@@ -52,7 +52,7 @@ async def open_run(
         for late in came:
             late.close()
 
-    # In a thread even on a disk of our own: making a session waits for several syncs.
+    # In a thread even for a local disk, because creating a session waits for several syncs.
     (session_id, writer, view), cancelled = await ask_store(
         partial(_open_session, agent, request, came), deadline.patience, too_late=close_late
     )
@@ -64,7 +64,7 @@ async def open_run(
             if request.resume is None:
                 agent.store.delete_session(session_id, expected_seq=0)  # somebody else may have taken it over
 
-        with suppress(StorageError, SessionError):  # an empty session may stay; the caller must see the cancellation
+        with suppress(StorageError, SessionError):  # an empty session is harmless; the caller needs the cancellation
             await ask_store(take_back, lambda: STORE_MOMENT_S)
         raise cancelled
     stopping = parent.lifetime.stopping if parent else Stopping(guard=request.guard)
@@ -128,7 +128,7 @@ def _open_session(
             session_id, is_new = owner, False
     writer = store.open_writer(session_id)
     came.append(writer)
-    if is_new and not writer.last_seq:  # nobody was faster
+    if is_new and not writer.last_seq:  # no other process was faster
         view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
         return session_id, writer, view
     try:

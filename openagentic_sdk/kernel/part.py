@@ -205,7 +205,7 @@ class Part:
         """Release all resources; another run may hold the session by now. Called after `begin`, however the run ended."""
 
 
-# Opens a part in a run: its class, or a `partial` of it with its settings.
+# Creates a part in a run: its class, or a `partial` of it with its settings.
 PartOpener = Callable[["Run"], Part]
 
 
@@ -265,7 +265,7 @@ def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tupl
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)
 
 
-# What a seam must return. One that is not listed may return None, or anything.
+# The return type of each seam. A seam that is not listed may return anything.
 _RETURNS: Mapping[str, type] = {
     "services": Mapping, "opening_events": Sequence, "supersede": Sequence, "facts": Mapping, "narrow": Sequence,
     "tell_gate": CallContext, "permit": object, "tell_hooks": Mapping, "receive": tuple, "mask": Event, "make_room": bool,

@@ -42,7 +42,7 @@ class Said:
     typed: str | None = None
 
 
-# Prompts that run one after the other.
+# Prompts to run one after the other.
 Prompts = AsyncIterable[Said]
 
 

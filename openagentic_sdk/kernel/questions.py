@@ -31,7 +31,7 @@ class RunQuestions:
         The notification hooks run meanwhile and change nothing.
         """
         run = self._run
-        question = run.recorder.masked(question)  # an earlier one is in the log as it was stored
+        question = run.recorder.masked(question)  # an earlier question is logged as it was stored
         known = run.view.answer_to(question, self.taken_ids)
         if known is not None:
             self.taken_ids.add(known.question_id)
@@ -61,7 +61,7 @@ class RunQuestions:
             await run.record(answer)
             return answer
         except asyncio.CancelledError:
-            # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
+            # Stopping a run does not answer its question, so park it; an interrupt by a person and a time limit do.
             if run.lifetime.stopping.asked != "interrupt" and run.lifetime.deadline.remaining_s() != 0:
                 self.park(question)
             raise

@@ -25,10 +25,10 @@ from .part import Part, Parts
 
 E = TypeVar("E", bound=Event)
 _PACKAGE = __name__.partition(".")[0]
-# How often a store that takes long is asked whether the run still has the time.
+# How often the remaining time of the run is checked while a slow store is working.
 _LOOK_AGAIN_S = 0.5
 
-# Seconds that a store's answer is waited for; None is without a limit.
+# Returns the seconds to wait for a store's answer; None means no limit.
 Patience = Callable[[], float | None]
 
 
@@ -67,7 +67,7 @@ class Recorder:
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
         self._held: Sequence[Event] = ()
-        self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
+        self._one_at_a_time = asyncio.Lock()  # so that parts see events in the order of `seq`
 
     async def append(self, *events: Event) -> list[Event]:
         """Store the events as one batch and show them; return them as stored."""
@@ -108,14 +108,14 @@ class Recorder:
             try:
                 stored, cancelled = await self._write(joined(held, batch))
             except BaseException:
-                self._is_closed = self._is_closed or bool(held)  # the view is ahead of the log: nothing may follow
+                self._is_closed = self._is_closed or bool(held)  # the view is ahead of the log: no event may follow
                 raise
             for event in stored[len(held) :]:
                 self._view.apply(event, made_here=True)
             for part in self.parts.at(Part.stored):
                 part.stored(stored)
             if self._guard is not None:
-                self._guard()  # the process may have been stopped in between, for longer than it may
+                self._guard()  # the process may have been suspended for too long in between
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
@@ -186,7 +186,7 @@ class Recorder:
         if self._is_closed:
             raise StorageError("this run is over: its session takes no more events from it")
         if self._said_unsaved:
-            return list(batch), None  # a log that went on behind an event that it lacks would have a hole
+            return list(batch), None  # after a lost event, later ones would leave a gap in the log
         try:
             if self.hung is not None:
                 raise self.hung
@@ -230,7 +230,7 @@ async def ask_store(
     done, now = start_thread(work, "openagentic-store", keep=True), asyncio.get_running_loop().time
     give_up_at, cancelled = math.inf, None
     while not done.done():
-        limit_s = patience()  # a run that is told to end meanwhile has less of it
+        limit_s = patience()  # shrinks if the run is stopped in the meantime
         give_up_at = min(give_up_at, math.inf if limit_s is None else now() + limit_s)
         try:
             await wait_until(done, min(max(0.0, give_up_at - now()), _LOOK_AGAIN_S))

@@ -19,7 +19,7 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[BareTool] = (), specs: list[dict[str, Any]] | None = None) -> None:
         self._tools: dict[str, BareTool] = {}
-        for tool in tools:  # as `register` does it, without a call for each of the tools of every run
+        for tool in tools:  # like `register`, without a call per tool and run
             if tool.name in self._tools:
                 raise _taken(tool)
             self._tools[tool.name] = tool

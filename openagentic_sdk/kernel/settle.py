@@ -40,7 +40,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
 
     If a prompt follows, calls that wait for a person, and calls that had not started beside them, are left for `supersede`.
     """
-    # The code that made them is gone, so none of them runs again.
+    # The code that made these calls no longer exists, so they are not repeated.
     for record in run.view.open_inner_calls():
         await _end_inner(run, record)
     try:
@@ -134,8 +134,8 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> 
         context = tool_context(run, record.use)
         output = None if tool is None else await call_guest(partial(tool.reconcile, record.use, context), tool.name)
     except RunStopped:
-        raise  # it asks a person, who may answer later
-    except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
+        raise  # the tool asks a person, who may answer later
+    except Exception:  # noqa: BLE001 - a tool may raise anything; "unknown" is the safe outcome
         output = None
     if output is None or tool is None:
         return unknown_result(use_id, IN_DOUBT)

@@ -30,7 +30,7 @@ class RunTask:
         self.session_id = run.session_id
         self._run = run
         self._channel = channel
-        # The next event, or None after the last one. The run waits until the next call.
+        # Returns the next event, or None after the last. The run waits until the next call.
         self.next_event = channel.receive
         self._task = asyncio.create_task(run_session(run, prompt))
         self._task.add_done_callback(lambda _: channel.close())
@@ -46,7 +46,7 @@ class RunTask:
         running_loop("a run")
         channel = EventChannel[Any]()
         if prompt is None:
-            request = replace(request, request_id=None)  # there is no prompt that it could name
+            request = replace(request, request_id=None)  # without a prompt there is nothing to identify
         threads = KeptThreads()
         threads.use()
         try:
@@ -135,7 +135,7 @@ class RunTask:
         self._end("interrupt" if interrupt else "close")
         _, cancelled = await settled(self._task)
         if not self._task.cancelled():
-            self._task.exception()  # looked at, or asyncio would complain that nobody did
+            self._task.exception()  # retrieve it, or asyncio would log a warning
         await self._run.recorder.close()
         if cancelled is not None:
             raise cancelled

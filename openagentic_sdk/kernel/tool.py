@@ -17,7 +17,7 @@ from ..errors import MissingServiceError, ToolError
 from ..events import Effect, Event, ToolUse
 from ..ground.frozen import frozen
 
-if TYPE_CHECKING:  # checkers bring this module themselves; a context without a parameter has deps of any type
+if TYPE_CHECKING:  # only for type checkers; a context without a parameter has deps of any type
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     DepsT = TypeVarWithDefault("DepsT", default=Any)
@@ -144,7 +144,7 @@ class Deps:
     value: Any
 
 
-# Services that every tool may count on: outside of a run each stands alone, as its class says.
+# Services that are always available to tools: outside a run, with the default behavior of their class.
 _ALWAYS_THERE = (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources)
 
 
@@ -265,7 +265,7 @@ class BareTool(ABC):
         """
 
 
-# Callers that a vendor calls otherwise in calls than in definitions (OpenAI, "Programmatic tool calling").
+# Callers with different names in a vendor's calls and definitions (OpenAI, "Programmatic tool calling").
 CALLER_WORDS = {"program": "programmatic"}
 
 

@@ -197,7 +197,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:
         input = tool.check_input(approval.updated_input, f"{use.name}, as it was edited")
-        if input is not approval.updated_input:  # a default was filled in, and the digest is of what runs
+        if input is not approval.updated_input:  # a default was added; the digest is of the final input
             approval = replace(approval, input_sha256=json_sha256(dict(input)))
     decision = decision_event(run, use, approval, gate, call.input)
     if approval.allowed:
@@ -227,7 +227,7 @@ def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
     """An exception as the model reads it. `meta["traceback"]` is for people; see `threads.error_trace`."""
     kind, text = error_words(error)
     if isinstance(error, KeyError) and text != kind:
-        text = f"{kind}: {text}"  # its text is a bare key
+        text = f"{kind}: {text}"  # its text is only the key
     trace = error_trace(error)
     meta = {"traceback": trace} if trace else None
     return ToolResult(tool_use_id, is_error=True, error_type=kind, error_message=text, outcome="error", meta=meta)

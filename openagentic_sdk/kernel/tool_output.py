@@ -31,7 +31,7 @@ def plain_value(value: Any) -> Any:
     except InvalidEventError as error:
         try:
             text = repr(value)
-        except BaseException as silent:  # noqa: BLE001 - anybody's object, which may even raise SystemExit
+        except BaseException as silent:  # noqa: BLE001 - any object's repr may raise, even SystemExit
             text = f"a {type(value).__name__}, whose repr raises {type(silent).__name__}"
         return f"the tool's output is not a JSON value ({error}); as text: {text}"
 
@@ -53,7 +53,7 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     if message is not None and len(message) > run.agent.blob_bytes:
         result = replace(result, error_message=_ends_of(message, SHOWN_CHARS * 3 // 4))
     output = result.output
-    # A long text is its own size: its JSON is longer still, and would hold the event loop.
+    # For a long text, its length suffices: its JSON is longer still, and encoding it would block the event loop.
     size = len(output) if isinstance(output, str) else len(dumps_json(output))
     if size <= run.agent.blob_bytes:
         return result

@@ -46,7 +46,7 @@ class Job:
         clock = self._run.agent.clock
         began = clock.monotonic()
         try:
-            # A copy: what is in the log and goes back to the model is not the tool's to change.
+            # A copy, because a tool must not change what is in the log and what is sent back to the model.
             input, tool = _own_copy(self.call.input), self.call.tool
             return plain_output(await tool.run(input, tool_context(self._run, self.call.use)), tool)
         finally:
@@ -112,7 +112,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
             for item in work:
                 try:
                     results.append(await _finish(run, item))
-                except RunStopped as stopped:  # it waits for a person; what runs beside it comes to its end
+                except RunStopped as stopped:  # it waits for a person; let concurrent calls finish
                     parked = parked or stopped
         except BaseException:
             await _cut_short(run, work)
@@ -149,7 +149,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         events, result = await after_hooks(run, item.call, result)
     for part in run.parts.at(Part.after_call):
         result = await part.after_call(item.call, result)
-    if result.output is not given.output:  # a hook may have put anything in its place
+    if result.output is not given.output:  # a hook may have returned any object
         result = changed(result, output=plain_value(result.output))
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))
@@ -169,7 +169,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
 
     run.lifetime.is_ending = True
     ending, _ = await settled(end_all())
-    ending.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
+    ending.exception()  # a store's refusal has already stopped the run; the first error carries the reason
 
 
 def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:

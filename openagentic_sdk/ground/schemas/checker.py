@@ -29,7 +29,7 @@ TYPES: Mapping[str, tuple[int, ...]] = {
 }  # fmt: skip
 
 Path: TypeAlias = tuple[Any, Any] | None  # (the path above, a name or an index)
-Seen: TypeAlias = set[Any] | None  # names or indexes that count as evaluated; None where nothing asks for them
+Seen: TypeAlias = set[Any] | None  # the evaluated names or indexes; None if not needed
 # A value, its path and the run.
 Check: TypeAlias = "Callable[[Any, Path, SchemaRun, Seen], Fault | None]"
 
@@ -222,7 +222,7 @@ class Node:
 
     def _some_of(self, keyword: str, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         if run.is_filling:
-            # A default must not make a second form fit: it counts when none fits without.
+            # A default must not make a second form fit: it is only used if none fits without it.
             run.is_filling = False
             fault = self._some_of(keyword, value, path, run, seen)
             run.is_filling = True
@@ -488,7 +488,7 @@ def key_of(value: Any, run: SchemaRun) -> Any:
     if kind not in (OBJECT, ARRAY):
         return value
     run.descend()
-    run.spend(len(value))  # its texts and names
+    run.spend(len(value))  # its strings and names
     if kind == ARRAY:
         key: Any = ("[", *[key_of(item, run) for item in value])
     else:
@@ -545,7 +545,7 @@ def listed(values: Any, write: Callable[[Any], str] = str) -> str:
     return shortened(", ".join(first), 600) + more if first else "(none)"
 
 
-# What is checked, in this order: the keywords, the kinds of values that they are about, and the check.
+# The checks, in this order: the keywords, the kinds of values that they apply to, and the check.
 _CHECKS: Sequence[tuple[frozenset[str], tuple[int, ...], Any]] = [
     (frozenset(words.split()), tuple(kinds), check)
     for words, kinds, check in (
@@ -567,7 +567,7 @@ _CHECKS: Sequence[tuple[frozenset[str], tuple[int, ...], Any]] = [
         ("multipleOf", NUMBER, Node._multiple),
     )
 ]
-# What is outside of a limit, the limit in words, and the kinds of values that it is about.
+# The test for a violated limit, the limit in words, and the kinds of values that it applies to.
 _LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str, str, tuple[int, ...]]] = {
     "minItems": (operator.lt, "at least", " items", (ARRAY,)),
     "maxItems": (operator.gt, "at most", " items", (ARRAY,)),

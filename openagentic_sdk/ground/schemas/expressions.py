@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 MAX_STATES = 20_000
-_MAX_GROUPS = 40  # inside of one another
+_MAX_GROUPS = 40  # nested in one another
 _MAX_REMEMBERED = 4_000  # transitions of one pattern
 _DIGITS = frozenset("0123456789")
 _WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
@@ -26,9 +26,9 @@ _CATEGORIES = {
 }  # fmt: skip
 
 Fits: TypeAlias = Callable[[str], bool]
-# ("char", fits, what that costs), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
+# ("char", fits, cost), ("at", place), ("all", parts), ("any", parts), ("times", part, least, most or None)
 Part: TypeAlias = tuple[Any, ...]
-# What lets a character or a place in the text pass, the states behind it, and what asking costs.
+# The test for a character or a place in the text, the next states, and the cost of the test.
 _State: TypeAlias = tuple[Fits | None, str, Iterable[int], int]
 
 
@@ -120,12 +120,12 @@ class _ExpressionReader:
             end = self._text.find("}", self._at) if sign == "{" else -1
             low, comma, high = self._text[self._at + 1 : end].partition(",") if end > 0 else ("", "", "")
             if not (_is_count(low) and (_is_count(high) or not high)):
-                return part  # no quantifier: the bracket is a letter
+                return part  # not a quantifier: the bracket is a literal
             least, most = int(low), int(high) if high else None if comma else int(low)
             self._at = end
         self.take()
         if self.begins(("?",)):
-            self.take()  # lazy: what is found differs, and not whether it is
+            self.take()  # lazy: changes which match is found, not whether there is one
         if most is not None and most < least:
             raise ValueError("a repetition has more at least than at most")
         if self.begins(("*", "+", "?")):
@@ -141,7 +141,7 @@ class _ExpressionReader:
         if char == "[":
             return ("char", *self._class())
         if char == "\\":
-            if (place := self.rest()[:1]) in ("b", "B", "A", "Z", "z"):  # \A and \Z are Python's
+            if (place := self.rest()[:1]) in ("b", "B", "A", "Z", "z"):  # \A and \Z exist only in Python
                 self.take()
                 return ("at", {"A": "^", "Z": "$", "z": "$"}.get(place, place))
             letter = self._escape()
@@ -278,7 +278,7 @@ class _Automaton:
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         if not self._states:
-            # Another thread may do the same at the same time: whole lists are put in place, and both are equal.
+            # Thread-safe, because complete lists are assigned, and concurrent threads compute equal ones.
             made: list[_State] = [(None, "end", (), 1)]
             self._start = _add(self._part, 0, made)
             self._states = made

@@ -14,9 +14,9 @@ from ..text import shortened
 from .checker import TYPES, Node, Path, SchemaRun, TooMuchWork, copied, show
 from .expressions import expression
 
-MAX_SCHEMAS = 20_000  # in one schema
+MAX_SCHEMAS = 20_000  # per schema
 MAX_SCHEMA_DEPTH = 100
-_MAX_READ = 4_000_000  # characters of patterns and references, and of the places of schemas
+_MAX_READ = 4_000_000  # characters of patterns, references and schema locations
 _MAX_PROBLEMS = 20
 _MAX_COMPILED = 512
 
@@ -206,7 +206,7 @@ class _DocumentReader:
                 words = wrong(value)
                 if not words:
                     yield keyword, value
-                elif value is not None and value not in ([], (), {}):  # what is empty asks for nothing
+                elif value is not None and value not in ([], (), {}):  # empty: no constraint
                     self._problem(f"{place}/{keyword}", words)
             elif not isinstance(keyword, str) or not (keyword in _NOTES or keyword.startswith("x-")):
                 self._problem(
@@ -218,7 +218,7 @@ class _DocumentReader:
     def _name(self, node: Node) -> None:
         names = [node.schema.get("$anchor"), node.schema.get("$dynamicAnchor")]
         identity = node.schema.get("$id", "")
-        if identity.startswith("#"):  # an anchor, until draft 7
+        if identity.startswith("#"):  # an anchor, up to draft 7
             names.append(identity[1:])
         for name in filter(None, names):
             self._places.setdefault((node.base, name), node)
@@ -232,7 +232,7 @@ class _DocumentReader:
             reference = node.schema[keyword]
             self._spend(10 * len(reference) + (0 if reference.startswith("#") else 10 * len(node.base)))
             address, fragment = _joined(node.base, reference)
-            # A generator that escapes nothing means the letters as they stand.
+            # A generator that does not escape means the characters literally.
             target = self._places.get((address, fragment)) or self._places.get((address, reference.partition("#")[2]))
             if target is None:
                 self.unresolved.append(reference)
@@ -261,7 +261,7 @@ def _joined(base: str, reference: str) -> tuple[str, str]:
         return address, unquote(fragment)
 
 
-# --- the values that keywords have -------------------------------------------------------------------------------------
+# --- the values of keywords ---------------------------------------------------------------------------------------------
 
 
 def _is_number(value: Any) -> bool:
@@ -311,7 +311,7 @@ _ONE = _words(
 )
 _MANY = _words("allOf anyOf oneOf prefixItems")
 _NAMED = _words("properties patternProperties $defs definitions dependentSchemas dependencies")
-# Notes to people and models, to vendors' validators, and formats: nothing is asserted by them.
+# Annotations for people, models and vendors' validators, and formats: they assert nothing.
 _NOTES = _words(
     "title description default example examples deprecated readOnly writeOnly $comment $schema $vocabulary format id "
     "contentEncoding contentMediaType discriminator xml externalDocs enumNames enumDescriptions markdownDescription "

@@ -176,7 +176,7 @@ def _to_json(value: Any) -> Any:
     raise ToolError(f"JSON cannot hold {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
 
 
-# Python writes no longer ones as decimal digits, see `sys.set_int_max_str_digits`.
+# Python refuses to convert longer ones to decimal digits, see `sys.set_int_max_str_digits`.
 MAX_INT_BITS = 14_000
 _NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
@@ -210,7 +210,7 @@ def _key_text(key: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
-# --- what is one text in JSON ----------------------------------------------------------------------------------------
+# --- types that are a string in JSON ----------------------------------------------------------------------------------
 
 
 @frozen
@@ -264,7 +264,7 @@ def _base64(value: Any) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
-# By name: whoever annotates with one of these classes has imported its module, and everybody else need not.
+# By name: code that uses one of these classes in an annotation has imported its module; other code need not.
 _TEXT_FORMS: Mapping[str, _TextForm] = {
     "uuid.UUID": _TextForm("uuid", "a UUID", _construct),
     "fractions.Fraction": _TextForm("fraction", 'a fraction, such as "1/3"', _construct),
@@ -329,14 +329,14 @@ def _tag(kind: Any) -> dict[str, Any]:
 def _typed_dict_members(kind: Any, hints: Mapping[str, Any]) -> Iterator[Member]:
     for name, hint in hints.items():
         is_required = name in kind.__required_keys__
-        # Read here: where annotations are texts, the class itself has not seen these words.
+        # Read here, because with string annotations the class itself has not evaluated them.
         while (word := str(typing.get_origin(hint)).rpartition(".")[2]) in ("Required", "NotRequired", "ReadOnly"):
             is_required = is_required if word == "ReadOnly" else word == "Required"
             (hint,) = typing.get_args(hint)
         yield Member(name, name, None, is_required, hint)
 
 
-# --- what an annotation notes ----------------------------------------------------------------------------------------
+# --- metadata of annotations -----------------------------------------------------------------------------------------
 
 
 _LIMITS = {
@@ -410,7 +410,7 @@ def _adapter(annotation: Any, *parts: Any) -> Any:
         return None
     try:
         return pydantic.TypeAdapter(annotation)
-    except Exception as error:  # anybody's core schema
+    except Exception as error:  # any library's core schema
         raise OptionsError(f"{shown(annotation)} has no JSON schema, says pydantic: {error}") from error
 
 
@@ -435,7 +435,7 @@ def _made(path: str, make: Callable[..., Any], *given: Any, **named: Any) -> Any
         return make(*given, **named)
     except (_Misfit, RecursionError):
         raise
-    except Exception as error:  # anybody's class or validator
+    except Exception as error:  # any class or validator may raise anything
         raise _misfit(path, error) from error
 
 
@@ -647,7 +647,7 @@ class _TypeReader:
 
     def _resolved(self, name: str) -> Any:
         failure: Exception | None = None
-        # A plain alias (`Json = dict[str, "Json"] | int`) does not tell where it was made: whoever gives it has the name.
+        # A plain alias (`Json = dict[str, "Json"] | int`) does not name its module: look the name up in the calling frames.
         for names in (self._names.copy(), *_names_of_callers()):
             try:
                 return eval(name, names)
@@ -726,7 +726,7 @@ class _TypeReader:
 
     def _union(self, args: Sequence[Any]) -> tuple[dict[str, Any], Read]:
         nodes = [self.node(arg) for arg in args]
-        # A float takes whole numbers too: another type that does has the first claim.
+        # A float accepts integers, too: another type that accepts them has precedence.
         readers = sorted((read for _, read in nodes), key=lambda read: read is _read_float)
 
         def read(value: Any, path: str) -> Any:
