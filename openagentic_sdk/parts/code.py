@@ -46,8 +46,7 @@ class CodeCalls(Part, InnerCalls):
 
 
 class _RecordedCallsInside:
-    """The calls that the code of one call makes; each is recorded, approved and answered like any other, nested in that
-    call.
+    """The calls made by the code of one call; each is recorded, approved and answered like any other, nested in it.
 
     Parallel tools run concurrently, the others one at a time. A call is refused if its question is not answered at once,
     because the code's state cannot be parked in a log. Tools that change the model's conversation are not callable.
@@ -107,7 +106,7 @@ class _RecordedCallsInside:
             parallel = name in inner.agent.tools and inner.agent.tools.get(name).parallel
             async with self._turn(beside_others=parallel):
                 return (await run_calls(inner, [use]))[0]
-        except BaseException:
+        except BaseException:  # also when cancelled: the log must not keep an open call
             closing, _ = await settled(self._close(use))
             closing.exception()  # retrieved only to avoid a warning: a failing store has already stopped the run
             raise

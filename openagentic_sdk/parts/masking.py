@@ -36,8 +36,8 @@ EXACT = word_set("""
     provider purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
     body_sha256 prompt_sha256 tree_sha256 tool_use_id trigger usage input messages workspace_roots
 """)
-# The tools of `system.init` are names, those of `model.context` are descriptions.
 _NO_SECRETS = ("", "decline", "cancel")
+# The tools of `system.init` are names, those of `model.context` are definitions with descriptions.
 _EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
@@ -70,9 +70,7 @@ class Masking(Part):
         return masked
 
     def _are_clean(self, tools: Any, redact: Redact) -> bool:
-        """The same with a memory of the last clean list: a context is masked to be sent and again to be stored, but read
-        once.
-        """
+        """The same, but a list that was clean is not searched again: a context is masked to be sent and to be stored."""
         if tools is not self._clean_tools and _are_clean(tools, redact):
             self._clean_tools = tools
         return tools is self._clean_tools

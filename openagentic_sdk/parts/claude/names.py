@@ -65,9 +65,7 @@ def tool_name_of(name: str) -> str:
 
 
 def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None) -> dict[str, Any]:
-    """The input with Claude Code's names in addition to ours; with `cwd`, in which relative paths start, paths are
-    absolute.
-    """
+    """The input with Claude Code's names in addition to ours; with `cwd`, relative paths in it become absolute."""
     shown = dict(input)
     if cwd is not None:
         paths = {key: absolute_path(str(input[key]), cwd) for key in PATH_KEYS.get(tool, ()) if key in input}
@@ -88,8 +86,7 @@ def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None
 def with_our_names(
     tool: str, input: Mapping[str, Any], changed: Mapping[str, Any], cwd: str | None = None
 ) -> dict[str, Any]:
-    """A hook's change of the input from `with_their_names`, in our names; paths that it left alone keep their original
-    form.
+    """A hook's change of the input from `with_their_names`, in our names; unchanged paths keep their original form.
 
     Raises `ToolInputError` if one value was changed to two different ones.
     """

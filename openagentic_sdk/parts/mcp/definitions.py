@@ -233,9 +233,7 @@ class _SchemaReader:
         return parts or None
 
     def _parts(self, value: list[Any]) -> list[Any]:
-        """The schemas of a list. An item that is not a schema becomes one that matches nothing, so references by index stay
-        valid.
-        """
+        """The schemas of a list. An item that is not a schema becomes one that matches nothing, since references count."""
         return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
     def named(self, value: Any) -> Any:

@@ -54,7 +54,7 @@ async def connect(
         session.wire = wire
         try:
             await _open_http(session, wire, era)
-        except BaseException:
+        except BaseException:  # also when cancelled: nothing of the server may remain
             await session.close()
             raise
         return session
@@ -84,7 +84,7 @@ async def _open_stdio(
         else:
             await _find_era(session, wire, min(PROBE_S, settings.connect_timeout_s / 3))
         session.listen()
-    except BaseException:
+    except BaseException:  # also when cancelled: nothing of the server may remain
         await session.close()
         raise
     return session

@@ -129,9 +129,7 @@ class _Field:
         return {"multi_select": self._is_list, "optional": "default" in self.schema or not self.is_required}
 
     def asks_for_secret(self, intro: str) -> bool:
-        """Whether the field asks for a password, key or similar: by its schema or its words, or after a message with such
-        words.
-        """
+        """Whether the field asks for a password, key or similar, by its schema, its words or those of the message."""
         schema = self.schema
         if schema.get("format") == "password" or schema.get("writeOnly") is True:
             return True

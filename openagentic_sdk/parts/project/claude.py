@@ -64,8 +64,7 @@ def claude_folders(
 
 @frozen
 class MarkdownFile:
-    """A Markdown file below one of the folders; `relative` is its path there, `boundary` the folder that links must not
-    leave.
+    """A Markdown file in one of the folders; `relative` is its path there, links must not leave `boundary`.
 
     For a plugin's file, these refer to the plugin's folder, and `prefix` is prepended to its name.
     """

@@ -1,5 +1,4 @@
-"""Request the addresses that a server named, and no others: https, public, small answers, limited time, no foreign
-redirect.
+"""Request the addresses that a server named, and no others: https, public, no foreign redirect, limited size and time.
 
 The MCP server chooses these addresses, so each could point into this machine's network. The server's own origin was chosen
 by the person who configured it and is requested wherever it is; a server on this machine may name addresses on this

@@ -298,8 +298,7 @@ class OAuth:
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
-        """The metadata of the authorization server: the configured one, else one with a stored client, else the first
-        listed.
+        """The issuer's metadata: of the configured one, else of one with a stored client, else of the first listed.
 
         A configured secret is sent only to a configured issuer, never to one that only the server names.
         """

@@ -100,9 +100,7 @@ class Logins:
 
     @contextlib.asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
-        """Hold a lock among all processes while tokens are renewed. Raises `McpAuthError` if another process holds it too
-        long.
-        """
+        """Hold a lock among all processes while tokens are renewed. Raises `McpAuthError` if it is held too long."""
         if self._file is None:
             yield
             return
