@@ -364,9 +364,7 @@ class Desk(Shelf):
 
     def _seen(self, row: SessionSummary) -> SessionSummary:
         """The summary as clients see it: a run of this process that has not locked its session yet counts as running."""
-        run = self._runs.get(row.id)
-        goes_on = row.id in self._answered or (run is not None and not run.is_over)
-        return replace(row, state="running") if goes_on and row.state == "stopped" else row
+        return replace(row, state="running") if row.state == "stopped" and self.goes_on(row.id) else row
 
     async def events(
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
@@ -531,17 +529,22 @@ class Desk(Shelf):
             self._check_open()  # the run was ended before its prompt was stored: nothing was accepted
             raise await _not_taken(run)
 
+    def goes_on(self, session_id: str) -> bool:
+        """Whether this process runs the session, or is about to."""
+        run = self._runs.get(session_id)
+        return session_id in self._answered or (run is not None and not run.is_over)
+
     def find_left(self, session_id: str) -> LeftRequest | None:
         """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
-        run = self._runs.get(session_id)
-        goes_on = session_id in self._answered or (run is not None and not run.is_over)
-        return None if goes_on else find_left(self.store, session_id, self._agents)
+        return None if self.goes_on(session_id) else find_left(self.store, session_id, self._agents)
 
     async def go_on_with(self, left: LeftRequest) -> None:
         """Start the run that resumes an abandoned request. Raises like starting a run."""
         assert left.options is not None, "whoever goes on with it may"
         if await self.messages.cancel_left(left.session_id, left.said_seq, left.options.key_file):
             return  # its process died before it received the cancel
+        if self.is_draining:
+            return  # a run that began now would not be suspended with the others
         await self.begin_run(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:

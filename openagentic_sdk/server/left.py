@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -17,7 +18,7 @@ from ..errors import (
 )
 from ..kernel.recorder import off_loop
 from ..runs.left import MAX_DEATHS, LeftRequest, give_up
-from ..sessions.folds.standing import LEFT_STATES
+from ..sessions.folds.standing import LEFT_STATES, ROW_STATES
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import is_left
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 # that a process about to resume it itself is not overtaken.
 LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
+# How many requests are resumed at the same time, so that one whose run is slow to begin does not delay the others.
+TOGETHER = 8
 
 
 class LeftRequests:
@@ -44,6 +47,8 @@ class LeftRequests:
         self._is_looking = False
         self._scans = False
         self._wanted: set[str] = set()
+        self._turns = asyncio.Semaphore(TOGETHER)
+        self._taken: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
         self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
         self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
 
@@ -83,46 +88,68 @@ class LeftRequests:
 
     async def _look(self) -> None:
         loop, scans_at = asyncio.get_running_loop(), 0.0
-        while self._scans or self._wanted or self._desk.followers:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.look_s):
-                    await self._ends.wait()
-            if self._ends.is_set():
-                break
+        while not self._ends.is_set() and (self._scans or self._wanted or self._desk.followers):
             with suppress(StorageError):  # the store is temporarily unavailable
+                await self._look_at({follower.session_id for follower in self._desk.followers} | self._wanted)
                 if self._scans and loop.time() >= scans_at:
                     scans_at = loop.time() + self.scan_s
                     await self._scan()
-                for session_id in {follower.session_id for follower in self._desk.followers} | self._wanted:
-                    await self._look_at(session_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.look_s):
+                    await self._ends.wait()
         self._is_looking = False
 
     async def _scan(self) -> None:
         """Find abandoned requests among the newest sessions, and deliver messages that no run has received."""
         store = self._desk.store
         rows: list[SessionSummary] = await off_loop(True, partial(store.list_session_summaries, limit=SCAN_ROWS))
+        may_be_left = {row.id for row in rows if row.state in {*LEFT_STATES, ROW_STATES["parked"]}}
+        await self._look_at(may_be_left - self._refused.keys() - self._seen.keys())
         ids = [row.id for row in rows if row.state != "running" and row.state not in LEFT_STATES]
         for session_id in await self._desk.messages.sessions_of(ids):
             with suppress(OpenAgentSdkError):  # deleted, or it cannot be resumed here
                 await self._desk.messages.take_up(session_id)
-        for row in rows:
-            with suppress(SessionError):
-                if row.id not in self._refused and await off_loop(True, is_left, store, row):
-                    self._wanted.add(row.id)
 
-    async def _look_at(self, session_id: str) -> None:
-        """Check a session: resume its request at the second check that finds it abandoned in the same state."""
-        left: LeftRequest | None = None
-        with suppress(SessionError):
-            left = await off_loop(True, self._desk.find_left, session_id)
-        if left is None:
+    async def _look_at(self, session_ids: set[str]) -> None:
+        """Check sessions: start to resume the requests that two checks found abandoned in the same state."""
+        session_ids = session_ids - self._taken
+        left: dict[str, int] = await off_loop(True, self._find_left, session_ids)
+        for session_id in session_ids - left.keys():
             self._wanted.discard(session_id)
             self._seen.pop(session_id, None)
             self._refused.pop(session_id, None)
-        elif self._seen.get(session_id) != left.seq:
-            self._seen[session_id] = left.seq
-            self._wanted.add(session_id)
-        elif (refusal := left.refusal or await self._go_on_with(left)) is not None:
+        for session_id, seq in left.items():
+            if self._seen.get(session_id) != seq:
+                self._seen[session_id] = seq
+                self._wanted.add(session_id)
+            else:
+                self._taken.add(session_id)
+                self._desk.keep(self._take_up(session_id, seq))
+
+    def _find_left(self, session_ids: set[str]) -> dict[str, int]:
+        """The abandoned ones of these sessions, with the ends of their logs. Runs in a thread."""
+        store, found = self._desk.store, {}
+        for session_id in filterfalse(self._desk.goes_on, session_ids):
+            with suppress(SessionError):
+                row = store.read_summary(session_id)
+                if is_left(store, row):
+                    found[session_id] = row.events
+        return found
+
+    async def _take_up(self, session_id: str, seq: int) -> None:
+        """Resume a session's request if its log still ends at `seq`, or tell its followers why that is impossible."""
+        refusal = None
+        try:
+            async with self._turns:
+                if self._ends.is_set():
+                    return
+                with suppress(SessionError):
+                    left: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
+                    if left is not None and left.seq == seq:
+                        refusal = left.refusal or await self._go_on_with(left)
+        finally:
+            self._taken.discard(session_id)
+        if refusal is not None:
             self._wanted.discard(session_id)
             if self._refused.get(session_id) != refusal:
                 self._refused[session_id] = refusal

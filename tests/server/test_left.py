@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,43 @@ class Left(unittest.IsolatedAsyncioTestCase):
         store.append_events(session_id, left.read_events(session_id))
         await until_state(two, session_id, "idle")
         self.check_log(store, session_id)
+
+    async def test_a_request_that_is_slow_to_begin_holds_up_no_other(self) -> None:
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
+
+        class Slow(MemorySessionStore):
+            """Returns the metadata that a run needs to begin once it was requested for every session."""
+
+            def read_metadata(self, session_id: str) -> Any:
+                asked.add(session_id)
+                if asked == names:
+                    all_have.set()
+                return super().read_metadata(session_id) if all_have.wait(WAIT_S) else None
+
+        store, names, asked, all_have = Slow(), set[str](), set[str](), threading.Event()
+        for _ in range(2):
+            left, name, _ = await self.leave("suspended", start)
+            names.add(store.create_session(metadata=left.read_metadata(name)["metadata"], session_id=name))
+            store.append_events(name, left.read_events(name))
+        two = self.server(store, ["Milk.", "Milk."])
+        for name in names:
+            await until_state(two, name, "idle")
+            self.check_log(store, name)
+
+    async def test_a_server_that_ends_takes_up_nothing_more(self) -> None:
+        async def start(one: Application) -> Answer:
+            return await ask(one, "POST", "/v1/sessions", {"prompt": "Tea?"})
+
+        store, session_id, _ = await self.leave("suspended", start)
+        before = store.read_events(session_id)
+        two = app(agents(tea=["Milk."]), store=store, auth=TOKEN)
+        left = two.desk.find_left(session_id)
+        assert left is not None
+        two.desk.stop_taking()
+        await two.desk.go_on_with(left)
+        await two.desk.drain(0.0)
+        self.assertEqual(store.read_events(session_id), before)
 
     async def test_readers_of_a_run_that_was_killed_as_it_asked_are_told_that_it_waits(self) -> None:
         asked = MemorySessionStore()
