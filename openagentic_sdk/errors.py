@@ -242,7 +242,7 @@ class ConcurrencyError(SessionError):
 
     def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
         super().__init__(
-            f"session {session_id!r} stands at seq {actual_seq}, not at {expected_seq}: read it again before appending",
+            f"session {session_id!r} is at seq {actual_seq}, not at {expected_seq}: read it again before appending",
             session_id=session_id,
         )
         self.expected_seq, self.actual_seq = expected_seq, actual_seq

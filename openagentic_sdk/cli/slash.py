@@ -161,7 +161,7 @@ class SlashCommands:
         number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:
-            self._say(f"there is no output {rest or 'yet'}: the numbers stand behind the calls, as in /show 3")
+            self._say(f"there is no output {rest or 'yet'}: the numbers follow the calls, as in /show 3")
             return
         screen = self._conversation.screen
         screen.line(screen.styled(f"[{number}] {on_one_line(self._outputs.title(number))}", "bold"))

@@ -108,7 +108,7 @@ def next_fire(cron: Cron, after: float, zone: tzinfo) -> float:
         at = _instant(wall, zone)
         if at > after:
             return at
-    raise OptionsError(f"cron line {cron.text!r} does not fire any more before the year {_LAST_YEAR + 1}")
+    raise OptionsError(f"cron line {cron.text!r} does not fire again before the year {_LAST_YEAR + 1}")
 
 
 def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[int]:

@@ -140,6 +140,6 @@ def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r:.100} stands twice in one object: leave one of them")
+            raise ValueError(f"the key {key!r:.100} appears twice in one object: leave one of them")
         found[key] = value
     return found

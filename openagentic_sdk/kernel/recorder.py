@@ -199,7 +199,7 @@ class Recorder:
                 raise
             if not self._said_unsaved:
                 self._said_unsaved = True
-                await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
+                await self.show(SystemNotice("unsaved", f"this run is no longer being saved: {error}"))
             return list(batch), None
 
     async def _ask(self, call: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:

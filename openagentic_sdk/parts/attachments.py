@@ -109,7 +109,7 @@ class Attachments(Part):
             return {**shown, "data": await off_loop(True, read_base64)}
         except StorageError:
             name = part.get("name") or part["sha256"]
-            return {"type": "text", "text": f"[{part['type']} {name} was here and is not stored any more]"}
+            return {"type": "text", "text": f"[{part['type']} {name} was here and is no longer stored]"}
 
     async def store_result(self, result: ToolResult) -> ToolResult:
         """Store the images, documents and audio of a result as blobs; return the result with digests in their place."""

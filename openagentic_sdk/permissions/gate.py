@@ -359,7 +359,7 @@ class PermissionGate(WithAdvice):
         answered = await ask_person(facts, open_result, self._people(), prompt, shown)
         if answered.updated_input is None:
             return replace(answered, input_sha256=facts.input_sha256)
-        return replace(open_result, reason="what was tried cannot be edited any more: ask for another call")
+        return replace(open_result, reason="what was tried can no longer be edited: ask for another call")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
         """The subject of a call as this gate reads it. Raises `OptionsError` for input that is not JSON."""

@@ -102,7 +102,7 @@ def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root
     tool, inner = match.groups()
     is_open = effect == "allow" and ("*" in tool or "?" in tool)
     if is_open and re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool) is None:
-        problem = "a wildcard in the name of an allowed tool stands only behind a server: mcp__server__*"
+        problem = "a wildcard in the name of an allowed tool is only valid after a server: mcp__server__*"
         raise PermissionRuleError(text, problem, source)
     if inner is None or inner.strip() == "*":
         return Rule(text, tool, "tool", source, root)

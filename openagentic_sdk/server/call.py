@@ -65,7 +65,7 @@ class HttpCall:
             raise RequestRefusedError(400, "the query cannot be read") from None
         query = dict(pairs)
         if len(query) != len(pairs):
-            raise RequestRefusedError(400, "a field of the query stands there twice")
+            raise RequestRefusedError(400, "a field of the query appears twice")
         raw = self.scope.get("raw_path")
         path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
         pieces = path.removeprefix(b"/").split(b"/")
@@ -91,7 +91,7 @@ class HttpCall:
         """The value of a header by its lower-case name; None if missing. Raises `RequestRefusedError` if it is repeated."""
         found = headers_named(self.scope, name.encode())
         if len(found) > 1:
-            raise RequestRefusedError(400, f"the header {name} stands there twice")
+            raise RequestRefusedError(400, f"the header {name} appears twice")
         return found[0] if found else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:

@@ -455,7 +455,7 @@ class WebSocket:
         elif kind == "websocket.http.response.body" and self._refusal is not None:
             await self._answer(self._refusal["status"], list(self._refusal["headers"]), message.get("body", b""))
         elif self._state == "open" or self._refusal is None:
-            raise ConnectionResetError(f"{kind} comes behind the end of the WebSocket")
+            raise ConnectionResetError(f"{kind} comes after the end of the WebSocket")
 
     async def finish(self) -> None:
         """End the WebSocket after the application has returned."""

@@ -78,7 +78,7 @@ class Guard:
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):
             raise RequestRefusedError(403, "this server is not known under that name: see the option for more hosts")
         if len(origins) > 1:
-            raise RequestRefusedError(403, "the header Origin stands there twice")
+            raise RequestRefusedError(403, "the header Origin appears twice")
         origin = origins[0].lower() if origins else None
         if origin is not None and origin in self._origins:
             return origins[0]

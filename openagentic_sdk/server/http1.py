@@ -191,7 +191,7 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
     once = {name: [value for key, value in headers if key == name] for name in _ONCE}
     repeated = [name for name, values in once.items() if len(values) > 1]
     if repeated:
-        raise RequestRefusedError(400, f"the header {repeated[0].decode()} stands there twice")
+        raise RequestRefusedError(400, f"the header {repeated[0].decode()} appears twice")
     if not once[b"host"]:
         raise RequestRefusedError(400, "the header Host is missing")
     if authority is not None and (target == b"*" or authority.lower() != once[b"host"][0].lower()):

@@ -45,7 +45,7 @@ _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
 FIELDS: Mapping[str, str] = {
     "input": "a text, or a list of items",
     "model": "the name of an agent; without one that of the session, else the default",
-    "previous_response_id": "goes on behind that response: in a fork of its session when it is not the newest one there",
+    "previous_response_id": "continues after that response: in a fork of its session when it is not the newest one there",
     "stream": "taken",
     "background": "taken, and comes back",
     "metadata": "taken, and comes back: 16 texts of 512 characters, with names of 64",

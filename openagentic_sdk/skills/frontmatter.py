@@ -77,7 +77,7 @@ def read_frontmatter(text: str) -> Frontmatter:
 
 
 def _repeated_key(key: str, line: int) -> Diagnostic:
-    return Diagnostic("repeated-key", f"{key!r} stands here a second time: the last one counts", line)
+    return Diagnostic("repeated-key", f"{key!r} appears here a second time: the last one counts", line)
 
 
 _HINT_KEY = "argument-hint"

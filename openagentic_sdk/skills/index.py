@@ -246,7 +246,7 @@ class SkillIndex:
         clashes = [
             Diagnostic(
                 "skill-shadowed",
-                f"{pair.loser.name!r} is hidden behind {pair.winner.path}: {pair.reason}",
+                f"{pair.loser.name!r} is hidden by {pair.winner.path}: {pair.reason}",
                 path=pair.loser.path,
             )
             for pair in shadowed

@@ -163,7 +163,7 @@ class YamlReader:
         self.end = self.pos
         rest = _LINE_END.match(self.text, self.pos)
         if rest is None:
-            self.fail("text behind a value that had ended")
+            self.fail("text after a value that had ended")
         self.pos = rest.end()
 
     # --- block structure ---
@@ -233,7 +233,7 @@ class YamlReader:
             return ""
         inline = self.line_start == line_start
         if inline and self.pos == before:
-            self.fail("no space behind an indicator")
+            self.fail("no space after an indicator")
         column = self.column()
         dash = _DASH.match(self.text, self.pos) is not None
         # A list may stand in the column of its key, and so, in PyYAML, may the header of a block scalar.
@@ -342,7 +342,7 @@ class YamlReader:
         if match[4] is not None:
             return "\n" * match[4].count("\n")
         if match[5] not in _ESCAPES:
-            self.fail("an unknown escape behind a backslash")
+            self.fail("an unknown escape after a backslash")
         return _ESCAPES[match[5]]
 
     def block_scalar(self, parent: int) -> str:

@@ -434,7 +434,7 @@ def _judge(
         yield broken("an effect twice", f"{what!r} took place {count} times")
     for name, events in stored.items():
         if list(outcome.events.get(name, ())[: len(events)]) != list(events):
-            yield broken("a lost answer", f"what session {name!r} held is not there any more")
+            yield broken("a lost answer", f"what session {name!r} held no longer exists")
     for what, count in _more(_answered(outcome), standard.answers):
         yield broken("a lost answer", f"the model was asked {count} times, and had answered before: {what}")
     for what, count in _more(_asked(outcome), standard.questions):

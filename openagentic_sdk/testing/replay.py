@@ -199,7 +199,7 @@ class ReplayProvider:
         if recorded is None:
             return "(the recorded request cannot be rebuilt from the log)"
         if not recorded.matches:
-            return "(the log itself does not rebuild the request any more: it was changed after it was recorded)"
+            return "(the log itself no longer rebuilds the request: it was changed after it was recorded)"
         before = _lines(recorded.model, recorded.messages, recorded.tools)
         for then, now in (places or {}).items():
             before = [line.replace(then, now) for line in before]

@@ -47,7 +47,7 @@ def _fault_of(message: Mapping[str, Any], waiting: Sequence[str]) -> str | None:
             else f"answers {message.get('tool_call_id')!r}, which is not open"
         )
     if waiting:
-        return f"stands before the results of {', '.join(waiting)}"
+        return f"comes before the results of {', '.join(waiting)}"
     if role == "assistant":
         calls = message.get("tool_calls") or []
         if not calls and not message.get("content"):

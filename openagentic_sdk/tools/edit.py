@@ -32,12 +32,12 @@ from .labels import LOCAL_FILES
 from .schema import array, boolean, integer, object_schema, string
 
 _EDIT_FIELDS: Mapping[str, Any] = {
-    "old": string("The exact text to replace, as it stands in the file, without line numbers"),
+    "old": string("The exact text to replace, exactly as in the file, without line numbers"),
     "new": string("The text to put there"),
     "old_string": string("Another name for old"),
     "new_string": string("Another name for new"),
     "count": integer(
-        "Replace only the first so many places; 0 is all. Without it, old must stand in exactly one place", minimum=0
+        "Replace only the first so many places; 0 is all. Without it, old must occur in exactly one place", minimum=0
     ),
     "replace_all": boolean("Replace every place, like count 0"),
     "before": string("Only places that have this text somewhere before them"),
@@ -219,14 +219,14 @@ def _choose(text: str, found: list[int], change: _Replacement, name: str) -> lis
             if anchor and anchor not in text:
                 raise ValueError(f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}")
         raise ValueError(
-            f"`old` stands in {name} (line {_line_numbers(text, found)}), but nowhere between the anchors given as before "
+            f"`old` occurs in {name} (line {_line_numbers(text, found)}), but nowhere between the anchors given as before "
             "and after"
         )
     if change.count is not None:
         return chosen[: change.count or None]
     if len(chosen) > 1:
         raise ValueError(
-            f"`old` stands in {len(chosen)} places in {name} (lines {_line_numbers(text, chosen)}): add surrounding lines "
+            f"`old` occurs in {len(chosen)} places in {name} (lines {_line_numbers(text, chosen)}): add surrounding lines "
             "to it, set before or after, or set replace_all"
         )
     return chosen

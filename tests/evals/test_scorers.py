@@ -87,7 +87,7 @@ class Texts(unittest.TestCase):
         self.assertEqual(scored(scorer, '"' + "a" * 60 + '"')["passed"], True)
 
     def test_a_keyword_that_nothing_checks_is_refused(self) -> None:
-        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'mutlipleOf' is no keyword"):
+        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'mutlipleOf' is not a keyword"):
             scored(JsonSchema(schema={"properties": {"n": {"items": {"mutlipleOf": 2}}}}), "{}")
 
 

@@ -115,7 +115,7 @@ class Files(unittest.TestCase):
     @full_size
     def test_what_is_wrong_is_said_with_its_field_and_line(self) -> None:
         for old, new, field, line, words in (
-            ("repeats = 2", "repeats = two", "", 3, "no TOML"),
+            ("repeats = 2", "repeats = two", "", 3, "not TOML"),
             ("repeats = 2", 'repeats = "two"', "repeats", 3, "must be a whole number"),
             ("repeats = 2", "repeats = 0", "repeats", 3, "from 1 to 1000"),
             ("repeats = 2", "repeat = 2", "repeat", 3, "is not known"),
@@ -127,7 +127,7 @@ class Files(unittest.TestCase):
             ('ends = ["end", "max_steps"]', 'ends = ["stop"]', "cases[0].ends[0]", 16, "must be one of"),
             ('type = "calls"', 'type = "call"', "cases[0].scores[0].type", 19, "must be one of exact, regex"),
             ('must = ["Read",', 'mus = ["Read",', "cases[0].scores[0].mus", 20, "is not known"),
-            ('"^ls"', '"(ls"', "cases[0].scores[0].must[1].matches.command", 20, "no regular expression"),
+            ('"^ls"', '"(ls"', "cases[0].scores[0].must[1].matches.command", 20, "not a regular expression"),
             ('outcome = "ok"', 'outcome = "good"', "cases[0].scores[0].must[1].outcome", 20, "must be one of"),
             ('id = "log"', 'id = "tea"', "cases[1].id", 23, "the id of two cases"),
             ('id = "log"', 'id = "\\u001b"', "cases[1].id", 23, "letters"),
@@ -151,8 +151,8 @@ class Files(unittest.TestCase):
 
     def test_a_file_that_is_none(self) -> None:
         for name, data, words in (
-            ("a.toml", b"\xff\xfe", "no TOML"),
-            ("b.toml", b"a = " + b"[" * 100_000, "no TOML"),
+            ("a.toml", b"\xff\xfe", "not TOML"),
+            ("b.toml", b"a = " + b"[" * 100_000, "not TOML"),
             ("c.toml", b"", "cases: is missing"),
             ("d.toml", b"cases = 5", "must be tables"),
             ("e.py", b"raise SystemExit(0)", "SystemExit"),

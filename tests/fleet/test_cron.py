@@ -141,7 +141,7 @@ class Firing(unittest.TestCase):
         )
 
     def test_the_end_of_the_calendar_is_an_error_and_no_crash(self) -> None:
-        with self.assertRaisesRegex(OptionsError, "any more"):
+        with self.assertRaisesRegex(OptionsError, "again before"):
             next_fire(parse_cron("0 0 1 1 *"), datetime(9998, 6, 1, tzinfo=UTC).timestamp(), UTC)
 
     def test_any_line_fires_when_a_search_of_every_minute_says_so(self) -> None:

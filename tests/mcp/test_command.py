@@ -71,14 +71,14 @@ class EditTest(McpCase):
         self.mcp("add", "there", "--", "x")
         for argv, wanted in (
             (["add", "there", "--", "y"], "mcp remove there"),
-            (["add", "a__b", "--", "x"], "no name for a server"),
+            (["add", "a__b", "--", "x"], "not a name for a server"),
             (["add", "a"], "--help shows examples"),
             (["add", "a", "-H", "X: y", "--", "x"], "headers and logins are for a URL"),
             (["add", "a", "-e", "no-joint", "--", "x"], "not of the form -e NAME=VALUE"),
             (["add", "a", "-t", "http", "--", "x"], "takes one URL"),
             (["add", "a", "https://h/x", "-e", "A=b"], "takes one URL and no -e"),
             (["add", "a", "https://h/x", "--callback-port", "70000"], "a port from 1 to 65535"),
-            (["add-json", "a", "{"], "no JSON"),
+            (["add-json", "a", "{"], "not JSON"),
             (["add-json", "a", '{"command": 5}'], "command must be"),
             (["get", "nothing"], "there is there"),
             (["login", "there"], "a program of this machine"),
@@ -232,7 +232,7 @@ class ConsentTest(McpCase):
         self.mcp("add", "dies", "-s", "user", "--", sys.executable, "-c", "import sys; sys.exit('\\x1b[31mno luck')")
         self.mcp("add", "off", "-s", "user", "--", "x")
         said = self.mcp("test", code=FAILED)
-        self.assertIn("no such program", said.lower().replace("is no program", "no such program"))
+        self.assertIn("no such program", said.lower().replace("is not a program", "no such program"))
         self.assertIn("no luck", said)
         self.assertNotIn("\x1b", said)
 

@@ -189,14 +189,14 @@ class FileTest(ConfiguredCase):
         deep = "[" * 100_000
         for text, wanted in (
             ("{", "left out"),
-            ("[]", "no JSON object"),
-            ('{"mcpServers": []}', "no object"),
+            ("[]", "not a JSON object"),
+            ('{"mcpServers": []}', "not an object"),
             ('{"mcpServers": {"a": {}, "a": {}}}', "'a' twice"),
             ('{"mcpServers": {"a": {"command": "x", "command": "y"}}}', "'command' twice"),
             ('{"mcpServers": {"a": {"command": NaN}}}', "NaN is not JSON"),
             (f'{{"mcpServers": {deep}', "left out"),
             (" " * 11_000_000, "larger than"),
-            ('{"mcpServers": {"a": 5}}', "no object"),
+            ('{"mcpServers": {"a": 5}}', "not an object"),
             ('{"mcpServers": {"a": {"command": "' + "x" * 20_000 + '"}}}', "16384 characters"),
             ("\x00", "left out"),
         ):

@@ -145,7 +145,7 @@ class Schemas(unittest.TestCase):
         for _ in range(40):
             deep = {"properties": {"a": deep}}
         cases = {
-            "no object but a list": [1],
+            "not an object but a list": [1],
             "arguments are an object": {"type": "array"},
             "never fetched": {"properties": {"a": {"$ref": "https://example.com/a.json"}}},
             "no schema stands there": {"properties": {"a": {"$ref": "#/$defs/none"}}},
@@ -221,7 +221,7 @@ class Headers(unittest.TestCase):
         schema = {"properties": {"a": {"properties": {"b": {"type": "string", "x-mcp-header": "B"}}}}}
         self.assertEqual(param_headers(schema), {("a", "b"): "B"})
         wrong: dict[str, Any] = {
-            "no name for a header": {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+            "not a name for a header": {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
             "a string, an integer or a boolean": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}},
             "two arguments": {
                 "properties": {

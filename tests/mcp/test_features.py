@@ -101,7 +101,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
             (
                 {"type": "integer", "minimum": 0},
                 {"9007199254740993": 2**53 + 1, "3.0": 3, "1e3": 1000},
-                {"2.5": "no whole number", "-1": "from 0 to None", "x": "could not convert"},
+                {"2.5": "not a whole number", "-1": "from 0 to None", "x": "could not convert"},
             ),
             ({"type": "number"}, {"2.5": 2.5, "-7": -7}, {"nan": "it is not a number", "1e999": "it is not a number"}),
             ({"type": "boolean"}, {"YES": True, "n": False}, {"maybe": "answer yes or no"}),

@@ -102,7 +102,7 @@ class Commands(McpCase):
         self.mcp("add-json", "mine", json.dumps({"command": "x", "timeout": 60}), code=0)
 
     def test_addresses_that_no_server_has_are_refused_and_a_list_shows_no_secret(self) -> None:
-        self.assertIn("no address of a server", self.mcp("add", "x", "ftp://example.com/mcp", code=USAGE))
+        self.assertIn("not an address of a server", self.mcp("add", "x", "ftp://example.com/mcp", code=USAGE))
         self.mcp("add", "--connect-timeout", "7", "--era", "legacy", "y", "--", "run-it", "--token", "hunter2")
         self.assertNotIn("hunter2", self.mcp("list") + self.mcp("get", "y"))
         self.assertIn("connectTimeout: 7.0", self.mcp("get", "y"))

@@ -111,7 +111,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(many.tools), 1000)
         self.assertIn("more than 1000", many.left_out[0]["reason"])
         self.assertIn("came twice", outcome.states["cursor_loop"][0].left_out[0]["reason"])
-        for kind, reason in {**absent, "missing": "no program that is on PATH"}.items():
+        for kind, reason in {**absent, "missing": "not a program that is on PATH"}.items():
             with self.subTest(kind):
                 self.assertEqual([event.state for event in outcome.states[kind]], ["failed"])
                 self.assertIn(reason, outcome.states[kind][0].error_message or "")
@@ -169,7 +169,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             ("remote", "never fetched"),
             ("file", "never fetched"),
             ("text", "arguments are an object"),
-            ("list", "no object"),
+            ("list", "not an object"),
             ("deep", "nested deeper"),
         ):
             self.assertIn(words, reasons[(tool, "schema")])

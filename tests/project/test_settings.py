@@ -37,7 +37,7 @@ class SettingsTest(ProjectTestCase):
     def test_settings_with_a_key_twice_are_left_out(self) -> None:
         self.write({".claude/settings.json": '{"permissions": {"deny": ["Bash"]}, "permissions": {"deny": []}}'})
         [note] = read_settings(claude_folders(self.project, setting_sources=("project",), managed_dir=None)).diagnostics
-        self.assertIn("'permissions' stands twice", note.message)
+        self.assertIn("'permissions' appears twice", note.message)
 
     def test_a_repeated_key_names_no_file_that_grants(self) -> None:
         hooks = '"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "sh run.sh"}]}]}'

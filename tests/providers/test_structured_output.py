@@ -405,11 +405,11 @@ class Values(unittest.TestCase):
     def test_what_does_not_fit_says_where(self) -> None:
         schema: Any = read_output_schema(City)
         for text, message in (
-            ("no idea", "no JSON"),
+            ("no idea", "not JSON"),
             ('{"name": "Ulm"}', "people"),
             ('{"name": "Ulm", "people": "many"}', "people"),
-            ('{"name": "Ulm", "people": NaN}', "no JSON"),
-            ("{" * 5000, "no JSON"),
+            ('{"name": "Ulm", "people": NaN}', "not JSON"),
+            ("{" * 5000, "not JSON"),
         ):
             with self.assertRaisesRegex(ToolInputError, message) as raised:
                 schema.read_text(text)

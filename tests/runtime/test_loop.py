@@ -197,7 +197,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
 
         events = await events_of("hi", options_for([{"tool_calls": [{"name": "odd"}]}, "Done."], tools=[Odd()]))
         result = next(event for event in events if event.type == "tool.result")
-        self.assertIn("no JSON value", result.output)
+        self.assertIn("not a JSON value", result.output)
 
 
 class EndingTest(unittest.IsolatedAsyncioTestCase):

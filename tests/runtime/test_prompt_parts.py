@@ -118,7 +118,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
         provider = self.provider("On we go.")
         again = await run(prompt="more", options=options_for(provider, session_store=store, resume=result.session_id))
         self.assertEqual(again.final_text, "On we go.")
-        self.assertIn("p.png was here and is not stored any more", str(sent_parts(provider)))
+        self.assertIn("p.png was here and is no longer stored", str(sent_parts(provider)))
 
     async def test_a_part_that_was_refused_does_not_refuse_every_later_prompt(self):
         store = FileSessionStore(self.root / "a")
@@ -191,7 +191,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
             ([], "a list of parts"),
             ([{"type": "image"}], "part 1 of the prompt .* needs one of path, data"),
             ([{"type": "text", "text": "x"}, {"type": "video", "data": "x"}], "part 2"),
-            ([{"type": "image", "data": "no base64!"}], "no base64"),
+            ([{"type": "image", "data": "no base64!"}], "not base64"),
             ([{"type": "image", "data": "", "path": "x"}], "needs one of"),
             ([data_part(PDF)], "application/pdf is sent as file"),
             ([data_part(PNG, media_type="image/gif")], "its bytes are image/png"),

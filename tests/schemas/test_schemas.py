@@ -388,7 +388,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
                 return {}
 
         remote = RemoteTool(Seat(), made[0])
-        self.assertIn("'frobnicate' is no keyword", remote.unchecked()["unchecked"][0])
+        self.assertIn("'frobnicate' is not a keyword", remote.unchecked()["unchecked"][0])
         self.assertEqual(len(compiled(remote.input_schema).problems), 1)
         with self.assertRaisesRegex(ToolInputError, "v must be at least 2 characters, not 1"):
             compiled(remote.input_schema).check({"v": "x"})

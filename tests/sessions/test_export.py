@@ -106,7 +106,7 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
                 self.assertNotIn(secret, form)
 
     def test_a_pattern_that_is_none_is_refused(self):
-        with self.assertRaisesRegex(OptionsError, "no regular expression"):
+        with self.assertRaisesRegex(OptionsError, "not a regular expression"):
             build_mask(False, ["("], secrets=False)
         self.assertIsNone(build_mask(False, [], secrets=False))
 

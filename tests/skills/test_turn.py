@@ -188,7 +188,7 @@ class NoticeTest(TurnTestCase):
         self.write({".claude/skills/broken/SKILL.md": "\0"})
         result = self.run_turns("Done.")
         said = {e.code: e.message for e in result.events if isinstance(e, SystemNotice)}
-        self.assertIn("'same' is hidden behind", said["skills.skill-shadowed"])
+        self.assertIn("'same' is hidden by", said["skills.skill-shadowed"])
         self.assertIn("broken/SKILL.md: ", said["skills.skill-left-out"])
 
 

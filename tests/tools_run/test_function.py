@@ -209,7 +209,7 @@ class ResultsOfClasses(unittest.IsolatedAsyncioTestCase):
             with self.subTest(repr(value)):
                 self.assertEqual(others, [of_function] * 3)
                 self.assertEqual(of_function, ("ok", to_json(value)))
-                self.assertNotIn("no JSON value", str(of_function))
+                self.assertNotIn("not a JSON value", str(of_function))
         self.assertEqual(results[2].meta, {"at": "2024-05-31T12:00:00+00:00"})
         self.assertEqual(Given().run_sync({"at": 0}, ToolContext()), "2024-05-31T12:00:00+00:00")
         self.assertEqual(Blocking().run_sync({"at": 9}, ToolContext()), {"x": 1, "y": 0})

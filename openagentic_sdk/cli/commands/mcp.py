@@ -81,7 +81,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             action.add_argument("name", metavar="NAME")
     for name in ("add", "add-json", "remove"):
         scope = "local" if name != "remove" else None
-        help_text = "where it stands (default: %(default)s)" if scope else "where it stands (default: the only one)"
+        help_text = (
+            "which file it is in (default: %(default)s)" if scope else "which file it is in (default: the only one)"
+        )
         made[name].add_argument("-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text)
     made["add-json"].add_argument("entry", metavar="JSON")
     entries.add_flags(made["add"])
@@ -125,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
                 flags.append(head.pop(0))
         found, extras = super().parse_known_args([*flags, *plain], namespace)
         if tail and not hasattr(found, "words"):
-            self.error(f"nothing stands behind --: {' '.join(tail)}")
+            self.error(f"nothing follows --: {' '.join(tail)}")
         if tail:
             found.words = [*found.words, *tail]
         return found, extras

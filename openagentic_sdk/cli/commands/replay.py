@@ -26,7 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "replay", description="Play a session again from its log; exit code 1 when it differs."
     )
     add_id(parser, default=NEWEST)
-    parser.add_argument("--tolerant", action="store_true", help="go on behind a request that differs, and show all")
+    parser.add_argument("--tolerant", action="store_true", help="continue after a request that differs, and show all")
     parser.add_argument("--live-tools", action="store_true", help="run the tools that only read for real")
     emit = parser.add_argument_group("a test of the session")
     emit.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that plays it with your agent")

@@ -33,7 +33,7 @@ from .trust import check_mode
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "whatif",
-        description="Fork a session behind one of its events and run there with another model, system prompt or prompt. "
+        description="Fork a session after one of its events and run there with another model, system prompt or prompt. "
         "--system may also name a file. Calls that the session made before get their recorded results; the session itself "
         "stays as it is.",
     )

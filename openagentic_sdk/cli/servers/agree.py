@@ -76,9 +76,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
     if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
         consents.remember(one.entry, "refused", definition=definition_of(one.entry))
     here.home.pins(one.entry.root, args.name).forget()
-    said = (
-        f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
-    )
+    said = f"{visible(args.name)} is {'no longer agreed to' if was else 'not agreed to'}, and its tools are forgotten"
     here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [said])
     return OK
 

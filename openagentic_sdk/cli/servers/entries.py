@@ -85,7 +85,7 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
 def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     """The entry in the flags. Raises `OptionsError` with the flag to change."""
     if not args.words:
-        raise OptionsError("name what to start, behind --, or a URL: openagentic-sdk mcp add --help shows examples")
+        raise OptionsError("name what to start, after --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))
     if not is_url and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", args.words[0]):
         raise OptionsError(f"{args.words[0]!r:.200} is not an address of a server: one begins with https:// or http://")

@@ -41,7 +41,7 @@ def add_actions(actions: ActionList) -> None:
     saving.add_argument(
         "--keep-behind",
         action="store_true",
-        help="keep intact events behind the damage too, as records outside of the talk",
+        help="also keep intact events after the damage, as records outside of the talk",
     )
 
 
@@ -119,7 +119,7 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     if isinstance(store, FileSessionStore):
         saved = salvage(store, session_id, keep_behind=args.keep_behind)
     elif args.keep_behind:
-        raise OptionsError("only session files show what stands behind damage: leave --keep-behind out")
+        raise OptionsError("only session files show what follows damage: leave --keep-behind out")
     else:
         saved = salvage_from_database(store, session_id)
     screen = Screen(sys.stdout)
@@ -130,6 +130,6 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
         )
     if saved.report.behind:
         kept = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
-        screen.line(f"  {saved.report.behind} events stand intact behind the damage: {kept}")
+        screen.line(f"  {saved.report.behind} events after the damage are intact: {kept}")
     screen.lines(f"  {on_one_line(str(problem))}" for problem in saved.report.problems)
     return OK

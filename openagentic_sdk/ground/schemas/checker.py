@@ -391,7 +391,7 @@ class Node:
         for index, item in enumerate(value if self.schema["uniqueItems"] else ()):
             known.add(key_of(item, run))
             if len(known) <= index:
-                return Fault((path, index), "stands in the list twice")
+                return Fault((path, index), "is in the list twice")
         return None
 
     # --- texts and numbers -------------------------------------------------------------------------------------------

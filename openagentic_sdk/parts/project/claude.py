@@ -125,7 +125,7 @@ def read_named(
         problems.extend(replace(note, path=file.path) for note in notes)
         winner = found.setdefault(name_key(named.name), named) if named is not None else None
         if named is not None and winner is not None and winner is not named:
-            hidden = f"the {one} {named.name} is hidden behind {winner.path}"
+            hidden = f"the {one} {named.name} is hidden by {winner.path}"
             problems.append(Diagnostic(f"{one}-shadowed", hidden, path=named.path))
     return tuple(sorted(found.values(), key=lambda each: each.name)), tuple(problems)
 

@@ -35,11 +35,11 @@ def _alike(pattern: str, sentence: str) -> _Alike:
     return _Alike(regex(pattern, re.DOTALL), sentence)
 
 
-_HIDDEN = "are hidden behind others of the same name: `openagentic-sdk why NAME` shows which one counts"
+_HIDDEN = "are hidden by others of the same name: `openagentic-sdk why NAME` shows which one counts"
 _ALIKE: dict[str, tuple[_Alike, ...]] = {
-    "skill-shadowed": (_alike("(?P<name>'.*') is hidden behind .*", f"the skills {{names}} {_HIDDEN}"),),
-    "command-shadowed": (_alike("the command (?P<name>.*) is hidden behind .*", f"the commands {{names}} {_HIDDEN}"),),
-    "agent-shadowed": (_alike("the agent (?P<name>.*) is hidden behind .*", f"the agents {{names}} {_HIDDEN}"),),
+    "skill-shadowed": (_alike("(?P<name>'.*') is hidden by .*", f"the skills {{names}} {_HIDDEN}"),),
+    "command-shadowed": (_alike("the command (?P<name>.*) is hidden by .*", f"the commands {{names}} {_HIDDEN}"),),
+    "agent-shadowed": (_alike("the agent (?P<name>.*) is hidden by .*", f"the agents {{names}} {_HIDDEN}"),),
     "rule-not-understood": (
         _alike(
             "the (?P<effect>allow|ask|deny) rule (?P<name>.*?) is not understood and is (?P<outcome>.*)",

@@ -189,7 +189,7 @@ class _Checked:
             return
         is_linked = signed.from_seq == next_seq and signed.before == before
         if signed.from_seq > next_seq:
-            gone = f"the checkpoint of events {next_seq} to {signed.from_seq - 1} is not there any more"
+            gone = f"the checkpoint of events {next_seq} to {signed.from_seq - 1} no longer exists"
             self._say("checkpoint", seq, gone)
             self.end = min(self.end + signed.from_seq - next_seq, place)
         elif not is_linked:
@@ -271,11 +271,11 @@ class _Checked:
             else:
                 twin = any(event == other for other in events[:index])
                 self._say(
-                    "added", seq, "it stands there a second time" if twin else "it was not there when this was signed"
+                    "added", seq, "it is there a second time" if twin else "it was not there when this was signed"
                 )
         for index in gone:
             checked.bad.append(first_seq + index)
-            self._say("removed", 0, f"event {first_seq + index}, which was signed, is not there any more")
+            self._say("removed", 0, f"event {first_seq + index}, which was signed, no longer exists")
 
     def ranges(self) -> list[VouchedRange]:
         """The signed checkpoints, each with the events that it covers."""

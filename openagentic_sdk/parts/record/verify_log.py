@@ -68,7 +68,7 @@ _WRONG: Mapping[str, str] = {
     "witness": "the log lacks events that were in it",
 }
 _CUT = "bring the log back from a copy; without one, the next append goes on behind what is there"
-IN_DOUBT = "The log was damaged behind this call: it may or may not have run. Check before repeating it."
+IN_DOUBT = "The log was damaged after this call: it may or may not have run. Check before repeating it."
 
 
 @frozen
@@ -218,7 +218,7 @@ class _Witnesses:
             for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
                 if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
                     ended, had = map(int, losing.groups())
-                    what = f"the log ended behind event {ended} when a writer came, and it had known {had} events"
+                    what = f"the log ended after event {ended} when a writer came, and it had known {had} events"
                     notes.append(f"{witness}: {what}; {_CUT}")
             if unnamed := len(self.blobs - self.named_blobs):
                 notes.append(f"{unnamed} blobs are named by no event: a crash leaves that, and so do lost events")
@@ -235,7 +235,7 @@ class _Witnesses:
 
     def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
         """Whether the log has the length and content that the summary and the checkpoint recorded."""
-        end = f"the log ends behind event {report.events}, at byte {report.good_bytes}"
+        end = f"the log ends after event {report.events}, at byte {report.good_bytes}"
         for name, place in self.places.items():
             if place is None:
                 continue
@@ -246,7 +246,7 @@ class _Witnesses:
                     yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
             elif place.offset == report.size + 1 and _prefix_crc(fd, report.size, b"\n") == place.crc:
                 todo = "nothing needs to be done: the next run writes it"
-                detail = "the line end behind it is missing"
+                detail = "the line end after it is missing"
                 yield Problem("torn-tail", place.seq, report.size, todo, detail=detail)
             elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
                 detail = f"it was kept of another log than the one that stands there up to event {place.seq}"

@@ -190,7 +190,7 @@ def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, maske
     then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
     raise WorkflowChangedError(
         f"the workflow is not the one that this log was written by: its step {number} was {then} and is {now} now. "
-        'Put what is new behind `if flow.version("..."):` and keep what was in the other branch, or begin a new session',
+        'Put what is new under `if flow.version("..."):` and keep what was in the other branch, or begin a new session',
         step=number,
     )
 

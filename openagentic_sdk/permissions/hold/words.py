@@ -51,7 +51,7 @@ def opaque_command(policy: Policy, subject: Subject) -> str | None:
         name = base_name(argv[0])
         found = _opaque(command, workspace) or _shadows(command, cwds, workspace)
         if found is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
-            found = f"{moved} may have changed where the names behind it lead: run them one by one"
+            found = f"{moved} may have changed where the names after it lead: run them one by one"
         if found is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
             found = "this cd leads where only the shell can tell"
         if found is not None and not names_command(policy, subject, command, cwds):

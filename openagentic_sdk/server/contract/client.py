@@ -326,7 +326,7 @@ def _may_pass(error: RequestRefusedError | ProviderError) -> bool:
 def _check_notice(name: str, data: str, *, until_result: bool) -> None:
     """Raise for a notice in a stream. A stream that ends with `error` is requested again, and refused with the reason."""
     if name == "resync":
-        raise RequestRefusedError(409, "the cursor lies behind the end of the log", "cursor_beyond_log")
+        raise RequestRefusedError(409, "the cursor is after the end of the log", "cursor_beyond_log")
     if name == "left" and until_result:
         raise RequestRefusedError(409, str(json.loads(data).get("message")), "no_run")
 

@@ -214,7 +214,7 @@ def finish_summary(plan: CompactionPlan, text: str) -> str:
         parts.append(f"The request that is being worked on:\n{_middle_cut(plan.prompt, MAX_SUMMARY_CHARS)}")
     if plan.todos:
         lines = [f"- [{todo.get('status', 'pending')}] {todo.get('content', '')}" for todo in plan.todos]
-        parts.append("The to-do list as it stands:\n" + _middle_cut("\n".join(lines), MAX_SUMMARY_CHARS))
+        parts.append("The current to-do list:\n" + _middle_cut("\n".join(lines), MAX_SUMMARY_CHARS))
     for what, paths in (("read", plan.files_read), ("changed", plan.files_changed)):
         if paths:
             listed = [f"- {one_line(path)}" for path in paths[-MAX_FILES_LISTED:]]

@@ -54,7 +54,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
             )
     envelope = read_envelope(line)
     if HEAD_PATTERN.search(line, 1):
-        return LogDamage("interleaved", "pieces of two lines stand within each other (interleaved)")
+        return LogDamage("interleaved", "pieces of two lines are mixed (interleaved)")
     if envelope is None:
         return LogDamage("edited", "its bytes are not those that were written (edited)")
     if envelope.seq == expected:
@@ -70,19 +70,17 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
         has_expected = False
         for later in lines:
             if later == line:
-                return LogDamage("doubled", f"event {envelope.seq} stands there as well as in its own place (doubled)")
+                return LogDamage("doubled", f"event {envelope.seq} is there as well as in its own place (doubled)")
             there = read_envelope(later)
             has_expected = has_expected or (there is not None and there.seq == expected)
         if has_expected:
-            return LogDamage("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
+            return LogDamage("moved", f"event {envelope.seq} is in its place, and it is later (moved)")
         missing = f"events {expected} to {envelope.seq - 1} are" if envelope.seq > expected + 1 else "it is"
-        return LogDamage("deleted", f"{missing} missing: event {envelope.seq} stands there (deleted)")
+        return LogDamage("deleted", f"{missing} missing: event {envelope.seq} is there (deleted)")
     start, end = offset_of(disk, fd, envelope.seq), offset_of(disk, fd, envelope.seq + 1)
     if read_range(disk, fd, start, end) == line + b"\n":
-        return LogDamage("doubled", f"event {envelope.seq} stands there a second time (doubled)")
-    return LogDamage(
-        "interleaved", f"another event {envelope.seq} stands there, of a second writer or log (interleaved)"
-    )
+        return LogDamage("doubled", f"event {envelope.seq} is there a second time (doubled)")
+    return LogDamage("interleaved", f"another event {envelope.seq} is there, of a second writer or log (interleaved)")
 
 
 def as_written(line: bytes, offset: int) -> bytes:

@@ -225,7 +225,7 @@ class LogWriter(SessionWriter):
             raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
         if self._unusable:
             raise StorageError(
-                f"session {self.session_id!r} is not written to any more, since {self._unusable}: open it again",
+                f"session {self.session_id!r} is no longer written to, since {self._unusable}: open it again",
                 session_id=self.session_id,
             )
 

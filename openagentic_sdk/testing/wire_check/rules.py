@@ -84,7 +84,7 @@ def _unanswered(protocol: Protocol, request: Mapping[str, Any]) -> Iterator[str]
             else:
                 yield f"{one!r} is answered and was not asked, or is answered twice"
         if waiting and not calls and not results and turn.get("type") in (None, "message"):
-            yield f"the result of {waiting[0]!r} does not stand right behind its call"
+            yield f"the result of {waiting[0]!r} does not directly follow its call"
             waiting.clear()
     if waiting:
         yield f"{waiting[0]!r} has no result"

@@ -27,7 +27,7 @@ class TodoWriteTool(Tool):
     input_schema = object_schema(
         {
             "todos": array(
-                "The whole list as it now stands",
+                "The whole current list",
                 items=object_schema(
                     {
                         "content": string("What is to be done", minLength=1, maxLength=MAX_ITEM_CHARS),

@@ -54,7 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "why",
         description="Say what a name leads to in this project: a skill, command, agent, rule, hook, server or plugin, or a "
-        "word that Claude Code documents; which file it is from, what is hidden behind it, and what it gets.",
+        "word that Claude Code documents; which file it is from, what is hidden by it, and what it gets.",
     )
     parser.add_argument("name", metavar="NAME", help="such as deploy, /review, Bash, PreToolUse, github or statusLine")
     parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
@@ -167,7 +167,7 @@ def _brought(look: Look, plugin: str) -> dict[str, list[str]]:
 
 
 def _hidden(notes: tuple[Diagnostic, ...], kind: str, name: str) -> list[str]:
-    wanted = name_key(f"the {kind} {name} is hidden behind ")
+    wanted = name_key(f"the {kind} {name} is hidden by ")
     return [f"hidden: {note.path}" for note in notes if name_key(note.message).startswith(wanted)]
 
 

@@ -125,7 +125,7 @@ def note_of(event: Event) -> tuple[str, str] | None:
             return f"{what}: {on_one_line(event.damage, MAX_ERROR_CHARS)}", "yellow"
         case LogFragment():
             kind = on_one_line(str(event.event.get("type")))
-            return f"kept from behind the damage, no part of the conversation: event {event.source_seq}, {kind}", "dim"
+            return f"kept from after the damage, no part of the conversation: event {event.source_seq}, {kind}", "dim"
         case SessionForked():
             return f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}", "dim"
         case SessionRewound():
