@@ -60,15 +60,25 @@ class Readme(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shlex.join(words)}\n{done.stdout}")
         return done.stdout
 
-    def test_the_commands_run_one_after_the_other_on_a_fresh_machine(self) -> None:
-        first, show = [self._run(shlex.split(line)) for line in commands(needs_a_model=False) if line != TEST_COMMAND]
+    def test_the_commands_run_one_after_the_other_on_a_fresh_machine_and_prove_what_is_claimed(self) -> None:
+        first, show = [self._run(shlex.split(line)) for line in blocks()[0].text.splitlines()]
         self.assertIn("Not ready.", first)
         self.assertIn("[Grep] TODO - ok", first)
         self.assertIn("Ended: session ", first)
         self.assertTrue(show.startswith("> Is this project ready to be released?\n"), show)
         self.assertTrue(show.endswith(first[-200:]), show)
+        claims = README.partition("## Five claims")[2].partition("And all tests")[0]
+        proofs = [(a, b) for a, b in itertools.pairwise(blocks()) if a.text in claims and b.text in claims]
+        proofs = [(command, output) for command, output in proofs if command.language == "bash"]
+        self.assertEqual(len(proofs), 5)
+        for command, output in proofs:
+            with self.subTest(command.text):
+                self.assertIn(output.text.strip(), self._run(shlex.split(command.text)))
 
-    def test_the_second_command_of_the_first_screen_runs_all_tests(self) -> None:
+    def test_one_screen_leads_to_the_first_command(self) -> None:
+        self.assertLess(README.partition("```")[0].count("\n"), 24)
+
+    def test_the_last_command_runs_all_tests(self) -> None:
         self.assertEqual(list(commands(needs_a_model=False))[-1], TEST_COMMAND)
         self.assertIn(
             TEST_COMMAND.removeprefix("python3 "), " ".join((ROOT / ".ci" / "run").read_text().split("TESTS=(")[1:])
@@ -82,8 +92,7 @@ class Readme(unittest.TestCase):
                 read_command_line(words[3:])  # raises SystemExit for a flag that does not exist
 
     def test_the_python_prints_what_stands_below_it(self) -> None:
-        python = [block for block in blocks() if block.language in ("python", "text")]
-        code, output = next((a, b) for a, b in itertools.pairwise(python) if a.language == "python")
+        code, output = next((a, b) for a, b in itertools.pairwise(blocks()) if a.language == "python")
         self.assertEqual(self._run(["python3", "-c", code.text]), output.text)
 
     def test_every_file_that_it_links_to_exists(self) -> None:
