@@ -14,7 +14,7 @@ from ..errors import AnswerRefusedError, InvalidEventError
 from ..events import UserQuestion
 from ..serialization import loads_json
 
-# What stands in the log for an answer that is a secret.
+# Replaces a secret answer in the log.
 HIDDEN_ANSWER = "[hidden]"
 
 _ALSO = {"y": ("yes", "accept"), "yes": ("yes", "accept"), "n": ("no", "decline"), "no": ("no", "decline")}
@@ -81,7 +81,7 @@ def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, nu
     parts = [part.strip() for part in said.split(",") if part.strip()]
     picked: dict[str, None] = {}
     while parts:
-        # A choice may itself hold a comma: the longest one that fits is meant.
+        # A choice may contain a comma: the longest one that fits is meant.
         for end in range(len(parts), 0, -1):
             text = ", ".join(parts[:end])
             if text in known or _folded(text) in known:

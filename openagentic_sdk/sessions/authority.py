@@ -79,9 +79,9 @@ class Authority:
         self._seal = seal
         self._chain = b""
         self._ours: set[int] = set()
-        # The chain behind each event that was signed last and is about to be stored.
+        # The chain after each event that was signed last and is about to be stored.
         self._signed: dict[int, bytes] = {}
-        # Digests that are not this session's: a fork's marker may vouch for them. Of a marker, also the parent's id and seq.
+        # Digests of other sessions, which a fork's marker may vouch for; for a marker, also the parent's id and seq.
         self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
 
     def is_ours(self, event: Event) -> bool:

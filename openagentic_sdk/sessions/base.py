@@ -47,18 +47,18 @@ from .rewriting import Rewriting
 from .waiting import PollingStore
 
 Metadata = Mapping[str, Any]
-When = float | None  # epoch seconds, None is now
+When = float | None  # epoch seconds; None means now
 MAX_ID_CHARS = 200
-# So many ids are looked for that begin as a person typed: more than one is too many.
+# The most ids to find for a prefix that a person typed: more than one is ambiguous.
 SOME_IDS = 3
 _MOST_SUBAGENTS = 100
-# Where a digest stands in a text.
+# Finds digests in a text.
 DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
-# Where a row stands in a list: when or as which it was last written to, what tells it from others of that moment, its id.
+# A row's position in a list: the time or number of its last write, a tie-breaker for the same time, its id.
 Place = tuple[float, float, str]
-# Rows that one page looks at.
+# The most rows that one page reads.
 MOST_SCANNED = 1000
 
 
@@ -250,8 +250,8 @@ class SessionStore(PollingStore, Rewriting):
                     continue
                 hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
             except SessionError as error:
-                # A damaged log hides what it holds, not what others hold; checking it is another command. A server that
-                # is away hides everything.
+                # A damaged log hides only its own events; another command checks logs. An unreachable server
+                # hides everything.
                 if self.is_remote and isinstance(error, StorageError):
                     raise
             if len(hits) >= limit:
@@ -339,7 +339,7 @@ class SessionStore(PollingStore, Rewriting):
             summary = self.kept_summary(session_id)
             held, until = summary.held, summary.kept_until
         except (SessionError, InvalidEventError):
-            # A damaged log: what can be read of it may say that it is held.
+            # A damaged log: its readable part may show that it is held.
             with suppress(SessionError, InvalidEventError):
                 for event in self.iter_events(session_id):
                     if isinstance(event, RecordKept):
@@ -425,7 +425,7 @@ def as_shown(
         seen.add(name)
         with suppress(SessionError, InvalidEventError):
             child = store.kept_summary(name)
-            # A log may come from anywhere and name anything.
+            # A log may come from anywhere, and contain any name.
             if child.is_child and child.parent == parent.id and child.tenant == row.tenant:
                 questions.update(dict.fromkeys(child.open_questions))
                 waiting += [(child, inner) for inner in child.subagents]
@@ -434,7 +434,7 @@ def as_shown(
         state = "waiting"
     elif state == "running" and with_lease("running", (is_held or partial(store.is_held, row.id))()) == "dead":
         newer = store.kept_summary(row.id)
-        if newer.events > row.events:  # its run ended, or another began, between the two looks
+        if newer.events > row.events:  # its run ended, or another one began, between the two checks
             return as_shown(store, newer)
         state = ROW_STATES["dead"]
     return replace(row, state=state, open_questions=tuple(questions))

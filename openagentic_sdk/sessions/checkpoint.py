@@ -15,7 +15,7 @@ from ..serialization import dumps_json, loads_json
 from .folds.view import KeptView
 from .seal import Seal
 
-# A view that weighs more is folded from the log again: what reads a cache never reads much.
+# A larger view is not cached but folded from the log again, so that a cache file is never large.
 MAX_CHECKPOINT_BYTES = 1 << 24
 _PURPOSE = b"openagentic-sdk checkpoint"
 

@@ -9,9 +9,9 @@ from ..events import Event, ToolResult, UserAnswer, UserQuestion
 from ..ground.frozen import changed, frozen
 from .folds.view import CallRecord
 
-# `user.answer.answered_by` of a question that ended because its person sent a prompt instead of an answer.
+# `user.answer.answered_by` of a question that ended because the person sent a prompt instead of an answer.
 SUPERSEDED: Final = "superseded"
-# That of one whose call, or that itself, a rewind took back.
+# The same if a rewind undid the question or its call.
 REWOUND: Final = "rewound"
 
 

@@ -21,7 +21,7 @@ from .log.line import dumps_stored
 from .request import json_sha256
 from .seal import Seal
 
-# The key of a session's metadata that says whose it is.
+# The metadata key for the session's owner.
 TENANT_KEY = "tenant"
 
 

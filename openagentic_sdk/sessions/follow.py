@@ -26,16 +26,16 @@ from .base import SessionStore
 from .folds.standing import LEFT_STATES, ROW_STATES, is_end
 from .folds.summary import SessionSummary
 
-# How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
+# The number of newest events kept in memory for a session's followers; a follower further behind reads the store.
 MAX_RECENT_EVENTS = 64
-# About how many characters the events of a session at hand, and those of one page, have; one event may have more.
+# The approximate maximum of characters in memory per session, and per page; a single event may have more.
 MAX_PAGE_CHARS = 512 * 1024
-# The first page is small, so that its first event is not long in coming.
+# The first page is small, so that its first event arrives soon.
 _FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
-# How often who waits for a result in silence looks whether anybody works on it.
+# How often a waiter without events checks whether anybody works on the result.
 LOOK_AT_LEFT_S = 1.0
-# How long one look of the watcher's thread lasts when nothing happens and no follower comes or leaves.
+# How long the watcher's thread waits at most if nothing happens and no follower joins or leaves.
 _LOOK_S, _MAX_LOOKS = 0.1, 50
 
 
@@ -136,7 +136,7 @@ class Follower:
             if self._feed.error is not None:
                 raise self._feed.error
             events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
-            if not events and self.is_level:  # who began at the end of the log finds the deltas behind it
+            if not events and self.is_level:  # a follower that started at the end of the log gets later deltas
                 events = self._take()
             if events:
                 return events
@@ -193,7 +193,7 @@ class Follower:
         events = list(_first_page(fresh_events))
         if events:
             self._stand_at(events)
-            self._knows_end = True  # as far as anybody here does: they are the newest
+            self._knows_end = True  # up to the newest event known here
         if self._wants_deltas and self._feed.last_seq == self.after_seq:
             fresh = self._feed.deltas[self._deltas_taken :]
             self._deltas_taken += len(fresh)
@@ -204,11 +204,11 @@ class Follower:
         """The next page of the store."""
         limit = self._page_events
         read = partial(_read_page, self._store, self.session_id, self.after_seq, limit)
-        async with self._watch.reading:  # many that begin at once open no connection each
+        async with self._watch.reading:  # so that many concurrent starts do not each open a connection
             page: list[Event] = await run_in_thread(read, name=_THREAD, moment_s=0)
         is_cut = sum(map(_chars, page)) >= MAX_PAGE_CHARS
         self._knows_end = len(page) < limit and not is_cut
-        # What is read and left out would be read again: the limit is small where events are large.
+        # Events that are read and omitted are read again, so the limit is small if events are large.
         self._page_events = len(page) if is_cut else min(limit * 2, _PAGE_EVENTS)
         if page:
             self._stand_at(page)
@@ -298,7 +298,7 @@ class Watch:
         self._feeds: dict[str, Feed] = {}
         self._running: set[str] = set()
         self._looked_for: dict[str, int] = {}
-        self._changes = 0  # of the sessions that are to be looked for
+        self._changes = 0  # of the sessions to watch
         self._task: asyncio.Task[None] | None = None
 
     def enter(self, follower: Follower) -> Feed:
@@ -354,7 +354,7 @@ class Watch:
             for session_id, found in news.items():
                 feed = self._feeds.get(session_id)
                 if feed is not None and isinstance(found, Exception):
-                    # Those who follow now are told; who comes later looks for himself.
+                    # Notify the current followers; later ones check for themselves.
                     del self._feeds[session_id]
                     feed.fail(found)
                 elif feed is not None and not isinstance(found, Exception):
@@ -372,7 +372,7 @@ class Watch:
                 return {}
             try:
                 news = self._store.wait_for_news(known, timeout_s=_LOOK_S)
-            except Exception as error:  # noqa: BLE001 - it is raised where the sessions are followed
+            except Exception as error:  # noqa: BLE001 - re-raised in the followers of the sessions
                 return dict.fromkeys(known, error)
             found: dict[str, Sequence[Event] | Exception] = {}
             for session_id in news:
@@ -380,7 +380,7 @@ class Watch:
                     after_seq = self._followed().get(session_id, known[session_id])
                     if events := _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS):
                         found[session_id] = events
-                except Exception as error:  # noqa: BLE001 - it is raised where its session is followed
+                except Exception as error:  # noqa: BLE001 - re-raised in the session's followers
                     found[session_id] = error
             if found:
                 return found

@@ -14,7 +14,7 @@ from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 
 MAX_MESSAGE_BYTES = 256 * 1024
-# So many messages of one session wait at most: more would be somebody's mistake, and fill memories.
+# The most waiting messages of one session: more would be a mistake, and fill the memory.
 MAX_WAITING = 256
 
 

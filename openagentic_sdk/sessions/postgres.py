@@ -43,7 +43,7 @@ _ROW = """
 _ROW_OF = f"{_ROW} FROM openagentic_sessions WHERE id = %s"
 _COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summary")
 _SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
-# A batch travels as two texts: a driver makes arrays slowly, and JSON in ASCII has no line ends.
+# A batch is sent as two texts: drivers create arrays slowly, and JSON in ASCII contains no line ends.
 _PACKED = "unnest(string_to_array(%s, ' ')::float8[], string_to_array(%s, E'\\n')) WITH ORDINALITY"
 _APPEND = """
     WITH moved AS (
@@ -59,7 +59,7 @@ _APPEND = """
 _SET_COUNTERS = "last_seq = %s, updated = %s"
 _ONE_EVENT = "SELECT key, 1 + %s, %s, %s FROM moved"
 _EVENTS = f"SELECT key, %s + number, added.updated, data FROM moved, {_PACKED} AS added (updated, data, number)"
-# By whether a batch moves more of a session's row than its counters, and whether it is more than one event.
+# Keyed by whether a batch changes more of a session's row than its counters, and whether it has several events.
 _APPENDS = {
     (moves, is_many): _APPEND.format(
         columns=_SET_COLUMNS if moves else _SET_COUNTERS, events=_EVENTS if is_many else _ONE_EVENT
@@ -86,7 +86,7 @@ _ADD = (
 )
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
-# One after the other, over the whole schema: a number is drawn when all below it can be read.
+# Serialized over the whole schema, so that a number is assigned only after all lower ones are visible.
 _PUT = f"""
     WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK_SPACE}, 1)), target AS (
         SELECT key, followed FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
@@ -102,7 +102,7 @@ _READ_MESSAGES = """
     SELECT number, id, data FROM openagentic_messages JOIN openagentic_sessions ON key = session
     WHERE id = ANY(%s) AND number > %s AND removed IS NULL ORDER BY number
 """
-# What was taken out is remembered for a while: a sender whose answer was lost does not put it again.
+# A removed message is remembered for a while, so that a sender whose answer was lost does not put it again.
 _REMOVE_MESSAGES = """
     WITH forgotten AS (DELETE FROM openagentic_messages WHERE removed < now() - interval '10 minutes')
     UPDATE openagentic_messages SET removed = now(), data = '' WHERE number = ANY(%s::bigint[]) AND removed IS NULL
@@ -206,7 +206,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         row = self._call(session_id, lambda db: db.execute(command, (session_id,)).fetchone())
         return bytes(row[0]) if row else None
 
-    # --- what a database does better ---------------------------------------------------------------------------------
+    # --- faster in a database ----------------------------------------------------------------------------------------
 
     def list_blobs(self, session_id: str) -> list[str]:
         key = self._position(session_id).key
@@ -246,7 +246,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
                 raise SessionNotFoundError(session_id, self._server.where)
             number, is_followed = row
             if number is None:
-                # It is there already when the answer to an earlier attempt was lost.
+                # It already exists if the answer to an earlier attempt was lost.
                 row = db.execute("SELECT number FROM openagentic_messages WHERE token = %s", values[1:2]).fetchone()
                 if row is None:
                     raise full_inbox(session_id)
@@ -307,7 +307,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
         def fill(db: Any, target: SessionRow) -> None:
-            # The source cannot be deleted before the copy is whole; appends go on meanwhile.
+            # The source cannot be deleted before the copy is complete; appends continue in the meantime.
             db.execute("SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE", (source_id,))
             source = self._position_on(db, source_id)
             check_copied_part(source_id, at_seq, source.head.last_seq)
@@ -350,7 +350,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         conditions += [] if cwd is None else ["cwd = %s"]
         values: list[Any] = [] if cwd is None else [text_key(cwd)]
         if tenant is not None:
-            # The index is of those that have one, which the server must be told.
+            # The index is partial: the query must contain its condition.
             conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
             values.append(text_key(tenant) if tenant else "")
         if before is not None:
@@ -359,12 +359,12 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
-            # Only keys are read, or sorted, of the rows before a page.
+            # Of the rows before a page, only keys are read or sorted.
             page = f"SELECT key {found} LIMIT %s OFFSET %s"
             command = f"{_ROW} FROM ({page}) AS page JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
             values += [limit, offset]
         else:
-            # The number stands in the text: the server plans the first page once, not each time.
+            # The number is in the statement's text, so that the server plans the first page only once.
             command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
         return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
 
@@ -395,7 +395,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
         def attempt(db: Any) -> None:
             with db.transaction():
-                # Waits for a transaction that makes the same session, also for one of ours that is not answered.
+                # Waits for a transaction that creates the same session, including one of ours without an answer.
                 values = (session_id, created_at, known, *_columns(start))
                 if row := db.execute(_ADD, values).fetchone():
                     made.add(row[0])

@@ -46,7 +46,7 @@ from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200
-# Rendering that many blocks at once, after a resume or for another model, is work for a thread of its own.
+# Rendering this many blocks at once, after a resume or for another model, is done in a thread.
 MANY_BLOCKS = 250
 _as_json = json_encoder(ensure_ascii=False)
 
@@ -231,16 +231,16 @@ class Conversation:
     def __init__(self, *, provider: str | None = None) -> None:
         self.horizon = 0
         self.provider = provider
-        self.context: ModelContext | None = None  # what requests carry besides messages
+        self.context: ModelContext | None = None  # the contents of requests besides messages
         self._asked: _SentRequest | None = None
         self._turn: _MessageBlock | None = None  # the assistant block that may still grow
         self._position = 0
-        # What was in view behind each event that changed the view of earlier ones. The last list is the present view.
+        # The view after each event that changed the view of earlier ones. The last list is the current view.
         self._view: list[_MessageBlock] = []
         self._views = [(0, self._view)]
         self._by_call: dict[str, _MessageBlock] = {}  # the newest block in view with that call
-        self.shown = 0  # the position of what last changed the view of earlier messages
-        self.told: dict[str, str] = {}  # what messages of the runtime in view say, by what they are about
+        self.shown = 0  # the position of the last change of the view of earlier messages
+        self.told: dict[str, str] = {}  # the texts of the runtime's messages in view, by subject
         self._unsettle()
 
     @classmethod
@@ -367,7 +367,7 @@ class Conversation:
 
     def open_calls(self) -> list[ToolUse]:
         """The calls without a result, oldest first."""
-        # Of what is settled, none is open.
+        # No settled block is open.
         return [use for block in self._view[self._settled_blocks :] if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
@@ -391,7 +391,7 @@ class Conversation:
             self._position += 1
             self._start_late(first_seq)
 
-    # --- one method per kind of event that matters -------------------------------------------------------------------
+    # --- one method per relevant kind of event -----------------------------------------------------------------------
 
     def _user_message(self, event: UserMessage) -> None:
         self._turn = self._asked = None
@@ -545,7 +545,7 @@ def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
     return {**use.extras, **call} if use.extras and with_extras else call
 
 
-# How a run ends whose request was wrong in itself; the rest (a network that was down) may pass, and what was attached stays.
+# Stop reasons of a run whose request was invalid. After others (a network failure), attachments are kept for the next try.
 _REFUSALS = ("OptionsError", "ProviderHTTPError", "ContextLengthError")
 
 _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {

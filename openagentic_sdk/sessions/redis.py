@@ -62,7 +62,7 @@ from .stores.redis.scripts import FORMAT, run
 from .stores.remote import Batch
 
 DEFAULT_PREFIX = "openagentic"
-# What a half-written import leaves behind when its process dies goes by itself.
+# The keys of an unfinished import expire if its process dies.
 STAGED_S = 3600
 _FIELDS = (
     "created_at",
@@ -193,9 +193,7 @@ class RedisSessionStore(RedisInbox):
         return bool(run("change", keys, [at.id, at.key, at.revision, head.last_seq, *row], db))
 
     def open_writer(self, session_id: str) -> SessionWriter:
-        self._call(
-            session_id, self._server.learn
-        )  # the settings may have changed, and a run begins by naming what they keep
+        self._call(session_id, self._server.learn)  # the settings may have changed, and a run reports them
         return super().open_writer(session_id)
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -207,7 +205,7 @@ class RedisSessionStore(RedisInbox):
         try:
             super().delete_session(session_id, expected_seq=expected_seq)
         except LogCorruptError:
-            # The server forgot the session's row: what is left of it goes too.
+            # The server lost the session's row: delete the remaining keys, too.
             start = LogHead(start_summary(session_id, 0.0, {}))
             keys = self._doomed(session_id) + self._indexes(start)
             self._call(session_id, partial(run, "delete", keys, [session_id, "", "", "", 0]))
@@ -224,7 +222,7 @@ class RedisSessionStore(RedisInbox):
         digest = hashlib.sha256(data).hexdigest()
         head, _, blobs = self._own(session_id)
         if not self._call(session_id, partial(run, "put_blob", [head, blobs], [digest, data])):
-            self._position(session_id)  # says why not
+            self._position(session_id)  # raises the reason
             raise SessionNotFoundError(session_id, self._server.where)
         return digest
 
@@ -236,7 +234,7 @@ class RedisSessionStore(RedisInbox):
         data = self._call(session_id, lambda client: client.hget(self._key("blobs", session_id), sha256))
         return intact_blob(session_id, sha256, data)
 
-    # --- what the server does better ---------------------------------------------------------------------------------
+    # --- faster on the server ----------------------------------------------------------------------------------------
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         self._call(session_id, partial(run, "keep", [self._key("head", session_id)], [data]))
@@ -335,10 +333,10 @@ class RedisSessionStore(RedisInbox):
             stage = partial(run, "stage_copy", keys, [source.key, at_seq - 1, STAGED_S, *lines])
             length, blobs = self._call(source_id, stage)
             if length == -1:
-                self._position(source_id)  # says why not
+                self._position(source_id)  # raises the reason
                 raise SessionNotFoundError(source_id, self._server.where)
             if length == -2:
-                self.list_blobs(source_id)  # says what the server lost
+                self.list_blobs(source_id)  # raises if the server lost data
             if length != head.last_seq:
                 raise LogCorruptError(source_id, max(0, length) + 1, 0, "missing")
             self._create(target_id, staged, head, created_at, known, blobs)
@@ -412,12 +410,12 @@ class RedisSessionStore(RedisInbox):
         for place, session_id in enumerate(ids):
             fields, length = answers[2 * place : 2 * place + 2]
             if fields[0] is None or not _is_ours(fields):
-                # Deleted just now, forgotten by the server, or of a newer version: reading the row will tell.
+                # Just deleted, lost by the server, or of a newer version: reading the row will show which.
                 yield SessionRow("", 0, 0.0, "{}", LogHead(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
 
-    # --- building a session out of sight -----------------------------------------------------------------------------
+    # --- building a session before it is visible ----------------------------------------------------------------------
 
     @contextmanager
     def _staged(self, session_id: str) -> Iterator[_Staged]:
@@ -426,7 +424,7 @@ class RedisSessionStore(RedisInbox):
         try:
             yield staged
         except BaseException:
-            # The keys expire by themselves should the server be gone as well.
+            # If the server is unreachable, too, the keys expire.
             with suppress(SessionError):
                 self._server.call(session_id, lambda client: client.delete(staged.log, staged.blobs), 1.0)
             raise

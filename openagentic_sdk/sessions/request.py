@@ -70,7 +70,7 @@ class RunningDigest:
 
 
 def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
-    # Of the definitions, which are long, the text is known mostly.
+    # The JSON of the definitions, which are long, is usually cached.
     tools_json = dumps_canonical(tools if isinstance(tools, list) else [*tools])
     return f'{{"model":{dumps_canonical(model)},"tools":{tools_json}}}\n'.encode("ascii")
 

@@ -12,7 +12,7 @@ from .folds.view import Fold, KeptView, SessionView
 from .rebuild import untrack_blocks
 from .seal import Seal
 
-# A log of fewer events is no burden for the garbage collector.
+# A log of fewer events does not burden the garbage collector.
 _UNTRACKED_TOGETHER = 1000
 
 
@@ -57,7 +57,7 @@ def load_view(
                 found = view.kept()
                 view.forget(found)
         else:
-            # Rendered here, where a thread may take its time: the first request asks for all of them.
+            # Render them here, in a thread, because the first request needs all of them.
             view.conversation.messages()
             return view, found
         authority = None if seal is None else Authority(session_id, seal)

@@ -15,7 +15,7 @@ from .authority import Authority, signed_body
 from .core import StoreCore
 from .seal import Seal
 
-# Given the events of a log, those to put in the place of some of them, by `seq`.
+# Returns replacements for some of a log's events, by `seq`.
 Change = Callable[[Sequence[Event]], Mapping[int, Event]]
 
 
@@ -71,7 +71,7 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
         body = signed_body(event).encode("ascii")
         chain = sha256(chain + body).digest()
         if event.mac is not None and not is_same:
-            # What a fork copied was signed in the session that it was copied from.
+            # Copied events of a fork were signed in the source session.
             written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
             mac = Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
             if isinstance(event, UnknownEvent):

@@ -130,8 +130,8 @@ class Seal:
             if key is None:
                 return None
             self._keyed = _keyed(key)
-        # HMAC (RFC 2104), from copies of what the key alone gives: a run makes two digests a step, and with each of them
-        # hmac.digest() has OpenSSL look up the hash anew, which costs more than the rest of storing an event.
+        # HMAC (RFC 2104), from copies of the keyed hash states: a run computes two digests per step, and for each,
+        # hmac.digest() lets OpenSSL look up the hash again, which costs more than the rest of storing an event.
         inner, outer = self._keyed[0].copy(), self._keyed[1].copy()
         inner.update(b"".join([b"%d:%b" % (len(part), part) for part in parts]))
         outer.update(inner.digest())

@@ -64,7 +64,7 @@ _UPDATED = LAST_EVENT.format(column="updated")
 _ROW = f"SELECT key, epoch, held, touched, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
 _POSITION = f"SELECT epoch, coalesce({LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
 _INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
-# Only for the writer of this epoch, and only while its session is the newest: then nothing of its row has to change.
+# Only for the writer of this epoch, and only while its session is the newest: then its row need not change.
 _INSERT_ONE = (
     "INSERT INTO events (place, updated, data) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions "
     "WHERE key = ? AND epoch = ? AND touched = (SELECT max(touched) FROM sessions))"
@@ -92,7 +92,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         self.path = Path(path).expanduser()
         self.durability: str = check_durability(durability)
         self._clock = clock or SystemClock()
-        self._beside: list[str] = []  # a folder, once something is held in memory
+        self._beside: list[str] = []  # a folder, for databases in memory
         if str(path) == MEMORY:
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)

@@ -17,9 +17,9 @@ from .compaction import BYTES_PER_TOKEN, ContextLimits
 
 KEPT_RESULTS = 10
 KEPT_FILES = 10
-# An output is cleared for this many bytes or more: the note in its place weighs some of them.
+# Only outputs of at least this many bytes are cleared, because the note in their place has some bytes, too.
 LEAST_BYTES = 1000
-# What must be left of the limit afterwards for clearing to be worth it, and how far it goes.
+# The fraction of the limit below which clearing must get to be worthwhile, and the fraction at which it stops.
 _ENOUGH, _GOAL = 0.65, 0.5
 
 
@@ -54,7 +54,7 @@ def plan_clearing(
         return None
     before = left = conversation.size_bytes()
     cleared: list[OldOutput] = []
-    # The outputs that may go, oldest first.
+    # The outputs that may be cleared, oldest first.
     outputs = conversation.outputs()
     last_read = [path for use, result in outputs if use.name == "Read" and (path := _path_of(use, result))]
     kept_files = list(dict.fromkeys(reversed(last_read)))[:KEPT_FILES]
@@ -65,7 +65,7 @@ def plan_clearing(
             kept_files.remove(path)  # this is the last time that it was read
             continue
         text = result_text(result)
-        # What ToolSearch found is where the model, or its vendor, looks for the definitions.
+        # The model, or its vendor, reads the definitions from ToolSearch's results.
         if use.name != "ToolSearch" and not result.is_error and not result.attachments and len(text) >= LEAST_BYTES:
             blob = result.output.get("blob") if isinstance(result.output, dict) else None
             found.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))

@@ -12,7 +12,7 @@ from ...ground.frozen import frozen
 from ...serialization import event_from_dict, event_to_dict
 
 _Counts = SystemInit | AssistantMessage | UserMessage | SessionRewound | Result
-# Ends of a run whose last answer a hook or guardrail refused.
+# Stop reasons of a run whose last answer a hook or guardrail refused.
 REFUSED = ("blocked:stop", "blocked:after_model_call", "blocked:input_guardrail", "blocked:output_guardrail")
 
 
@@ -57,16 +57,16 @@ class Requests(dict[str, KeyedRequest]):
         if isinstance(event, AssistantMessage | SystemInit):
             return
         if isinstance(event, Result):
-            # Older logs do not name the request: then it is that of the newest prompt.
+            # Older logs do not name the request: it is the one of the newest prompt.
             if event.stop_reason == "end" and event.request_id in (None, *self.asked):
                 self._answer(event)
             elif event.stop_reason in REFUSED:
-                self.asked = ()  # the model is to answer a prompt, and not to go on behind what it said
+                self.asked = ()  # the model is to answer a prompt, not to continue its own answer
             return
         if isinstance(event, SessionRewound):
-            self.asked = ()  # what was taken back is asked no more
+            self.asked = ()  # an undone prompt is no longer asked
         elif event.origin == "user":
-            if was_answered and self.asked:  # by the turn before, in a source of prompts
+            if was_answered and self.asked:  # by the previous turn, with a source of prompts
                 self._answer(Result(last_text, "", "end", request_id=self.asked[0]))
             self.asked = (event.request_id,)
         elif event.request_id is not None:

@@ -82,7 +82,7 @@ def fold_text(text: str) -> str:
     """The text in the form in which it is compared: without case and accents, compatible characters made equal."""
     if text.isascii():
         return text.lower()
-    # A letter may show its case only when what is special about it is gone.
+    # Normalize before folding the case, because some characters only have a case afterwards.
     plain = unicodedata.normalize("NFKD", text).casefold()
     marks_apart = unicodedata.normalize("NFKD", plain)
     return "".join(char for char in marks_apart if not unicodedata.combining(char))

@@ -37,11 +37,11 @@ ZERO: Cell = (0, 0, 0, 0, 0, 0, 0, 0)
 ANSWER, OTHER = "(answer)", "(other)"
 DIMENSIONS = ("model", "tool", "skill")
 SECONDS_PER_DAY, SECONDS_PER_HOUR = 86_400, 3_600
-# A clock that is set back does not make the hour that is counted against a limit forgotten.
+# If the clock is set back, the hour that counts against a limit is kept.
 MAX_HOURS = 3
 MAX_NAMES, MAX_DAYS, MAX_SKILLS = 64, 400, 32
 MAX_NAME_CHARS = 100
-# The last day that calendars show; a log that says something else is not believed.
+# The last day of `datetime`; a later time in a log is ignored.
 _LAST_DAY = 2_932_896
 
 SPENDING = frozenset(
@@ -71,7 +71,7 @@ def spent_after(spent: Spent, event: Event) -> Spent:
         case ModelResponse():
             return _answered(spent, event)
         case ToolUse():
-            # One more call of the last answer.
+            # Another call of the last answer.
             if "last" not in spent:
                 return spent
             day, cell, tools = spent["last"]
@@ -86,7 +86,7 @@ def spent_after(spent: Spent, event: Event) -> Spent:
             return {**spent, "skills": [known for known in spent.get("skills", ()) if known[0] != name_of(event.name)]}
         case SessionRewound():
             return {**spent, "skills": [known for known in spent.get("skills", ()) if known[1] <= event.to_seq]}
-        case SessionForked():  # what was copied was paid for by the parent
+        case SessionForked():  # the parent paid for copied events
             return {name: value for name, value in spent.items() if name in ("agent", "skills")}
     return spent
 
@@ -152,7 +152,7 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
     if event.agent_name is not None and "agent" not in known:
         known["agent"] = name_of(event.agent_name)
     if event.usage is None and not event.complete:
-        return known  # it was cut before its usage came: the endpoint will not say what it was
+        return known  # it was cut off before its usage arrived, so the usage is unknown
     cell, days = cell_of(event.usage, event.cost_usd), known.get("days", {})
     day, hour = time_names(event.ts or 0)
     if day not in days and len(days) >= MAX_DAYS:

@@ -14,10 +14,10 @@ from typing import Literal
 from ...events import Event, ModelRequest, Result, SystemInit, UserAnswer, UserMessage, UserQuestion
 from ...ground.frozen import frozen, mutable
 
-# `queued` waits for a run, `parked` for a person; of `suspended` and `dead` any process may go on that has their key and
-# their agent: the one was told to end, the other was killed.
+# `queued` waits for a run, `parked` for a person; `suspended` (it was stopped) and `dead` (it was killed) can be continued
+# by any process that has their key and their agent.
 State = Literal["queued", "running", "parked", "suspended", "dead", "over"]
-# What a row of a list of sessions calls each; one that is over has failed when its result is an `error`.
+# The name of each in a list of sessions; a finished one has failed if its result is an `error`.
 ROW_STATES: Mapping[State, str] = {
     "queued": "queued",
     "running": "running",
@@ -26,7 +26,7 @@ ROW_STATES: Mapping[State, str] = {
     "dead": "stopped",
     "over": "idle",
 }
-# Of rows whose request nobody works on, although it is neither over nor waits for a person.
+# The states in which nobody works on a request, although it is neither over nor waiting for a person.
 LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
 _PAUSES: Mapping[str, State] = {"waiting": "parked", "suspended": "suspended"}
 
@@ -111,7 +111,7 @@ def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> R
             elif said is not None and is_wanted(said):
                 found = Request(said, began, event.seq or 0, 0)
         elif isinstance(event, UserMessage) and event.origin == "user" and said != found.id:
-            # The run that took it may have begun for it alone.
+            # The run that took the prompt may have begun only for it.
             end = last_seq if fold.has_asked else fold.began
             return replace(found, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
         else:

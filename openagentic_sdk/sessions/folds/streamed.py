@@ -123,7 +123,7 @@ class Streamed:
         return left
 
     def _id(self, is_thought: bool, event: Event) -> str:
-        # A log that an older tool wrote has messages without requests.
+        # Logs of older tools have messages without requests.
         name = self._name if self._name is not None else f"event.{event.seq}"
         return f"{'thought' if is_thought else 'message'}.{name}"
 

@@ -37,16 +37,16 @@ from .spent import name_of, spends, spent_after
 from .standing import ROW_STATES, state_after
 from .usage import normalize_usage
 
-# Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
+# Increase it whenever the fold changes: a summary stored by another version is folded again when its row is shown.
 SUMMARY_VERSION = 7
 MAX_TEXT_CHARS = 200
-# The key that says which tags it begins with.
+# The metadata key for the initial tags.
 TAGS_KEY = "tags"
 STATES = ("idle", "running", "waiting", "suspended", "failed")
-# Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
+# Orders two events of the same instant; the resolution of today's epoch seconds as a float is 0.25 microseconds.
 _TICK_S = 1e-6
-_MAX_STEPS = 10**9  # a log that says more is not believed
-# The end of the last year that calendars show; a log that says something later is not believed.
+_MAX_STEPS = 10**9  # a higher value in a log is ignored
+# The end of the last year of `datetime`; a later time in a log is ignored.
 LAST_TIME = 253402300799.0
 
 
@@ -119,13 +119,13 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
     summary = changed(previous or SessionSummary())
     state = summary.__dict__
     if not state["events"]:
-        # Times of events alone count from here on, so that a copy of a log folds to the same as the log.
+        # From here on, only times of events count, so that a copy of a log folds to the same summary.
         state["updated"] = 0.0
     for event in events:
         state["events"] = event.seq or state["events"] + 1
         state["updated"] = time_after(state["updated"], event.ts)
         fold = _MOVES.get(event.type)
-        if fold is not None and not isinstance(event, UnknownEvent):  # which may bear any name
+        if fold is not None and not isinstance(event, UnknownEvent):  # which may have any name
             fold(state, event)
         if spends(event):
             state["spent"] = spent_after(state["spent"], event)
@@ -264,12 +264,12 @@ def _began(state: dict[str, Any], event: SystemInit) -> None:
 def _ended(state: dict[str, Any], event: Result) -> None:
     state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
     state["state"] = "failed" if event.stop_reason == "error" else ROW_STATES[state_after(event)]
-    if state["open_questions"]:  # it ended before its prompt was accepted: what was asked before still waits
+    if state["open_questions"]:  # it ended before its prompt was accepted: earlier questions are still open
         state["state"] = "waiting"
     elif event.stop_reason != "waiting":
         state["subagents"] = ()
     if event.usage is not None:
-        # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
+        # The run's own sum is more accurate: it excludes duplicates and includes calls of subagents.
         state["tokens"], state["cost_usd"] = total_tokens(event.usage), event.cost_usd
 
 
@@ -306,7 +306,7 @@ def _returned(state: dict[str, Any], event: SubagentFinished) -> None:
 
 
 def _forked(state: dict[str, Any], event: SessionForked) -> None:
-    # What was copied was paid for by the parent.
+    # The parent paid for copied events.
     state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
     state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
 
@@ -321,7 +321,7 @@ def _named(state: dict[str, Any], event: SessionMeta) -> None:
 def _kept(state: dict[str, Any], event: RecordKept) -> None:
     state["held"] = state["held"] if event.held is None else event.held
     until = state["kept_until"] if event.until is None else float(event.until)
-    state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
+    state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may contain anything
 
 
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
@@ -332,7 +332,7 @@ def _without(names: tuple[str, ...], gone: str) -> tuple[str, ...]:
     return tuple(name for name in names if name != gone)
 
 
-# What changes more of a summary than its counters, and how; given are the summary's fields.
+# The events that change more of a summary than its counters, and functions that update the summary's fields.
 _MOVES: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
     SystemInit.type: _began,
     Result.type: _ended,

@@ -21,8 +21,8 @@ FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_t
 _NORMAL_FORMS = (FIELDS, (*FIELDS, HOUR))
 
 
-# Where vendors keep each number, first hit wins: chat completions, Responses, Messages, and what DeepSeek, Moonshot and the
-# Hugging Face router put elsewhere. A dot goes one object down.
+# The paths of each number, first match wins: chat completions, Responses, Messages, and those of DeepSeek, Moonshot and
+# the Hugging Face router. A dot descends one level.
 _INPUT = ("input_tokens", "prompt_tokens")
 _OUTPUT = ("output_tokens", "completion_tokens")
 _CACHED = (
@@ -58,7 +58,7 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     if raw.__class__ is not dict and not isinstance(raw, Mapping):
         return None
     if tuple(raw) in _NORMAL_FORMS and {*map(type, raw.values())} == {int}:
-        return dict(raw)  # it is in the normal form already
+        return dict(raw)  # it is already in the normal form
     numbers = _numbers(raw)
     prompt, answer = _first(numbers, _INPUT), _first(numbers, _OUTPUT)
     if prompt is None and answer is None:

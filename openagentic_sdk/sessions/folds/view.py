@@ -144,7 +144,7 @@ class KeptView:
         return cls(**known)
 
 
-# For one type of event: the kernel's function, None for a type that it does not read, and `apply` of the folds that do.
+# For one type of event: the kernel's function, None if it does not read the type, and `apply` of the folds that do.
 _Calls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[[Any, SessionView], None], ...]"]
 
 
@@ -251,7 +251,7 @@ class SessionView:
         for kind, fold in folds.items():
             vars(fold).update(vars(fresh._folds[kind]))
         self.__dict__.update(vars(fresh), _folds=folds, _dispatch={})
-        # In slices, since all that is freed at once holds up every thread for as long.
+        # In slices, because freeing everything at once would block all threads.
         old["conversation"].clear()
         while old["calls"]:
             old["calls"].popitem()
@@ -294,7 +294,7 @@ class SessionView:
             self.authority.apply(event, made_here=made_here)
         self.events.append(event)
         self.conversation.apply(event)
-        # `_fold`, written out: this is called for every event.
+        # `_fold`, inlined, because this is called for every event.
         fold, reads = self._dispatch.get(event.type) or self._bind(event.type)
         if fold is not None:
             fold(self, event)
@@ -388,7 +388,7 @@ class SessionView:
         self.requests.apply(event, self.last_text)
 
     def _compacted(self, event: SessionCompacted) -> None:
-        self.last_request_tokens = None  # it was the size of what is gone
+        self.last_request_tokens = None  # it was the size of the previous conversation
 
     def _forked(self, event: SessionForked) -> None:
         """Reset the costs: the session that the events were copied from paid for them."""
@@ -403,12 +403,12 @@ class SessionView:
             if not event.complete and event.usage is None:
                 return
         self.usage = add_usage(self.usage, event.usage)
-        # A log from elsewhere may say anything, but not that money came back.
+        # A log from elsewhere may contain any cost, but must not lower the sum.
         cost_usd = event.cost_usd
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
 
     def _use(self, event: ToolUse) -> None:
-        # A call of an earlier time may have had the same id: what was answered then was about another call.
+        # An earlier call may have had the same id: its answers were about another call.
         for question_id in self._asked_by.pop(event.tool_use_id, ()):
             self._questions.pop(question_id, None)
         self.calls[event.tool_use_id] = CallRecord(event)

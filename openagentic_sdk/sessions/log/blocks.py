@@ -27,7 +27,7 @@ def settled_size(disk: Disk, fd: int) -> int:
         return size
     try:
         return max(size, disk.lseek(fd, size - 1, hole))
-    except OSError:  # a file system that cannot look for holes
+    except OSError:  # a file system without support for finding holes
         return size
 
 
@@ -36,7 +36,7 @@ def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
     rest: list[bytes] = []
     end = settled_size(disk, fd)
     while offset < end:
-        # One position per file: lseek each time, since the caller may use the handle between two chunks.
+        # The handle has one position: lseek each time, because the caller may use it between two chunks.
         disk.lseek(fd, offset, os.SEEK_SET)
         chunk = disk.read(fd, min(_CHUNK_BYTES, end - offset))
         if not chunk:

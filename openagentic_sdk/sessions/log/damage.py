@@ -96,7 +96,7 @@ def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]
     for line in _lines(disk, fd, offset):
         envelope = read_envelope(line)
         is_proved = envelope is not None and before is not None and _follows(line, before)
-        # A line that says that it follows the one before it, and does not, is damaged.
+        # A line that claims to follow the previous one, and does not, is damaged.
         is_damaged = before is not None and envelope is not None and envelope.seq == before.seq + 1 and not is_proved
         is_first = before is None and (envelope is None or envelope.seq <= good + 1)
         before = envelope

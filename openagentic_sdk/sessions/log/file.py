@@ -33,15 +33,15 @@ from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
 from .unsynced import DISTRUSTED, distrust, marked_size, remove_marks, renew_log
 
-# Opening a log checks what its lines do not say to be on disk, so at level `flush` the disk is asked now and then as well:
-# by a writer that appended this much, and by one that opens and finds that much.
+# Opening a log checks the part not marked as synced, so level `flush` also syncs occasionally:
+# a writer that has appended this much, and one that finds that much when it opens the log.
 MAX_UNSYNCED_BYTES = 1 << 18
 MAX_UNSYNCED_BYTES_FOUND = 1 << 15
 
-# A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>: the same tail twice is one file.
+# A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>, so the same tail is stored once.
 _TORN = ".torn-"
 
-# After these the disk still knows what it holds, so a write can be taken back and tried again later.
+# After these errors the disk's contents are certain, so a write can be undone and retried later.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
 
 
@@ -135,8 +135,8 @@ class LogWriter(SessionWriter):
             if self._summary:
                 self._summary.close()
             if os.getpid() == self._pid:
-                # A forked child may hold a copy of the handle: closing ours would not give the lock back. Where a server of
-                # locks has none left (ENOLCK), closing does: what the writer stored is as good as before.
+                # A forked child may have a copy of the handle: closing ours would not release the lock. If a lock server
+                # has no locks left (ENOLCK), closing does; the stored events are unaffected.
                 with suppress(OSError):
                     unlock(fd)
             let_go(fd)
@@ -154,7 +154,7 @@ class LogWriter(SessionWriter):
             written = self._disk.write(self._fd, data)
             if written != size:
                 raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
-            # Ctrl-C strikes at calls: from the write's return to here there is none, so it is known or taken back.
+            # Ctrl-C interrupts at calls: none is between the write's return and here, so the write is recorded or undone.
             self._end, self._seq, self._crc = end, seq, crc
         except OSError as error:
             self._take_back(error)
@@ -180,11 +180,11 @@ class LogWriter(SessionWriter):
         try:
             self._disk.fdatasync(self._fd)
         except OSError as error:
-            # The kernel may have dropped the pages and would call the next attempt a success: never retry.
+            # The kernel may have dropped the pages and would report success for the next attempt: never retry.
             self._unusable = f"fdatasync failed ({error.strerror})"
             try:
                 raise self._storage_error("could not be put on disk", error) from error
-            finally:  # also when a Ctrl-C that waited for the disk strikes at that call
+            finally:  # also if a Ctrl-C that arrived during the sync is raised at that call
                 distrust(self._disk, self._fd, self._path, self._end)
         self._durable_seq, self._durable_end = self._seq, self._end
 
@@ -252,7 +252,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
             hold(fd)
             found = disk.fstat(fd)
             if found.st_nlink == 0:
-                # Deleted between our opening it and locking it, or another log has taken its name.
+                # Deleted between opening and locking, or replaced by another log.
                 if path.exists():
                     raise SessionLockedError(session_id, "a process that rewrites its log: try again")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
@@ -266,7 +266,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
             if marked is not None:
                 remove_marks(disk, path, names)
             return writer
-        except BaseException:  # whatever happened, the lock must not stay behind
+        except BaseException:  # after any error, the lock must be released
             let_go(fd)
             disk.close(fd)
             raise
@@ -290,13 +290,13 @@ def _repaired_writer(
         )
     place = end.position.finished().offset
     if end.torn_bytes:
-        # What stands behind the last good line is in a file of its own, on disk, before the log is cut.
+        # Sync the tail after the last good line in a file of its own before cutting the log.
         torn = read_range(disk, fd, end.position.offset, end.size)
         moved_to = f"{path.name}{_TORN}{place}-{crc32(torn):08x}"
         write_durably(disk, path.with_name(moved_to), torn)
         cut_log(disk, fd, path, end.position.offset)
         names = [*{*names, moved_to}]
-    # While the log ends there, none of the tails that were cut off there was reported.
+    # While the log ends there, no tail that was cut off there has been reported.
     cut_here = sorted(name for name in names if name.startswith(f"{path.name}{_TORN}{place}-"))
     found = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
     if (lost := (marked_size(path.name, names) or 0) - end.size) > 0:
@@ -306,8 +306,8 @@ def _repaired_writer(
             raise OSError(errno.ENOSPC, "the last line's newline could not be written")
         end = replace(end, position=end.position.finished())
     writer = LogWriter(disk, fd, path, end, session_id=session_id, durability=durability, clock=clock)
-    # What was found good is put on disk, at hardly any price when it is there already, and the next line says so. Without
-    # this, writers that append one event each would never know what the one before them synced.
+    # Sync the intact part, which costs little if it is already on disk, and mark it in the next line. Without
+    # this, writers that append one event each would never know what the previous one synced.
     if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:
         writer.sync()
     if found:

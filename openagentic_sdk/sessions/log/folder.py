@@ -30,11 +30,11 @@ BLOBS_NAME = "blobs"
 UNFINISHED = ".new-"
 MAX_CACHE_BYTES = 1 << 24
 _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-# Windows opens a device for these names, whatever stands behind their first dot.
+# Windows opens a device for these names, whatever follows their first dot.
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(10))}
 )
-# The longest path below a session's folder: a blob while it is written.
+# The longest path in a session's folder: a blob while it is written.
 _BELOW_CHARS = len("/blobs/..0123456789ab.tmp") + 64 + 1
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -59,7 +59,7 @@ def is_session_folder(folder: Path) -> bool:
 
     On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session.
     """
-    path = os.fspath(folder)  # joined as text: this is asked more often than anything else
+    path = os.fspath(folder)  # joined as text, because this is the most frequent query
     try:
         found = os.lstat(path)
         is_there = stat.S_ISDIR(found.st_mode) and stat.S_ISREG(os.lstat(f"{path}{os.sep}{LOG_NAME}").st_mode)
@@ -120,7 +120,7 @@ def build_folder(
                     if folder.exists():
                         raise SessionExistsError(name) from error
                     raise
-            except BaseException:  # whatever happened, no half session stays behind
+            except BaseException:  # after any error, leave no incomplete session
                 remove_tree(unfinished)
                 raise
 
@@ -161,7 +161,7 @@ def _fill_folder(
             size, crc = size + len(line), crc32(line, crc)
             yield line
 
-    # Copied lines say (`dur`) that they are on disk, so here that must be true at every level.
+    # Copied lines claim (`dur`) to be on disk, so that must be true here at every level.
     write_new_file(disk, folder / LOG_NAME, measured(), sync=sync or lines != ())
     for made in (folder / BLOBS_NAME, folder):
         if sync and made.is_dir():
@@ -172,7 +172,7 @@ def _fill_folder(
         write_new_file(disk, folder / SUMMARY_NAME, [kept.to_json()], sync=False)
 
 
-# --- what stands beside the log --------------------------------------------------------------------------------------
+# --- files beside the log ----------------------------------------------------------------------------------------------
 
 
 def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:

@@ -40,7 +40,7 @@ from ...ground.patterns import regex
 from ...serialization import DECODER, dumps_fields, dumps_time, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
-# How far a store sees to it that what was appended is on disk, see `is_barrier`.
+# How far a store ensures that appended events are on disk, see `is_barrier`.
 Durability = Literal["flush", "barrier", "fsync"]
 DURABILITY_LEVELS: tuple[Durability, ...] = ("flush", "barrier", "fsync")
 
@@ -159,7 +159,7 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
         data = _load_object(line, "utf-8-sig")
         if not isinstance(data.get("type"), str):
             raise BadLineError("json")
-        if "v" in data and "crc" in data:  # one of ours that something wrote anew: older tools knew neither
+        if "v" in data and "crc" in data:  # ours, but rewritten: lines of older tools have neither
             raise BadLineError("checksum")
     return crc32(line, crc)
 

@@ -62,7 +62,7 @@ else:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             except BlockingIOError:
-                # Who only looks whether it is taken (`is_locked`) has it for a moment.
+                # A process that only checks the lock (`is_locked`) holds it for a moment.
                 if moment_s is not None:
                     time.sleep(moment_s)
         return False
@@ -89,7 +89,7 @@ else:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-# Open files whose locks say that this process writes a session.
+# Open files whose locks mark this process as a session's writer.
 _HELD: set[int] = set()
 
 
@@ -113,7 +113,7 @@ def _watch_forks() -> None:
 def _close_inherited() -> None:
     if not _HELD:
         return
-    # The numbers stay open, for objects that the child inherited may close them.
+    # The descriptors stay valid, because objects that the child inherited may close them.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in _HELD:
         os.dup2(null, fd, inheritable=False)

@@ -21,7 +21,7 @@ from .scan import START
 from .summary_beside import LOST
 from .unsynced import MARK, replace_log
 
-OUTPUTS_NAME = "outputs"  # where tools keep what is too long for an event
+OUTPUTS_NAME = "outputs"  # where tools store what is too long for an event
 _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
 
 
@@ -43,7 +43,7 @@ class RewritingFiles(SessionStore):
             events = self.read_events(session_id)
             changed = change(events)
             lines = seal_events((changed.get(event.seq or 0, event) for event in events), START, self._clock.now())
-            # Caches of the log of before: they say what it said.
+            # Caches of the previous log, which contain its texts.
             stale = [folder / SUMMARY_NAME, folder / CHECKPOINT_NAME]
             self._disk.close(replace_log(self._disk, folder / LOG_NAME, lines, stale=stale))
 
@@ -85,7 +85,7 @@ class RewritingFiles(SessionStore):
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
                     os.truncate(path, 0)
                 elif path.name.startswith(LOG_NAME + MARK):
-                    pass  # it speaks of the log that stands here
+                    pass  # it refers to the log at this place
                 elif path.name not in _OURS and not DIGEST.fullmatch(path.name) and not path.is_dir():
                     self._disk.unlink(str(path))
             left = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]

@@ -111,7 +111,7 @@ class LogReader:
                 yield from self._good_blocks()
                 return
             except BadLineError as bad:
-                # A writer may have cut and rewritten its unfinished line while it was read: look again, once.
+                # A writer may have cut and rewritten its unfinished line during the read: read again, once.
                 if self.position == before:
                     self._judge(bad.kind)
                     return
@@ -229,7 +229,7 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
         if found or start == 0:
             return found or START
         last = _last_envelope(window, whole=False)
-        # Behind what is on disk the log may end at a hole, which only reading from there on would show.
+        # After the synced part the log may end at a hole, which only reading from there on would show.
         if last and seq <= last.dur:
             return _bisect(disk, fd, size, seq, last.seq)
         window_bytes *= 4

@@ -16,10 +16,10 @@ from .folder import LOG_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache,
 from .scan import START, LogReader, Position
 from .summary_file import KeptSummary
 
-# A writer catches up with a summary that a killed one left behind; one that is further behind is left to the next list.
+# A writer updates a summary that a killed writer left, unless it is further behind than this: then the next list does.
 MAX_TAIL_BYTES = 1 << 18
 LOOKS = 3
-# A summary that knew more than its log stands in <summary>.lost-<events in the log>-<events that it knew>.
+# A summary with more events than its log is kept in <summary>.lost-<events in the log>-<events in the summary>.
 LOST = ".lost-"
 
 
@@ -32,7 +32,7 @@ class SummaryBeside:
 
     def kept(self) -> KeptSummary | None:
         """The stored summary; None if there is none that could be this session's."""
-        # Its writer may be at it while it is read, which takes but a moment.
+        # Its writer may be updating it during the read, which only takes a moment.
         looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
         return next((kept for kept in looks if kept), None)
 
@@ -41,12 +41,12 @@ class SummaryBeside:
 
         A stored one that disagrees with the log is left in place, as evidence of what the log lost.
         """
-        # In this order: a summary that was kept for these metadata, and a log that has all that it says.
+        # In this order: the summary must belong to this metadata, and the log must contain all its events.
         start, kept = start_summary(), self.kept()
         size = self._disk.fstat(fd).st_size
         fresh = None
         if kept and kept.position.offset <= size:
-            # The cache may be of another log that stood here; only the log itself says whether it is damaged.
+            # The cache may belong to an earlier log at this place; only the log itself shows whether it is damaged.
             with suppress(LogCorruptError):
                 fresh = self._folded(fd, kept)
         agrees = kept is None or fresh is not None
@@ -72,13 +72,13 @@ class SummaryBeside:
         evidence of the loss.
         """
         path = self._folder / SUMMARY_NAME
-        # Windows would not let a change of the metadata replace an open file.
+        # On Windows, a change of the metadata could not replace an open file.
         cache = None if sys.platform == "win32" else open_cache(path, os.O_RDWR)
         if cache is None:
             return None
         found = None
         try:
-            # Another name of the same file would show somebody else what is written here.
+            # A hard link to the file would disclose what is written here.
             kept = self._ours(read_open_cache(cache)) if os.fstat(cache).st_nlink == 1 else None
             if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
                 found = self._caught_up(kept, end)

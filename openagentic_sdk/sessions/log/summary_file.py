@@ -82,7 +82,7 @@ class SummaryFile:
         self._fd, kept = found
         self._room = os.fstat(self._fd).st_size
         self._summary, self._counters = kept.summary, _counters(kept.summary)
-        # Not known to be in the file before the first append has written them.
+        # Not certain to be in the file before the first append has written them.
         self._head_bytes = self._sums_bytes = self._head_crc = self._sums_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
@@ -112,7 +112,7 @@ class SummaryFile:
         """Write the differences from `known`, the file's contents as far as known."""
         try:
             if not os.fstat(self._fd).st_nlink:
-                # A list that looked between an event and its summary has put its own in this one's place.
+                # A list that read between an event and its summary has replaced this file with its own.
                 self._begin(Position(offset, self._counters[0], crc))
                 return
             head = b""
@@ -124,10 +124,10 @@ class SummaryFile:
             self._sums_bytes, self._sums_crc = len(sums), crc32(sums, self._head_crc)
             text = b"%b%b%b" % (head, sums, _tail_text(offset, crc, self._counters, self._sums_crc))
             self._room = max(self._room, at + len(text))
-            # What a longer text left behind is blanked out.
+            # Overwrite the rest of a longer text with blanks.
             os.pwrite(self._fd, text.ljust(self._room - at), at)
         except (OSError, SessionError, InvalidEventError):
-            # The events are stored all the same: nothing here may make their append look like a failure.
+            # The events are stored anyway: no error here may make their append look like a failure.
             self.close()
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class SummaryFile:
                 os.close(fd)
 
 
-# What the tail says, and what stands between it and the head: the head leaves both out.
+# The fields in the tail, and the text between head and tail; the head contains neither.
 _COUNTERS = ("updated",)
 _SUMS = ("tokens", "cost_usd", "spent")
 _in_head = itemgetter(*(name for name in SUMMARY_FIELDS if name not in ("events", *_COUNTERS, *_SUMS)))

@@ -16,7 +16,7 @@ from ...ground.system import BINARY, NO_FOLLOW
 from .folder import SUMMARY_NAME
 from .lock import hold, let_go, try_lock
 
-# The mark is an empty file, <log>.unsynced-<size of the log>: storing it takes no block of the disk.
+# The mark is an empty file, <log>.unsynced-<size of the log>: it requires no disk block.
 MARK = ".unsynced-"
 
 # Devices and inodes of the logs that this process does not trust, in case no mark could be stored.
@@ -36,7 +36,7 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
     try:
         disk.close(disk.open(mark, os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))
     except OSError:
-        # No room for another file: a cache becomes the mark.
+        # No space for another file: rename a cache to the mark.
         with suppress(OSError):
             disk.rename(str(path.with_name(SUMMARY_NAME)), mark)
 
@@ -79,11 +79,11 @@ def replace_log(
         with whole_file(disk, path, unfinished=path.with_name(f".{path.name}.tmp")) as unfinished:
             write_new_file(disk, unfinished, blocks, sync=True, mode=mode)
             fd = disk.open(str(unfinished), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
-            try_lock(fd)  # nobody writes to the new log either before all of this is done
+            try_lock(fd)  # nobody may write to the new log before all of this is done
             for cache in stale:
                 with suppress(FileNotFoundError):
                     disk.unlink(str(cache))
-    except BaseException:  # whatever happened, the lock must not stay behind
+    except BaseException:  # after any error, the lock must be released
         if fd >= 0:
             let_go(fd)
             disk.close(fd)

@@ -39,12 +39,12 @@ class SkillsFold(Fold):
 
     def apply(self, event: Event, view: SessionView) -> None:
         if isinstance(event, UserMessage):
-            # Of prompts in a row only two count: later ones end nothing that these did not.
+            # Of consecutive prompts only two count: later ones end nothing further.
             before = self.events[-2:]
             if event.origin != "user" or (len(before) == 2 and all(isinstance(e, UserMessage) for e in before)):
                 return
         if isinstance(event, SessionForked):
-            # What was ours in the parent is ours here from now on.
+            # Events signed in the parent count as signed here from now on.
             stored = {earlier.seq: earlier for earlier in view.events}
             self.events = [_as_allowed(stored.get(earlier.seq, earlier), view) for earlier in self.events]
         else:

@@ -20,7 +20,7 @@ from ....ground.text import on_one_line
 from ..view import Fold, SessionView
 
 MAX_SOURCES = 100
-# The `part.state` in which `parts.labels` notes what no other event tells. No part of a caller's own can have this name.
+# The `part.state` in which `parts.labels` records what is in no other event. A caller's own part cannot have this name.
 LABELS_STATE = "labels of the run"
 _MAX_CHARS = 120
 _WEB = ("WebFetch", "WebSearch")
@@ -34,7 +34,7 @@ _FETCHES = regex(
     r"(?![\w.-])|\w://|/dev/(?:tcp|udp)/"
 )
 _WORD = regex(r"[^\s'\"`;|&<>(){}=,:]+")
-# Naming a program is not reading it, and devices give nothing away.
+# Naming a program is not reading it, and devices disclose nothing.
 _HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|stdout|stderr|tty)")
 
 
@@ -59,7 +59,7 @@ class UntrustedFold(Fold):
                 if record is not None:
                     started, (cwd, *roots) = record.started, self.place or ("/",)
                     input = record.use.input if started is None or started.input is None else started.input
-                    if event.outcome == "cancelled" and started is not None:  # what it had written by then is there
+                    if event.outcome == "cancelled" and started is not None:  # the output so far was read
                         event = changed(event, outcome="unknown")
                     sources = (untrusted_source(record.use.name, input, event, cwd, roots),)
             case UserMessage():
@@ -93,7 +93,7 @@ def untrusted_source(
     A tool may declare it with a text under `untrusted` in its output's `meta`. `roots` are the project's folders.
     """
     if result.outcome in ("denied", "cancelled"):
-        return None  # nothing of it was seen
+        return None  # the model saw none of it
     meta = result.meta or {}
     said = meta.get("untrusted")
     if isinstance(said, str) and said:
