@@ -55,7 +55,7 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
             result, allowed=said.allowed, reason=reason, category="hook", hook=said.hook, answered_by="hook"
         )
         if said.allowed and said.updated_input is not None:
-            # What the hook wrote is a call of its own: it is judged, and a hook answers no ask rule for it either.
+            # The input from the hook is judged like a new call, and the hook's approval does not override an ask rule.
             changed = dict(said.updated_input)
             asked = facts.with_input(changed)
             verdict = judge_rules(asked)
@@ -78,7 +78,7 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
     call = partial(approver, tool, copy.deepcopy(dict(facts.subject.input)), dict(facts.context.told))
     try:
         said = await call_guest(partial(ask_callable, call, "openagentic-approver"), "the approver")
-    except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
+    except Exception as error:  # noqa: BLE001 - a callback may raise anything; one that fails has not approved
         said = ApprovalResult(False, f"the approver failed: {': '.join(error_words(error))}")
     result = replace(result, category="callback", answered_by="callback", waited_s=clock.monotonic() - began)
     if isinstance(said, ApprovalResult):
@@ -168,7 +168,7 @@ async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None)
 
     try:
         await call_guest(partial(run_in_thread, save, name="openagentic-save-rule", moment_s=0), "what keeps a rule")
-    except Exception as error:  # noqa: BLE001 - a callback is anybody's code
+    except Exception as error:  # noqa: BLE001 - a callback may raise anything
         return {"remembered_in": "session", "not_saved": error_words(error)[1]}
     return {"remembered_in": "settings"}
 

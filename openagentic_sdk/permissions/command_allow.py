@@ -90,13 +90,13 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
     return None
 
 
-# Between these, a program that takes more than plain texts may find the name of a file in an argument.
+# A program that takes more than plain texts may read a file name between these separators in an argument.
 _PARTS = regex(r"[\s'\"(){}=]+")
 
-# How much of a folder is looked at before it is copied, moved or removed without a question.
+# The most entries to check in a folder before it is copied, moved or removed without a question.
 _MOST_IN_TREE = 2000
 
-# An option with its value, whatever a wildcard in the value may become.
+# An option with its value, whatever a wildcard in the value expands to.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
@@ -233,7 +233,7 @@ class _JudgedCommand:
                 texts += tuple(part for part in _PARTS.split(word) if "/" in part)
             for text in texts:
                 is_glob = index in self.command.globs
-                # A name without a slash leads out of its folder only as a link.
+                # A name without a slash leaves its folder only if it is a link.
                 may_leave = is_glob or "/" in text or text in ("..", "~")
                 if not may_leave and all(kind(f"{cwd}/{text}") != "link" for cwd in self.cwds):
                     continue
@@ -320,7 +320,7 @@ class _JudgedCommand:
             return None
         sources = {name.rstrip("/") for text in edits.sources for name in self.names(text)}
         if any(os.path.basename(name) in ("", ".", "..") for name in sources) or self.is_glob(edits.into):
-            return None  # the contents of a folder, whose names are not these, or a place that only the shell knows
+            return None  # a folder's contents, with unknown names, or a place that only the shell knows
         goals = [os.path.join(edits.into, os.path.basename(name)) for name in sources] if edits.into is not None else []
         changed = [*edits.changes, *([edits.into] if edits.into is not None else ())]
         for text, write in [*((text, True) for text in (*changed, *goals)), *((text, False) for text in edits.reads)]:

@@ -29,7 +29,7 @@ from .subject import Access, Subject
 from .wildcards import Wildcard, read_wildcards
 
 MAX_DEPTH = 8
-# How far behind a program's name the rest of a rule is looked for.
+# How many words after a program's name are searched for the rest of a rule.
 MAX_GUESSED_WORDS = 12
 
 
@@ -50,9 +50,9 @@ _LOCALE = regex(r"LC_\w+|LANG")
 _SHELL = r"(?:[^\s|;&()]*/)?(?:(?:ba|da|z|k|mk|a)?sh|at|batch|parallel)\b(?!\.)"
 _FED_SHELL = regex(rf"\|&?\s*{_SHELL}|>\s*\(\s*{_SHELL}|(?:^|[\s;&|(])(?:{_SHELL}|\.|source)\s[^;|&\n]*<\s*\(")
 _RUN_THEIR_INPUT = SHELLS | {"at", "batch"}
-# What puts words of its input behind the words of the command that it is given.
+# Programs that append words from their input to the command that they are given.
 _TAKES_INPUT = frozenset({"xargs", "parallel"})
-# What writes nothing but the words of the line, and those of files.
+# Programs that only write words of the line, and contents of files.
 _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 
 
@@ -60,7 +60,7 @@ def could_be_anything(subject: Subject) -> bool:
     """Whether a command of the line has a name that only bash can expand, so that no rule about names can be excluded."""
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
-        return True  # bash would go on to read the bytes of the line as other letters
+        return True  # bash would read the following bytes as other characters
     if not _TAKES_INPUT.isdisjoint(command.split()) and any(map(_takes_program_from_input, loose_commands(command))):
         return True
     if not isinstance(line, CommandLine):
@@ -115,7 +115,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
                 return rule
         if base_name(command.argv[0]) not in _TAKES_INPUT:
             continue
-        # These put words of their input behind, or for `{}` into, the command that they are given.
+        # These append words from their input to the command that they are given, or put them in place of `{}`.
         for inner in inner_commands(command.argv):
             known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
             rule = book.for_beginning(known) if known and known[0] else None

@@ -62,12 +62,12 @@ def judge_by_rule(facts: Facts) -> Verdict:
     verdict = judge_rules(replace(facts, layers=tuple(strict)))
     if verdict.outcome != "allow":
         return verdict
-    # a rule says more than the mode that would let it run as well
+    # report the rule, even if the mode would allow the call, too
     verdicts = [decide(replace(layer, mode="prompt"), facts.subject) for layer in strict]
     return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdict)
 
 
-# The modes in which a command that nothing settles is tried on a copy.
+# The modes in which a command that no rule decides is tried on a copy.
 _TRYING_MODES: frozenset[str] = frozenset({"default", "acceptEdits", "plan"})
 
 
@@ -82,7 +82,7 @@ def is_left_open(facts: Facts) -> bool:
     if any(layer.mode not in _TRYING_MODES and layer.mode != "bypass" for layer in layers):
         return False
     verdicts = [decide(layer, facts.subject) for layer in layers]
-    # what the mode lets edit by its words alone is tried too, where it can be
+    # edits that the mode allows by the command's words alone are tried, too, if possible
     waits = [verdict for verdict in verdicts if verdict.outcome != "allow" or verdict.category == "edits"]
     is_open = all(
         each.category == "edits" or (each.outcome == "ask" and each.category == "unsettled" and not each.firm)
@@ -214,7 +214,7 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     if rule is None and book.names and subject.name is not None:
         rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and book.domains and subject.tool == "WebFetch":
-        # A host that cannot be read from the address could be any: the first rule speaks for all of them.
+        # If the address does not reveal its host, it could be any: the first rule stands for all of them.
         rule = book.domains[0] if subject.host is None else book.for_host(subject.host)
     if rule is None and book.paths:
         rule = first_forbidding_path(book, subject, subject.accesses)
@@ -289,6 +289,6 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
     follower = LinkFollower()
     says_more = rule.kind == "wildcard" or len(rule.words) > 1
     if tool == "Bash" and says_more and not {"$", "`"}.isdisjoint(str(input.get("command"))):
-        return True  # what such a command does, only the shell can say
+        return True  # only the shell can determine what such a command does
     workspace = Workspace(cwd, cwd, (cwd,), Protected, follower.follow, lambda pattern, folder: (), follower.kind)
     return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

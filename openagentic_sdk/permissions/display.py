@@ -39,7 +39,7 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
         return lines
     if tool in ("Write", "NotebookEdit"):
         new, old, note = str(input.get("content", input.get("new_source", ""))), "", []
-        # The tool will say what is wrong with a path that cannot be read.
+        # The tool will report the error of an unreadable path.
         with contextlib.suppress(OSError, ValueError):
             file = Path(cwd, path)
             if file.is_file() and file.stat().st_size > MAX_FILE_BYTES:

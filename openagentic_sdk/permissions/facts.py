@@ -15,7 +15,7 @@ from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
 from .subject import Subject, describe
 
-# What the log keeps of a command that was understood.
+# The properties of an understood command that the log records.
 _MOST_LOGGED_COMMANDS = 50
 
 

@@ -59,7 +59,7 @@ __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserA
 Context = CallContext | Mapping[str, Any] | None
 
 _REMEMBERED_CALLS = 1000
-# Whether they can be understood is what making the gate tells.
+# Creating the gate checks whether they can be parsed.
 RULES = list_of(is_a(str | Rule, "a rule"), "names or rules")
 
 
@@ -103,7 +103,7 @@ def _require_question(answerer: UserAnswerer) -> None:
             f"PermissionGate: interactive_approver is called with the question alone ({error}): a function of (tool_name, "
             "tool_input, context) is an `approver`"
         ) from error
-    except ValueError:  # one that is not written in Python says nothing of what it takes
+    except ValueError:  # a callable in C may not reveal its parameters
         return
 
 
@@ -255,7 +255,7 @@ class PermissionGate(WithAdvice):
     def moved(self, old: PermissionGate, new: PermissionGate) -> PermissionGate:
         """Return this gate, which was narrowed from `old`, as if it had been narrowed from `new`."""
         own = self.layers[len(old.layers) :]
-        # What a starter lists for itself alone was left out of the gate of a subagent, and stays out.
+        # A list that applies only to the starter was omitted from the subagent's gate, and stays omitted.
         taken = [
             replace(layer, only=None) if layer.only_itself and before.only is None else layer
             for layer, before in zip(new.layers, self.layers, strict=False)
@@ -266,7 +266,7 @@ class PermissionGate(WithAdvice):
         """Return the gate with a separate memory, so that approvals are not shared."""
         return changed(self, memory=_GateMemory())
 
-    # --- the people behind it --------------------------------------------------------------------------------------------
+    # --- approvers ---------------------------------------------------------------------------------------------------------
 
     @property
     def can_ask(self) -> bool:
@@ -395,7 +395,7 @@ class PermissionGate(WithAdvice):
         folders = [name for name, writes in approved if writes == write]
         return all(is_inside(access.places.real, folders) for access in facts.subject.accesses)
 
-    # --- rules that people kept ------------------------------------------------------------------------------------------
+    # --- remembered rules --------------------------------------------------------------------------------------------------
 
     def remember(self, session_id: str, rules: Iterable[str]) -> None:
         """Allow what these rules cover for the rest of the session."""
@@ -408,7 +408,7 @@ class PermissionGate(WithAdvice):
             if isinstance(event, PermissionDecision) and event.allowed:
                 self.remember(session_id, as_list(event.details.get("remembered")))
 
-    # --- what others may know of the policy ------------------------------------------------------------------------------
+    # --- queries of the policy ---------------------------------------------------------------------------------------------
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tools to show to a model: all but those that a deny rule forbids for every input."""
@@ -431,7 +431,7 @@ class PermissionGate(WithAdvice):
         workspace = self._workspace(CallContext(cwd=cwd, workspace_roots=roots))
         bases = {workspace.base, workspace.cwd, *workspace.roots}
 
-        @functools.cache  # for the first path: few runs search for any
+        @functools.cache  # for the first path: few runs need any
         def patterns() -> list[re.Pattern[str]]:
             return [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
 
@@ -452,7 +452,7 @@ class PermissionGate(WithAdvice):
                 return False
             try:
                 status = os.stat(real)
-            except OSError:  # nothing to be read
+            except OSError:  # there is nothing to read
                 return True
             return status.st_nlink < 2 or (status.st_dev, status.st_ino) not in linked()
 
@@ -536,7 +536,7 @@ class PermissionGate(WithAdvice):
             raise _NotJson(f"{tool}: the input is not JSON: {error}") from None
         workspace = self._workspace(context)
         if not only_reads and context.effect != "read":
-            workspace.find_protected()  # before the call can change what names them
+            workspace.find_protected()  # before the call can change what defines them
         subject = describe(tool, input, context.effect, workspace, context.names_of, context.rule_names)
         layers, notes = self.layers, {}
         grants = (*self.memory.rules.get(context.session_id, ()), *context.grants)

@@ -28,7 +28,7 @@ class LooseWord:
 
 _CONTINUED = regex(r"\\\n")
 _SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
-# Where it may be another text than the blanks that it is by itself.
+# Places where the separator may be other text than its default blanks.
 _CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
 _QUOTES = regex(r"\$?[\"']|\\")
 _QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
@@ -52,14 +52,14 @@ def loose_words(text: str) -> list[LooseWord]:
     if not {"{", "[", ","}.isdisjoint(bare):
         words += _split_loosely(bare, _IN_LISTS)
     if "#" in text and text is not continued and "\\\n" in continued:
-        # A comment ends with its line, whatever stands before the break.
+        # A comment ends with its line, whatever precedes the line break.
         words += loose_words(continued.replace("\\\n", "\n"))
     return words
 
 
 _WORD = regex(r"[^\s;&|()<>]+")
 _REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
-# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
+# Options with their value in the same word: `-S'rm x'`, and those of env without quotes.
 _GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
 _WRITTEN_BLANK = regex(r"\\+[nt_]")
 _WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
@@ -69,7 +69,7 @@ def _other_readings(text: str, bare: str) -> Iterator[str]:
     """The line (`bare` without its quotes) as it may reach a shell after part of it has been rewritten."""
     if "=" in bare or ":" in bare:
         yield bare.replace("=", " ").replace(":", " ")
-    if "{" in bare:  # the words that braces stand for, one behind the other; a range of letters could be any word
+    if "{" in bare:  # expand braces to consecutive words; a range of letters could be any word
         yield _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", bare))
     if "<" in bare or ">" in bare:
         yield _REDIRECTED.sub(" ", bare)
@@ -80,7 +80,7 @@ def _other_readings(text: str, bare: str) -> Iterator[str]:
         yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
 
 
-# How many braces behind each other are written out.
+# The most consecutive braces that are expanded.
 _MAX_BRACES = 6
 _BRACES = regex(r"\{([^{}]*)\}")
 _LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
@@ -102,7 +102,7 @@ def _braced_words(word: str) -> list[str]:
         if len(wider) * len(word) > 2 * MAX_COMMAND_CHARS:
             break
         words = wider
-    # More braces than are written out may stand for anything.
+    # More braces than are expanded may produce anything.
     return [_BRACES.sub("$", one) for one in words]
 
 
@@ -142,9 +142,9 @@ def _decoded(match: re.Match[str]) -> str:
 
 # --- one reading, with marks ---------------------------------------------------------------------------------------------
 
-# Stands in a word for what only bash can work out.
+# Replaces the parts of a word that only bash can expand.
 UNKNOWN = "\0"
-# In how many ways a word may be written out, and how deep commands may stand in each other.
+# The most expansions of a word, and the deepest nesting of commands.
 _MAX_READINGS = 50
 _MAX_NESTED = 12
 
@@ -152,7 +152,7 @@ _NAME = regex(r"[A-Za-z_]\w*")
 _SET = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SEEN = regex(r"\x01(\w+)\x01")
 _LITERAL = regex(r"[^\s;&|()<>\\'\"$`~#]+")
-# What gives variables other values than the words that `for` and plain assignments show.
+# Syntax that gives variables values other than the words in `for` and plain assignments.
 _SETTERS = regex(
     r"\+=|=\(|\(\(|\$\{\w+:?=|IFS|REPLY|\[\[|-v"
     r"|\b(?:eval|source|read|mapfile|readarray|declare|typeset|local|export|readonly|let|getopts|exec|wait|set|coproc|function)\b"
@@ -169,7 +169,7 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
     raw: list[list[str]] = []
     try:
         _scan(text, raw, 0)
-    except RecursionError:  # deeper than anybody writes: it could be anything
+    except RecursionError:  # nested deeper than people write: it could be anything
         return [(UNKNOWN, UNKNOWN)]
     values: dict[str, list[str]] = {}
     is_known = _SETTERS.search(_QUOTES.sub("", text)) is None

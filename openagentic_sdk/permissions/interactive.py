@@ -19,7 +19,7 @@ from ..ground.threads import run_in_thread
 from ..sessions.answers import answers_of, read_answer
 from .display import coloured
 
-# So often somebody at a terminal is asked, and what stands for an answer when nothing that was typed is one.
+# How often a person at a terminal is asked, and the answer if no valid one was typed.
 TRIES = 3
 UNANSWERED = {"permission": "no", "question": ""}
 LONG_LINES, LONG_CHARS = 15, 1_200
@@ -75,12 +75,12 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     lines = visible_lines(question.prompt)
     preview = details.get("preview")
     if isinstance(preview, (list, tuple)):
-        # It was made safe when the question was; a question from elsewhere may not have been.
+        # Our own questions are already sanitized; one from elsewhere may not be.
         shown = [visible(str(line)) for line in preview]
         lines += coloured(shown) if colour else shown
     size = sum(len(line) + 1 for line in lines)
     if len(lines) > LONG_LINES or size > LONG_CHARS:
-        # Stands where the answer is typed: what matters may have left the screen at its top.
+        # Placed next to the prompt, because the important part may have scrolled off the screen.
         lines.append(f"(what is asked about has {len(lines):,} lines and {size:,} characters: look at all of it)")
     if details.get("reason"):
         lines.append(f"asked because {visible(str(details['reason']))}")

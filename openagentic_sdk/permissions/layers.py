@@ -133,9 +133,9 @@ def deny_rule(text: str, source: str = "session", root: str | None = None) -> Ru
     return parse_rule(_tool_named(text), "deny", source, root)
 
 
-# --- layers as JSON, so that a log can say what was in force ------------------------------------------------------------
+# --- layers as JSON, for the record in the log ---------------------------------------------------------------------------
 
-# Rules of these sources are no settings: other settings leave them as they are.
+# Rules from these sources are not settings: changed settings do not affect them.
 KEPT_SOURCES = ("built in", "options.memory")
 
 

@@ -22,7 +22,7 @@ from ..tools.shell.protected import Protected
 from .shell import as_fnmatch
 
 MAX_LINKS = 40
-# Each one multiplies the time of a comparison by the depth of the path.
+# Each multiplies the time of a comparison by the depth of the path.
 MAX_DOUBLE_STARS = 4
 
 TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
@@ -78,7 +78,7 @@ class LinkFollower:
             try:
                 is_link = stat.S_ISLNK(os.lstat(path).st_mode)
                 self._targets[path] = os.readlink(path) if is_link else None
-            except (OSError, ValueError):  # not there, or not to be seen
+            except (OSError, ValueError):  # missing, or not accessible
                 self._targets[path] = _MISSING
         return self._targets[path]
 
@@ -117,7 +117,7 @@ class LinkFollower:
                 continue
             parent, here = at, f"{at}/{part}"
             if self._targets.get(parent) is _MISSING:
-                self._targets[here] = _MISSING  # nothing lies below what is not there
+                self._targets[here] = _MISSING  # a missing folder contains nothing
             target = self._target(here)
             if target is None or target is _MISSING:
                 at = here
@@ -134,7 +134,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part and part != "."]
 
 
-# What stands for a name that leads nowhere; no link can hold it.
+# Represents a name that leads nowhere; no link can contain it.
 _MISSING = "\0missing"
 
 
@@ -200,15 +200,13 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     return _compiled(*anchored(pattern, base, root, wide), wide)
 
 
-@functools.lru_cache(
-    maxsize=4096
-)  # by the anchor: most rules that forbid are the same below every base, as each session has
+@functools.lru_cache(maxsize=4096)  # by anchor: most deny rules are the same below each session's base
 def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]:
     prefix = re.escape(anchor.rstrip("/"))
     middle = "/(?:.*/)?" if deep else "/"
     names = [name for name in rest.split("/") if name]
     while names[-1:] == ["**"] and len(names) > 1:
-        names.pop()  # the same, as what is below a match matches too
+        names.pop()  # equivalent, because everything below a match also matches
     text = f"{prefix}{middle}{path_regex('/'.join(names))}(?:/.*)?" if names else f"{prefix}/.*|{prefix or '/'}"
     return re.compile(text, re.DOTALL | (re.IGNORECASE if wide else 0))
 

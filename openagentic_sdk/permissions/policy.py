@@ -13,7 +13,7 @@ from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
 
-# What people write for a mode: Claude Code's name for "bypass" too.
+# Accepted names of modes, including Claude Code's name for "bypass".
 PermissionMode = Literal[Mode, "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")
 
@@ -28,9 +28,9 @@ STRICTEST_FIRST: tuple[Mode, ...] = (
     "bypass",
 )
 
-# For each mode those in which the same call never gets further: what they refuse or ask it may run, never the other way
-# round. `plan`, `dontAsk`, `prompt` and `callback` cannot be compared with each other: `plan` refuses an edit that `prompt`
-# asks about, and runs reading that `prompt` asks about.
+# For each mode, the modes that are never more permissive for the same call. `plan`, `dontAsk`, `prompt` and `callback`
+# are not comparable with each other: for example, `plan` refuses an edit that `prompt` asks about, and allows reading
+# that `prompt` asks about.
 STRICTER: Mapping[Mode, tuple[Mode, ...]] = {
     "deny": (),
     "plan": ("deny",),
@@ -42,9 +42,9 @@ STRICTER: Mapping[Mode, tuple[Mode, ...]] = {
     "bypass": ("deny", "plan", "dontAsk", "prompt", "callback", "default", "acceptEdits"),
 }
 
-# The modes that let more pass without a rule than reading.
+# The modes that allow more than reading without a rule.
 LOOSE_MODES = frozenset({"acceptEdits", "bypass"})
-# The modes that let reading inside the workspace, and work on the session itself, pass without a rule.
+# The modes that allow reading in the workspace, and work on the session itself, without a rule.
 READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 

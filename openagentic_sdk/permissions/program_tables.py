@@ -98,7 +98,7 @@ class Reader:
 
 
 _DATA: Mapping[str, Any] = json.loads(read_packaged(__spec__, "reading/programs.json"))
-# Fields of `Options` and `Reader` that are words; the others are letters, numbers and switches as they stand.
+# Fields of `Options` and `Reader` that are lists of words; the others are used verbatim.
 _WORDS = dict.fromkeys(("long", "long_valued", "long_optional"), words) | dict.fromkeys(
     ("words", "valued_words"), word_set
 )

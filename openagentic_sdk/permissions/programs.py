@@ -92,14 +92,14 @@ def _hazard(argv: tuple[str, ...], named: int) -> str | None:
     return _option_hazard(argv, named)
 
 
-# Values that no recipe can take for a command of its own: a name, a number, a list of switches.
+# Values that no recipe can run as a command: a name, a number, a list of switches.
 _PLAIN_VARIABLE = regex(r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*")
-# Programs of whose operands the last may be written, and how many there are without it.
+# Programs that write to their last operand if there are more operands than this number.
 _WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to its second file")}
 _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 
-# What in an argument is code to many programs, and which options of programs that no table knows take a program or code.
+# Text in an argument that many programs execute as code, and options of unknown programs that take a program or code.
 _CODE = regex(
     r"(?:\b|_)(?:system|exec\w*|popen|spawn|shell|esyscmd|eval)\s*\(|write18|directlua|%pipe%|run-shell-command|=\|",
     re.I,
@@ -109,7 +109,7 @@ _RUNNING_OPTION = regex(
     r"|proxycommand|script)(?!-(?:ids?|arns?|names?|all)\b)(?:-\w+)*(?:=.*)?",
     re.I | re.S,
 )
-# curl reads `file:` with wildcards and coded letters, and takes wildcards for the scheme too.
+# curl accepts wildcards and percent-encoding in `file:` URLs, and wildcards in the scheme, too.
 _CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
 _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/-])")
 
@@ -171,13 +171,13 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
     if options is None:
         return None if name in READERS or name in WRITERS else _unknown_hazard(argv, named)
     words = [*(word for word in argv[1:named] if word.startswith("-")), *argv[named:]]
-    if program == "tar":  # its first word is a bundle of options with or without a dash
+    if program == "tar":  # its first word is a group of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
     found = option_in(words, options)
     return f"{name} {found} can run a program or write a file" if found else None
 
 
-# printf stores how much it has written under a name that it is given, and works out what stands in the name's brackets.
+# `printf %n` stores the length of its output in a named variable, and evaluates a subscript in the name's brackets.
 _STORES_LENGTH = regex(r"%[^A-Za-z%]*[hlLjzt]*n")
 
 
@@ -207,7 +207,7 @@ def option_in(words: Sequence[str], options: Options) -> str | None:
     return None
 
 
-# The names under which a program finds its own input again.
+# File names by which a program can open its own input again.
 _INPUT = regex(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 
@@ -223,10 +223,10 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
             continue
         if not word.startswith(("-", "+")) and word not in options.words:
             return None
-        # Short options in one word: the first that takes a value ends them.
+        # Grouped short options: the first that takes a value ends the group.
         cut = -1 if word.startswith("--") else next((i for i in range(1, len(word)) if word[i] in options.valued), -1)
         flags, letter, value = (word, "", "") if cut < 0 else (word[:cut], word[cut], word[cut + 1 :])
-        # In a shell's bundle of letters, those behind the valued one count too.
+        # In a shell's group of letters, those after the one with a value count, too.
         if word.startswith("+") or option_in([word if program in SHELLS else flags], options):
             return f"{name} {word} runs code"
         if letter or word in options.valued_words:
@@ -246,7 +246,7 @@ def _client_hazard(argv: Sequence[str], named: int) -> str | None:
     return f"{name} runs the commands of its input and arguments, which may be the shell's"
 
 
-# What of sqlite3 runs commands or touches other files than the database: dot commands, and some functions and statements.
+# sqlite3 features that run commands or access other files than the database: dot commands, some functions and statements.
 _SQLITE_UNSAFE = regex(
     r"^\s*\.|writefile|readfile|load_extension|edit\s*\(|fsdir|zipfile|attach|vacuum\s+into|tokenizer",
     re.IGNORECASE | re.MULTILINE,
@@ -300,8 +300,8 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
     return None
 
 
-# The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e. Its
-# delimiter ends a part wherever it stands without a backslash that escapes it.
+# The few sed scripts that only select or replace: line numbers with p, d or q, and s/// without the flags w and e. The
+# delimiter ends a part unless a backslash escapes it.
 _SED_OPTIONS = frozenset({"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent"})
 _SED_SCRIPT = regex(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
@@ -365,7 +365,7 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 }
 
 
-# --- the set that only reads ---------------------------------------------------------------------------------------------
+# --- read-only programs --------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -445,7 +445,7 @@ def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> 
     return reads and replace(reads, tracked="tracked" in row.traits, needs=table.needs_trust)
 
 
-# Options whose value is a pattern, which may well look like a path.
+# Options whose value is a pattern, which may look like a path.
 _TAKE_PATTERNS = frozenset(
     {"-e", "--include", "--exclude", "--exclude-dir", "-g", "--glob", "-I", "--ignore", "--hide", "-x"}
 )
@@ -470,10 +470,10 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
         case "printf":
             does_more = _sets_variable(argv)
         case "strings":
-            does_more = any(word.startswith("@") for word in operands)  # it takes the words of that file
+            does_more = any(word.startswith("@") for word in operands)  # it takes its arguments from that file
         case "ls":
             does_more = is_recursive and "L" in letters
-        case "ps":  # its letters without a dash, and what it reads so for want of a user, print environments
+        case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
             does_more = any("e" in word.lower() for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word))
             does_more = does_more or not all(_PS_VALUE.fullmatch(value) for value in values)
         case "date":
@@ -485,7 +485,7 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     recursive = reader.always_recursive or is_recursive
     if reader.names_only:
         return Reads((), recursive, tuple(values))
-    # With these, grep and rg have no pattern among their operands.
+    # With these options, grep and rg have no pattern among their operands.
     has_pattern = reader.skip and "--files" not in options and "e" not in letters
     if argv[0] == "[":
         operands = [word for word in operands if word != "]"]
@@ -537,7 +537,7 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
     return Reads(tuple(paths) or (".",), True)
 
 
-# --- what else would run -------------------------------------------------------------------------------------------------
+# --- other programs that would run ---------------------------------------------------------------------------------------
 
 
 FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"})
@@ -566,13 +566,13 @@ def takes_code(argv: Sequence[str]) -> bool:
     name = base_name(argv[0])
     if program in SHELLS or program in INTERPRETERS or name in WRAPPERS:
         return not _only_looks_up(argv)
-    # The shell works out what stands in the brackets of a name, and the value of a number.
+    # The shell evaluates the subscript in a name's brackets, and arithmetic values.
     return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])
 
 
-# --- what only edits files ---------------------------------------------------------------------------------------------
+# --- programs that only edit files --------------------------------------------------------------------------------------
 
-# The letters of the options that a program may have, and its long ones: others write elsewhere, or follow links.
+# The permitted option letters of a program, and its permitted long options: others write elsewhere, or follow links.
 _OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "mkdir": ("pv", frozenset({"--parents", "--verbose"})),
     "touch": ("acm", frozenset({"--no-create"})),

@@ -23,7 +23,7 @@ MIN_SECRET_CHARS = 8
 _HINTS = tuple(dict.fromkeys([hint for shape in SHAPES for hint in shape.hints]))
 
 
-# A text of one run is mostly a text of the next one, too: those in which nothing was masked are kept, up to these bounds.
+# Most texts of one run occur in the next one, too: cache those without anything to mask, up to these bounds.
 _MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
 
 
@@ -43,10 +43,10 @@ class Redactor:
     def __init__(self, secrets: Mapping[str, str] | None = None, *, shapes: bool = True) -> None:
         self.counts: Counter[str] = Counter()
         forms = {form: name for name, value in (secrets or {}).items() for form in _forms(value)}
-        # The longest first: a secret may be a part of another.
+        # The longest first, because a secret may be part of another.
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
         self._shapes = SHAPES if shapes else ()
-        # Two that know the same mask the same.
+        # Two instances with equal `known` mask the same.
         self.known = (*[form for form, _ in self._forms], *(_HINTS if shapes else ()))
         self._clean = _clean_texts(self.known)
 
@@ -62,7 +62,7 @@ class Redactor:
         if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
         given = text
-        if any(map(text.__contains__, self.known)):  # which most texts hold nothing of
+        if any(map(text.__contains__, self.known)):  # a fast check: most texts contain none
             for form, name in self._forms:
                 if form in text:
                     self.counts[name] += text.count(form)
@@ -115,7 +115,7 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
         password = PASSWORD_IN_URL.search(value) if "@" in value else None
         if password:
             found[name] = password[1]
-        elif is_secret_name(name) and not value.startswith("/") and not value.isdigit():  # no path, no limit of tokens
+        elif is_secret_name(name) and not value.startswith("/") and not value.isdigit():  # not a path or a token limit
             found[name] = value
     return found
 
@@ -144,7 +144,7 @@ def _forms(value: str) -> Iterator[str]:
         yield from _base64_forms(once.encode("ascii"))
 
 
-# As `html.escape` writes them; its module is slow to import.
+# The same as `html.escape`, whose module is slow to import.
 _IN_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _ESCAPE = regex("%[0-9A-F]{2}")
 
@@ -152,7 +152,7 @@ _ESCAPE = regex("%[0-9A-F]{2}")
 def _base64_forms(data: bytes) -> Iterator[str]:
     """The base64 encodings at each of the three offsets, in both alphabets."""
     for offset in range(3):
-        # The letters at both ends also depend on the neighbours; those in between do not.
+        # The characters at both ends also depend on their neighbors; those in between do not.
         first = (0, 2, 3)[offset]
         last = (offset + len(data)) // 3 * 4
         for encode in (b64encode, urlsafe_b64encode):

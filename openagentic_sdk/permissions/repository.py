@@ -11,7 +11,7 @@ import os
 from ..tools.shell.git_settings import read_config
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-# The mode of an entry of the index that is a repository of its own, which `git status` enters (gitformat-index).
+# The mode of an index entry for a nested repository, which `git status` enters (gitformat-index).
 _GITLINK = b"\0\0\xe0\0"
 
 
@@ -25,7 +25,7 @@ def is_plain_repository(folder: str) -> bool:
         if os.path.lexists(os.path.join(place, "HEAD")) and any(
             os.path.lexists(os.path.join(place, name)) for name in ("objects", "commondir")
         ):
-            return False  # git takes the folder itself for a repository
+            return False  # git treats the folder itself as a repository
         above = os.path.dirname(place)
         if above == place:
             return True

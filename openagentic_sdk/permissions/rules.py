@@ -31,7 +31,7 @@ EDIT_TOOLS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
 SKILL_TOOLS = frozenset({"Skill", "SkillLoad", "SkillActivate"})
 TASK_TOOLS = frozenset({"Task", "Agent"})
 
-# What a rule's tool name covers besides the tool of that name.
+# The tools that a rule's tool name covers besides the tool of that name.
 _COVERS = {
     "Read": READ_TOOLS,
     "Edit": EDIT_TOOLS,
@@ -44,8 +44,8 @@ _COVERS = {
     **dict.fromkeys(("TaskStop", "KillShell"), frozenset({"KillBash"})),
 }
 _PATH_TOOLS = frozenset({"Read", "NotebookRead", *EDIT_TOOLS})
-# What a rule about one parameter of a call may name where the brackets mean something else as well; any other tool's may be
-# anything. The field that a tool is about is for the tool's own rules.
+# The parameters that rules may name for tools whose brackets also have another meaning; for other tools, rules may name any
+# parameter. A tool's primary field is for the tool's own rules.
 _PARAMETERS = {
     "Bash": frozenset({"run_in_background", "timeout", "timeout_s", "description", "dangerouslyDisableSandbox"}),
     **dict.fromkeys(
@@ -61,7 +61,7 @@ _PRIMARY = {
     **dict.fromkeys(("Read", "Edit", "Write", "MultiEdit"), "file_path"),
     **dict.fromkeys(("NotebookEdit", "NotebookRead"), "notebook_path"),
 }
-# What two names of one parameter are.
+# Synonyms for a parameter.
 _SAME_PARAMETER = {"subagent_type": "agent", "agent": "subagent_type", "run_in_background": "background"}
 _PARAMETER = regex(r"([A-Za-z_-][\w-]*)\s*:\s*(\S.*)", re.DOTALL)
 
@@ -137,7 +137,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
         )
     takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
     is_named = parameter is not None and (takes_any or parameter[1] in _PARAMETERS.get(tool, ()))
-    if parameter is not None and is_named and inner != "timeout:*":  # which is the program of that name
+    if parameter is not None and is_named and inner != "timeout:*":  # `timeout:*` is the program
         if effect == "allow":
             raise ValueError("one parameter does not make a call safe: only deny and ask rules name parameters")
         return Rule(text, tool, "parameter", source, root, words=(parameter[1],), pattern=parameter[2].strip())
@@ -231,7 +231,7 @@ class RuleBook:
             if rule.kind == "command":
                 self.commands.setdefault(rule.words[0], []).append(rule)
         for same in self.commands.values():
-            # The rule that says most comes first: an exact one, then the longest prefix.
+            # The most specific rule comes first: an exact one, then the longest prefix.
             same.sort(key=lambda rule: (not rule.exact, -len(rule.words)))
         self._by_tool: dict[str, Rule | None] = {}
         self._forbidding: dict[tuple[tuple[str, ...], bool], _WorkspacePathRules] = {}
@@ -333,7 +333,7 @@ _BOOKS: dict[tuple[int, ...], RuleBook] = {}
 def rule_book(rules: Sequence[Rule]) -> RuleBook:
     """The book of these rules, shared by all runs of this process with the same rules."""
     rules = tuple(rules)
-    return _kept(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it holds them, so their ids stay theirs
+    return _kept(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it keeps them, so their ids stay unique
 
 
 def _kept(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
@@ -347,7 +347,7 @@ def _kept(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
         return value
 
 
-# Options of programs with subcommands that stand for themselves.
+# Options of programs with subcommands that take no value.
 _WITHOUT_VALUE = frozenset({"--paginate", "--bare", "--literal-pathspecs", "--debug", "--verbose", "--quiet", "--"})
 
 

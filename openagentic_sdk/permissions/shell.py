@@ -43,8 +43,8 @@ RESERVED_WORDS = word_set("""
 """)
 
 
-# Variables that choose a language, a colour, a time zone, how much is logged or for what is built, and nothing that runs.
-# In other locales a byte of a letter may be one that the shell acts on.
+# Variables that select a language, a color, a time zone, a log level or a build target, and nothing that is executed.
+# In other locales, a byte of a character may be special to the shell.
 _PLAIN_LOCALE = regex(r"=(?:|C|POSIX|(?:C|[a-z]{2}_[A-Z]{2})\.(?:utf8|UTF-8)|[a-z]{2})$")
 _PLAIN_ZONE = regex(r"TZ=[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z][A-Za-z0-9_+-]*)*")  # anything else may name a file
 HARMLESS_VARIABLES = word_set("""
@@ -132,12 +132,12 @@ _BLANK = regex(r"[ \t]+")
 _BLANK_LINES = regex(r"[ \t\n]+")
 _OPERATOR = regex(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
 _REDIRECT = regex(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
-# A whole word without anything special, with the blanks before it: most words are. It may not stand before `<` or `>`, as
-# digits there are a descriptor.
+# A whole word without special characters, with the blanks before it, like most words. It must not precede `<` or `>`,
+# because digits there are a descriptor.
 _LETTERS = r"[A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*"
 _WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
 _SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
-# As many of them as follow each other.
+# As many consecutive ones as possible.
 _SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 
 _REFUSED = {
@@ -358,8 +358,8 @@ class _ShellReader:
         return self.refusal is not None
 
 
-# One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
-# where they stand.
+# One piece of a word. The plain characters are ASCII without those that are special to bash; `#` and `~` are judged by
+# their position.
 _PIECES = (
     (regex(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+"), "plain"),
     (regex(r"'([^']*)'"), "quoted"),

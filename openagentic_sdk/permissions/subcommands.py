@@ -24,7 +24,7 @@ from ..ground.frozen import frozen
 from ..ground.packaged import read_packaged
 from .program_tables import Reader
 
-# The file of each program; a test keeps it equal to what the files themselves name.
+# The file of each program; a test keeps this equal to the names in the files.
 PROGRAMS: Mapping[str, str] = {
     "aws": "aws",
     "az": "az",
@@ -98,7 +98,7 @@ def subcommands(program: str) -> Subcommands | None:
 
 def read_table(text: str) -> Subcommands:
     """Parse the table in a file."""
-    import tomllib  # most runs ask about no such program
+    import tomllib  # most runs use no such program
 
     data = tomllib.loads(text)
     everywhere = data.get("anywhere", "")
@@ -234,7 +234,7 @@ def _operands(words: Sequence[str]) -> list[str]:
     return [word for word in words if not word.startswith("-")]
 
 
-# What makes a call do more than its row says, by the trait that the row has.
+# The tests for a call that does more than its row describes, by the row's trait.
 _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # A path is one operand of journalctl, a match of a field another.
     "field_operands": lambda words: any("/" in word and "=" not in word for word in _operands(words)),

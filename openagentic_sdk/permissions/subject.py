@@ -27,7 +27,7 @@ from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, base_name
 Follow = Callable[[str, str], Places]
 Expand = Callable[[str, str], tuple[str, ...] | None]
 
-# Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.
+# Tools that only act on the session itself; the calls of a subagent pass the gate one by one.
 SESSION_TOOLS = (
     SKILL_TOOLS
     | TASK_TOOLS
@@ -35,11 +35,11 @@ SESSION_TOOLS = (
 )
 NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
 
-# Where a tool that we do not know may name a path.
+# Parameters in which an unknown tool may name a path.
 _PATH_KEYS = ("file_path", "path", "root", "notebook_path", "directory", "project_dir")
 
 
-# What can be read and written anywhere without telling or changing anything.
+# Devices that can be read and written anywhere without disclosing or changing anything.
 HARMLESS_DEVICES = word_set(
     "/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty"
 )
@@ -193,7 +193,7 @@ def describe(
         paths = [_text(input, "root", "path") or workspace.cwd, *_outside_of_pattern(tool, input)]
     elif tool in EDIT_TOOLS or tool in READ_TOOLS:
         path = _text(input, "file_path", "notebook_path", "path") or ""
-        if tool != "Read" or not path.startswith("blob:"):  # a blob is an output that this session stored itself
+        if tool != "Read" or not path.startswith("blob:"):  # a blob is an output stored by this session
             paths = [path]
     elif effect == "read" and not tool.startswith("mcp__"):
         paths = [value for key in _PATH_KEYS if isinstance(value := input.get(key), str) and value]
@@ -225,10 +225,10 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 # --- what a command line could touch -------------------------------------------------------------------------------------
 
 
-# What in a line that runs code makes it likely to write.
+# Text in a line that runs code which indicates that it writes.
 _WRITES = regex(r">|write|unlink|remove|rename|[\"'][wax]b?\+?[\"']")
 
-# In how many folders a command may possibly run before its line is asked for.
+# The most folders in which a command may possibly run; with more, the line is asked about.
 MAX_FOLDERS = 8
 
 
@@ -246,11 +246,11 @@ def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
     if len(folders) > MAX_FOLDERS:
         return folders
     moved = [os.path.join(folder, literal(target)) for folder in folders]
-    # The shell takes ".." off the name that it remembers, the kernel off the folder that it is in.
+    # The shell applies ".." to the name that it remembers, the kernel to the actual folder.
     return tuple(dict.fromkeys((*folders, *moved, *map(os.path.normpath, moved))))
 
 
-# Other names of the folder that a command runs in; what stands behind a substitution may be one, too.
+# Other names of the folder that a command runs in; a path after a substitution may be one, too.
 _HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
 
 
@@ -285,7 +285,7 @@ def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
         risk = hazard(command.argv)
         name = base_name(command.argv[0])
         writes = risk is not None or name in WRITERS or (name == "git" and not GIT_WRITES.isdisjoint(command.argv))
-        # What runs or writes may be told so in a word of several words.
+        # A program that runs or writes something may get its arguments in one word.
         inner = [part for word in command.argv[1:] if risk and " " in word for part in word.split()]
         named = [(path, writes) for word in (*command.argv[1:], *inner) for path in path_like(word)]
     named += [(redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor]

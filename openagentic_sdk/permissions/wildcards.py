@@ -22,7 +22,7 @@ _OPERATOR = regex(r"&&|\|\||\|&?|[;&\n]")
 _REDIRECTS = regex(r"[<>]")
 _UNKNOWN = regex(r"[$`()]|<<")
 _AROUND = regex(r"\s*([<>|&;]+)\s*")
-# Stands between two words; no word can hold it.
+# Separates two words; no word can contain it.
 _END = "\0"
 
 

@@ -174,16 +174,16 @@ class PolicyJudge:
             return known[1]
         if len(self._policies) >= _MOST_REMEMBERED:
             self._policies.clear()
-            self._verdicts.clear()  # they are found by the ids of what was just let go of
+            self._verdicts.clear()  # their keys are ids of objects that were just released
         folder = _text(policy, "project_dir") or "/"
         name = dumps_json([policy.get("layers"), policy.get("trusted"), folder])
         gate = self._gates.get(name)
         if gate is None:
             rules = None if self._rules_for is None else self._rules_for(folder)
-            # What is protected comes with each call: a session's own files are among it.
+            # Each call has its own protected places, which include the session's own files.
             gate = PermissionGate.from_record({**policy, "protected": []}, rules)
             gate = self._gates[name] = gate.with_first_rules(self._more_allow, folder) if self._more_allow else gate
-        # The policy is kept too: while it lives, no other object has its id.
+        # Keep the policy, too: while it exists, no other object has its id.
         self._policies[id(policy)] = policy, gate
         return gate
 
@@ -255,10 +255,10 @@ class _Log:
         self._session_id = session_id
         self._init: SystemInit | None = None
         self._policy: Mapping[str, Any] | None = None
-        self._told: Mapping[str, Any] | None = None  # the policy as the log told it
+        self._told: Mapping[str, Any] | None = None  # the policy as recorded in the log
         self._uses: dict[str, ToolUse] = {}
         self._hooks: dict[str, list[Mapping[str, Any]]] = {}
-        self._waiting: dict[str, RecordedCall] = {}  # for the start that tells the input, or how the call acts
+        self._waiting: dict[str, RecordedCall] = {}  # until its start shows the input, or how the call acts
         self._questions: dict[str, UserQuestion] = {}
         self._remembered: tuple[str, ...] = ()
         self._skills: list[Event] = []

@@ -43,7 +43,7 @@ from .calls import PolicyJudge, RecordedCall, RulesFor, call_context
 MAX_SUGGESTIONS = 20
 _MAX_CANDIDATES = 200
 _MIN_FILES = 3
-# Word for word, these run a script that the project's own file names, as make does.
+# Even verbatim, these run a script that the project's own file defines, as make does.
 _SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
 _RUNNERS = WRAPPERS | FETCHERS | STATE_BUILTINS | INTERACTIVE | SHELLS
 _PLAIN_HOST = regex(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
@@ -95,7 +95,7 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
         gains = {
             rule: [call for call in saved if id(call) in left] for rule, saved in saves.items() if rule not in taken
         }
-        # Of two that save as much, the narrower one: the rule without a wildcard, then the shorter reach.
+        # If two save the same number of questions, prefer the narrower: the rule without a wildcard, then the longer text.
         best = max(gains, key=lambda rule: (len(gains[rule]), "*" not in rule, len(rule)), default=None)
         if best is None or not gains[best]:
             return found
@@ -125,7 +125,7 @@ def _said(call: RecordedCall) -> str:
     decision = call.decision
     if decision is None or decision.answered_by in (None, "hook", "callback"):
         return ""
-    is_same = "asked_about_sha256" not in decision.details  # what was edited was not what was asked about
+    is_same = "asked_about_sha256" not in decision.details  # an edited input is not the one that was asked about
     return "yes" if decision.allowed and is_same else "no"
 
 
@@ -155,7 +155,7 @@ def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_di
         if len(paths) >= _MIN_FILES and (together := commonpath(paths)) not in places:
             places[together] = set(paths)
         for folder, found in places.items():
-            # Never the project itself: a rule for a folder says something only below it.
+            # Never the project itself: a folder rule is only useful for a folder below it.
             is_below = folder != project_dir and is_inside(folder, [project_dir])
             if len(found) >= _MIN_FILES and is_below and not _is_guarded(judge, approved, folder, project_dir):
                 counts[f"{tool}({_in_project(folder, project_dir)}/**)"] += len(found)
@@ -228,7 +228,7 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
     if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
         return
     runs = _is_runner(command) or program_of(argv[0]) in INTERPRETERS
-    # A program with options that run or write something is named by what it was called with, never by its name alone.
+    # For a program with options that run or write something, suggest its exact arguments, never its name alone.
     is_plain = argv[0] in CHECKERS or (argv[0] in READERS and (argv[0] not in OPTIONS or argv[0] in OPTIONS_READ))
     if is_plain and not runs and argv[0] not in NEVER_SUGGESTED:
         yield argv[:1]

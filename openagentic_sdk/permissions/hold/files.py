@@ -58,7 +58,7 @@ def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: b
     """The first rule that forbids reading or writing a file to which a path is a hard link."""
     try:
         status = os.lstat(path)
-    except (OSError, ValueError):  # no file, so no name of one
+    except (OSError, ValueError):  # there is no file
         return None
     if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
         return None
@@ -96,7 +96,7 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
         found.update(dict.fromkeys(matching))
         if left < 0:
             break
-    # A link is closed where it leads: its own name is nothing to stand on.
+    # Close the target of a link: a link's own name cannot be a mount point.
     return list(dict.fromkeys(os.path.realpath(path) for path in found)), left >= 0
 
 
@@ -117,9 +117,9 @@ def _named(folder: str, wanted: str) -> list[str]:
     """The names in a folder that equal this one when case-folded."""
     try:
         names = os.listdir(folder)
-    except OSError:  # not a folder, or none that we may list: then the command may not either
+    except OSError:  # not a folder, or one that neither we nor the command may list
         return []
-    # All at once: a slash is in no name, and nothing behind it combines with it.
+    # Fold all names at once: no name contains a slash, and no character combines with it.
     folded = _folded("/".join(names)).split("/")
     return [name for name, form in zip(names, folded, strict=False) if form == wanted]
 

@@ -15,7 +15,7 @@ from ..subject import Subject, Workspace
 from .programs import BUILTINS
 
 _GIT = regex(r"(?<![\w.-])git(?![\w.-])")
-# Commands of git that print or bring back no content of files, whatever they are given.
+# Git commands that never print or restore file contents, whatever their arguments.
 _TELLS_NO_CONTENT = word_set("""
     status add rm mv commit branch tag remote rev-parse ls-files ls-tree ls-remote describe merge-base rev-list push fetch
     init config symbolic-ref for-each-ref show-ref check-ignore check-attr count-objects gc fsck prune maintenance version
@@ -26,7 +26,7 @@ _ONLY_NAMES = frozenset(
 )
 _CONTENT_OPTIONS = regex(r"-[pucm]|--patch.*|-[ULW].*|--unified.*|--word-diff.*|--color-words.*|--cc|--diff-merges.*")
 _VERBOSE = regex(r"-[a-z]*[vpie][a-z]*|--verbose|--patch|--interactive|--edit")
-# Builtins of the shell that may set a variable or run something that does.
+# Shell builtins that may set a variable, or run something that does.
 _COULD_SET = BUILTINS - {"cd", "echo", "false", "pwd", "test", "true", "["}
 _WRITES = regex(
     r"\b(?:add|am|apply|branch|bisect|checkout|cherry-pick|clean|commit|fetch|gc|merge|mv|notes|pack-refs|prune|pull|push"
@@ -46,7 +46,7 @@ def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
     )
     for argv in rows:
         at = next((at for at, word in enumerate(argv) if _GIT.search(word)), None)
-        # A shell may be given it as one word.
+        # A shell may get the command as one word.
         words = [] if at is None else " ".join(argv[at:]).replace(UNKNOWN, "$").split()[1:]
         if words and _prints(words) and not (_reads_index_only(words, cwd) and not _tracks(subject.workspace, rules)):
             return True
@@ -106,7 +106,7 @@ def runs_settings(subject: Subject) -> str | None:
     if workspace.trusted or _GIT.search(command) is None:
         return None
     remedy = "and nothing confines it: trust the project once you have looked at that"
-    # Only git that the shell starts itself has the variables that overrule a repository.
+    # The variables that override a repository's settings only reach a git that the shell starts itself.
     commands = _plain_commands(subject.line)
     for path, settings in foreign_settings(workspace.cwd, workspace.roots, deep=not _stays(commands)).items():
         if not (commands and is_powerless(settings)):

@@ -10,7 +10,7 @@ from ..rules import Rule
 from ..shell import word_set
 
 BUILT_IN = "built in"
-# What commands themselves are run by.
+# The programs that run the commands themselves.
 _NEEDED = frozenset({"bash"})
 
 

@@ -30,10 +30,10 @@ from ..rules import Rule, RuleBook
 from ..shell import IS_GLOB, CommandLine, base_name
 from ..subject import Subject, literal, moved_folders, path_like, with_folders
 
-# How many files and folders are looked at for one command.
+# The most files and folders that are checked for one command.
 MAX_ENTRIES = 20_000
 _MAX_DEPTH = 6
-# How many words behind a wrapper may be the name of what it runs.
+# The most words after a wrapper that may be the name of the program it runs.
 _MAX_TAILS = 100
 
 
@@ -86,11 +86,11 @@ def _unknown_words(
     """The endings of paths that only the shell can determine, and the words beside them that may be paths."""
     endings: dict[tuple[str, bool], None] = {}
     words: dict[tuple[str, bool, str], None] = {}
-    # Behind a cd that only bash can follow, every name may be that of a file anywhere.
+    # After a cd that only bash can follow, every name may be that of a file anywhere.
     is_lost = any(argv[0] in ("cd", "pushd") and any(UNKNOWN in word for word in argv) for _, argv, _ in rows)
     for name, argv, cwds in rows:
         if name in WRAPPERS and name not in ("xargs", "parallel"):
-            continue  # its words are those of the command that it runs, which is a row of its own
+            continue  # its words belong to the command that it runs, which has its own row
         writes, never = name in WRITERS, _never_reads(name, argv)
         for before, word in pairwise(argv):
             if UNKNOWN in word and (before in ("<", ">") or not never):
@@ -99,7 +99,7 @@ def _unknown_words(
                 words.update(((text, writes, cwd), None) for text in path_like(word) for cwd in cwds)
                 if is_lost and not never and word.isprintable() and not word.startswith(("/", "~", "-")):
                     endings[f"/{word}", writes] = None
-        if name in ("xargs", "parallel"):  # what it reads becomes words of the command
+        if name in ("xargs", "parallel"):  # its input becomes words of the command
             runs = next((inner for inner in inner_commands(argv) if _is_program(inner[0])), None)
             if runs is None or not _never_reads(runs[0], runs):
                 endings["", any(word in WRITERS for word in argv)] = None
@@ -162,7 +162,7 @@ def _never_reads(name: str, argv: Sequence[str]) -> bool:
     return name in NEVER_READS
 
 
-# With these, git and gh read what would else be a text.
+# With these options, git and gh read a file instead of taking a text.
 _FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "--pathspec-from-file", "-C")
 
 
@@ -171,7 +171,7 @@ def _folders(
 ) -> list[str]:
     """The folders among some words; if they name no file either, those that the command runs in."""
     found: dict[str, None] = {}
-    # The first operand of what searches is a pattern, whatever file has that name.
+    # The first operand of a search program is a pattern, even if a file has that name.
     plain = [word for word in operands if not word.startswith("-")]
     named = plain[0 if is_walk else 1 :]
     for cwd in cwds:
@@ -181,7 +181,7 @@ def _folders(
             for name in names:
                 whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
                 if os.path.isdir(whole):
-                    # As rules name it: without a dot, and without what a link hides.
+                    # In the form used by rules: without dots, and with links resolved.
                     found |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
                 names_any = names_any or (word in named and os.path.lexists(whole))
         if or_here and not names_any:
@@ -260,5 +260,5 @@ def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ..
         if os.path.isdir(place) and (len(names) == 1 or seen == 1):
             try:
                 todo += [f"{place.rstrip('/')}/{name}" for name in os.listdir(place)]
-            except OSError:  # what we may not list, the command may not either
+            except OSError:  # a folder that we may not list, the command may not list either
                 continue

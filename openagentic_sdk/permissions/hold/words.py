@@ -20,16 +20,16 @@ from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_se
 from ..subject import Subject, Workspace, literal, path_like, with_folders
 from .programs import held_by_words, unheld_rules
 
-# Beside the reading and the writing programs of the tables: what reads the files that its words name, and nothing else.
+# In addition to the tables of reading and writing programs: programs that only read the files that their words name.
 _READ_THEIR_WORDS = word_set("""
     base32 base64 bzcat colrm column curl fmt hexdump iconv join look pr shuf sum tsort wget xxd xzcat zcat zstdcat
     ping dig host nslookup
 """)
-# Of the writing programs those whose input says what they write, or that start others.
+# Writing programs whose input determines what they write, or that start others.
 _FOLLOW_THEIR_INPUT = frozenset({"patch", "rsync", "sponge", "rename"})
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_NAMES_FILES = regex(r"ARG|SYMTAB")
-# What makes links or moves them, so that a name later in the line leads elsewhere than now.
+# Programs that create or move links, so that a name later in the line may lead elsewhere than now.
 _MOVES_NAMES = {
     **dict.fromkeys(("ln", "link", "mv", "tar", "unzip"), Options()),
     "cp": Options("aRrdPslb", ("archive", "recursive", "no-dereference", "preserve", "symbolic-link", "link")),
