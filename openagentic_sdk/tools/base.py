@@ -60,14 +60,12 @@ class Tool(BareTool):
         return checked
 
     def json_value(self, output: Any) -> Any:
-        with suppress(RecursionError):  # it holds itself: `to_json` words that
+        with suppress(RecursionError):  # a cyclic value: `to_json` reports it
             if _is_plain(output):
                 return output
-        from ..ground.schemas.typed import to_json  # late: most tools give what JSON has
+        from ..ground.schemas.typed import to_json  # late: most tools return JSON values
 
-        with suppress(
-            ToolError
-        ):  # the kernel says of the rest that it is not a JSON value: the call was made all the same
+        with suppress(ToolError):  # for the rest, the kernel reports that it is not a JSON value: the call has happened
             return to_json(output)
         return output
 

@@ -64,7 +64,7 @@ MAX_COMMAND_BYTES = 120_000
 MAX_FILE_BYTES = 2 * 1024**3
 
 
-@functools.lru_cache(maxsize=64, typed=True)  # most agents have the same, which is then read once
+@functools.lru_cache(maxsize=64, typed=True)  # most agents have the same, so it is read once
 def _input_schema(timeout_s: float, max_timeout_s: float) -> Mapping[str, Any]:
     return object_schema(
         {
@@ -371,7 +371,7 @@ class BashTool(BlockingTool):
             foreign = self._foreign(command, cwd, ctx)
             confinement = stack.enter_context(sandbox.confine(cwd, policy, temp, direct=True, foreign=foreign))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
-            # What the sandbox stands on stays until the shell has ended.
+            # Keep the sandbox's mounts until the shell has ended.
             shell = shells.start(command, spec, stack.pop_all().close, confinement.dropped)
         note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
         notes = [note, *_new_notices(shells, confinement)]
@@ -509,7 +509,7 @@ def _move(folder: CommandFolder, cwd: str | None, roots: list[str], ctx: ToolCon
     """Remember where the command ended; return a note if that is outside the workspace and so not kept."""
     if cwd is None or not os.path.isdir(cwd):
         return []
-    real = os.path.realpath(cwd)  # a command can say what it likes, a path with links and dots in it for example
+    real = os.path.realpath(cwd)  # a command may report any path, for example one with links and dots
     if any(is_within(real, root) for root in roots):
         folder.leave_in(real)
         return []

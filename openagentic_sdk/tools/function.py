@@ -82,7 +82,7 @@ def tool(
     method: Any = getattr(function, "__func__", None)
     if isinstance(function, FunctionTool):
         return function
-    if isinstance(method, FunctionTool):  # a class method that is a tool already, from Python 3.13 on
+    if isinstance(method, FunctionTool):  # a class method that is already a tool, from Python 3.13 on
         return method.bound_to(getattr(function, "__self__", None))
     if function is not None:
         return FunctionTool(function, name, description, effect, allowed_callers, labels)

@@ -45,7 +45,7 @@ class GlobTool(Tool):
         self._max_matches = max_matches
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        from .find.by_name import find_files  # no run that looks for no file pays for it
+        from .find.by_name import find_files  # only runs that search for files need it
 
         search = await permitted_search(input, ctx)
         return await run_in_thread(lambda: find_files(search, self._max_matches), ctx.cancelled)

@@ -68,7 +68,7 @@ class GrepTool(Tool):
         self._clock = clock or SystemClock()
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        from .find.by_content import search_contents  # no run that searches nothing pays for it
+        from .find.by_content import search_contents  # only runs that search need it
 
         search = functools.partial(
             search_contents,

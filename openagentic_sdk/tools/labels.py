@@ -75,5 +75,5 @@ def _refused(field: str, value: object, wanted: str) -> OptionsError:
 
 # A tool that acts on the session itself.
 OWN_SESSION = ToolLabels("derived", control=(), sink=False)
-# A file tool: confinement, the permission gate and undo hold what it changes, and no path of it leaves the machine.
+# A file tool: its changes are subject to confinement, permissions and undo, and no path in it leaves the machine.
 LOCAL_FILES = ToolLabels("files", control=(), sink=False)

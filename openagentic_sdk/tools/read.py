@@ -148,7 +148,7 @@ class ReadTool(Tool):
             )
         scan = self._scan(source, input, ctx)
         if source.name.endswith(".ipynb"):
-            # The cells as text; a notebook that is too large or no JSON is shown as the text file that it is.
+            # Show the cells as text; a notebook that is too large or not JSON is shown as a plain text file.
             data = read_at_most(source.chunks(), MAX_NOTEBOOK_BYTES)
             lines = None if data is None else notebook_lines(data)
             if lines is None:

@@ -132,7 +132,7 @@ class WebFetchTool(FetchingTool):
     def _result(
         self, url: WebUrl, answer: FetchAnswer, input: Mapping[str, Any], redact: Redact | None
     ) -> dict[str, Any]:
-        from .web.content import page_of  # no run that fetches nothing pays for it
+        from .web.content import page_of  # only runs that fetch pages need it
 
         is_raw = input.get("format") == "raw"
         page = page_of(url.url, answer.headers, answer.body, is_raw=is_raw, max_bytes=self._max_body_bytes)
@@ -169,6 +169,6 @@ def _may_follow(url: WebUrl, target: WebUrl) -> bool:
 
 def ask(request: FetchRequest, signal: FetchSignal) -> FetchAnswer:
     """Send the request. Raises `ToolError` if no address answers with HTTP in time."""
-    from .web.transport import fetch_from_addresses  # no run that fetches nothing pays for HTTP
+    from .web.transport import fetch_from_addresses  # only runs that fetch pages need HTTP
 
     return fetch_from_addresses(request, signal)

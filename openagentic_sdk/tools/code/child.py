@@ -81,7 +81,7 @@ class Host:
         while data:
             try:
                 data = data[self._channel.send(data) :]
-            except BlockingIOError:  # a frame goes whole or not at all, so nothing else may happen meanwhile
+            except BlockingIOError:  # a frame must be sent completely, so nothing else may happen in between
                 select.select([], [self._channel], [])
         return await answer
 
@@ -165,13 +165,13 @@ def run(code: str, names: dict[str, Any]) -> int:
             exec(compiled, names)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what the model reads
+    except BaseException as error:  # noqa: BLE001 - any error is reported to the model
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != "code":
             trace = trace.tb_next
         sys.stdout.flush()
         told = traceback.TracebackException(type(error), error, trace, limit=-20)
-        told.stack[:] = [frame for frame in told.stack if frame.filename != "<string>"]  # this file's
+        told.stack[:] = [frame for frame in told.stack if frame.filename != "<string>"]  # frames of this file
         told.print()
         return 1
     return 0
@@ -200,7 +200,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # noqa: BLE001 - the code may have put anything in their place
+        except BaseException:  # noqa: BLE001 - the code may have replaced the streams with any object
             status = 1
     os._exit(status)
 

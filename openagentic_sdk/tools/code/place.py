@@ -19,7 +19,7 @@ from ...ground.frozen import frozen
 from ..shell.process import ServerSpec
 from ..shell.sandbox_plan import probe_sandbox, sandbox_plan, try_plan
 
-# What programs of this machine are linked with, and where the zones of `zoneinfo` lie.
+# The folders of shared libraries, and of the zones of `zoneinfo`.
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 _FOLDER = "/work"
 _MAX_FILES = 64
@@ -40,7 +40,7 @@ class CodeLimits:
 
         return (
             (resource.RLIMIT_AS, self.memory_bytes),
-            # Of all its threads, and only for a host that is too busy to look at the clock.
+            # The sum of all threads; only takes effect if the host is too busy to enforce the time limit.
             (resource.RLIMIT_CPU, 2 * int(self.seconds) + 30),
             (resource.RLIMIT_FSIZE, self.folder_bytes),
             (resource.RLIMIT_NOFILE, _MAX_FILES),
@@ -52,7 +52,7 @@ class CodeLimits:
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
     """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if there is none."""
     with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
-        # The strongest sandbox in which code runs here.
+        # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()
         works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
         rungs = tuple(name for name in works if works[name])
@@ -68,7 +68,7 @@ def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
         folder = plan["cwd"]
         yield ServerSpec(
             argv=(os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", "-c", source),
-            # An arena of memory for each thread would leave room for few threads.
+            # With one memory arena per thread, only few threads would fit.
             env={"HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "2"},
             cwd=folder if plan["level"] == "landlock" else "/",
             grace_s=0.1,

@@ -85,14 +85,14 @@ class _CodeProgram:
         self._outbox: Outbox | None = None
         self._seen: set[int] = set()
         self._calls_bytes = 0
-        self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()  # for room among the calls that run
+        self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()  # calls that wait for a free slot
         self._is_full = False
         self._out_r = -1
         self._output = bytearray()
-        self._over = asyncio.Event()  # it has ended, or is to be ended
+        self._over = asyncio.Event()  # the program has ended, or must be ended
         self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # Calls of tools, whose time is not the code's: in all `_worked_s`, and since the first of these.
+        # Tool calls in progress, whose time does not count as the code's: `_worked_s` plus the time since the first one.
         self._at_work = 0
         self._working_since = self._worked_s = 0.0
 
@@ -101,7 +101,7 @@ class _CodeProgram:
         self._out_r, out_w = os.pipe()
         with theirs:
             start = partial(self._hold.start, spec, (theirs.fileno(), out_w, out_w))
-            # A start takes moments, and what it started must not be lost.
+            # A start is short, and the started process must not be lost.
             started, cancelled = await settled(run_in_thread(start, name="openagentic-code-start"))
         os.close(out_w)
         try:
@@ -140,7 +140,7 @@ class _CodeProgram:
 
     async def end(self) -> None:
         """Kill what still runs, end the pending calls, and read the remaining output."""
-        self._over.set()  # from here on no call begins
+        self._over.set()  # from here on, no call starts
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -211,7 +211,7 @@ class _CodeProgram:
         except ToolError as error:
             data = b""
             self._stop(f"the code was ended because it wrote to the channel of its calls: {error}")
-        if not data:  # it has ended, or lets go of the channel: then it just makes no more calls
+        if not data:  # it has ended, or closed the channel: then it only makes no more calls
             self._loop.remove_reader(self._channel)
 
     def _take_frames(self) -> None:
@@ -253,7 +253,7 @@ class _CodeProgram:
             self._send(await self._outcome(number, tool, input))
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - the run is to end, and whoever runs the code has to know
+        except BaseException as error:  # noqa: BLE001 - the run must end, and the caller must get the error
             self._failure = self._failure or error
             self._over.set()
 

@@ -62,7 +62,7 @@ class CodeTool(Tool):
             raise ToolError("the code holds a NUL character: leave it out")
         inside = calls.inside(ctx)
         ended = await run_program(code, inside.tools(), inside.make, self._limits)
-        # What the model reads, and the digest of all that was printed where that is more.
+        # The text for the model, and the digest of the whole output if that is longer.
         text = without_hidden(ended.output.decode("utf-8", "replace"))
         redact = ctx.services.get(Secrets).redact
         text = text if redact is None else redact(text)

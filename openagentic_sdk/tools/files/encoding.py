@@ -23,7 +23,7 @@ class Encoding:
 
 UTF8 = Encoding("utf-8")
 LATIN1 = Encoding("latin-1", note="not valid UTF-8: read as Latin-1")
-# UTF-32 begins with the mark of UTF-16, so it stands first.
+# UTF-32 comes first, because its byte order mark starts with that of UTF-16.
 _MARKED = (
     Encoding("utf-32-le", codecs.BOM_UTF32_LE, "UTF-32 text"),
     Encoding("utf-32-be", codecs.BOM_UTF32_BE, "UTF-32 text"),

@@ -11,7 +11,7 @@ from json.encoder import encode_basestring_ascii
 from ...ground.frozen import mutable
 from ...ground.text import CUT_MARGIN, Redact, safe_cut
 
-# A number, a tab and a line's end, as JSON.
+# The JSON size of a line number, a tab and a line end.
 LINE_NUMBER_CHARS = 10
 
 
@@ -31,7 +31,7 @@ class LineWindow:
     lines: list[str] = field(default_factory=list)
     cut_lines: int = 0
     closed: bool = False
-    _number: int = 1  # of the line that is being put together
+    _number: int = 1  # the number of the line being assembled
     _head: str = ""
     _length: int = 0
     _chars: int = 0
@@ -47,7 +47,7 @@ class LineWindow:
         while start < len(text) and not self.closed:
             found = text.find("\n", start)
             end = len(text) if found < 0 else found
-            # More than is shown: a carriage return at the limit is told from text, and a cut splits nothing that is masked.
+            # More than is shown, to detect a carriage return at the limit, and not to cut a secret that must be masked.
             room = self.max_line_chars + 1 + (CUT_MARGIN if self.redact else 0) - len(self._head)
             if room > 0:
                 self._head += text[start : min(end, start + room)]

@@ -41,7 +41,7 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     if not path or "\0" in path:
         raise ToolError(f"{path!r} is not a path: give the path of a file, absolute or relative to {cwd}")
     expanded = os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
-    # POSIX keeps a leading double slash apart; the kernel does not.
+    # POSIX distinguishes a leading double slash; the kernel does not.
     joined = re.sub("^//+", "/", os.path.join(os.path.abspath(cwd), expanded))
     lexical = os.path.normpath(joined)
     real = os.path.realpath(lexical)
@@ -113,7 +113,7 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
     try:
         names = os.listdir(folder)[:2_000]
     except OSError:
-        names = []  # a hint only: a folder that cannot be listed has none to give
+        names = []  # only a hint: a folder that cannot be listed provides none
     near = [repr(entry) for entry in look_alikes(name, names, 0.7)]
     return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
 

@@ -164,7 +164,7 @@ def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str,
     passed = [
         f"{count:,} {_REASONS.get(kind, kind)}"
         for kind, count in findings.passed_over.items()
-        # In a tree binary files go without saying.
+        # In a tree, binary files are not mentioned.
         if kind != "binary" or findings.searched == 1
     ]
     if passed:

@@ -82,7 +82,7 @@ def _modified_ns(path: str) -> int:
     try:
         return os.lstat(path).st_mtime_ns
     except OSError:
-        return 0  # gone since it was listed
+        return 0  # deleted since it was listed
 
 
 def _note(total: int, limit: int, input: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class NameRules:
         self._endings = tuple(name[1:] for name in endings)
         others = [name_regex(name) for name in names - self._literals - endings]
         self._others = re.compile("|".join(others), re.DOTALL).fullmatch if others else None
-        # Without a rule that takes back in, a name that any rule speaks of is left out: their order says nothing.
+        # Without a negated rule, any match ignores a name, and the order is irrelevant.
         self._in_order = rules[::-1] if not all(rule.ignores for rule in rules) else None
 
     def verdicts(self, names: list[str]) -> dict[str, bool]:
@@ -90,7 +90,7 @@ def _clean(line: str) -> str:
 def _rule(pattern: str) -> _IgnoreRule | None:
     """The rule of a pattern; None for one that matches nothing, such as a set with an empty range."""
     body = pattern.removeprefix("!")
-    bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
+    bound = "/" in body.removesuffix("/")  # a slash that is not at the end anchors a pattern to the file's folder
     folder, name = split_path(body)
     try:
         in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None

@@ -62,7 +62,7 @@ def expand_braces(pattern: str) -> list[str]:
     return alternatives
 
 
-# Names for kinds of files, as both take them in `type`, and the endings of their names.
+# The kinds of files that both tools accept as `type`, and their file name suffixes.
 FILE_TYPES: Mapping[str, tuple[str, ...]] = {
     "c": (".c", ".h"),
     "cpp": (".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".h"),

@@ -28,16 +28,16 @@ FLUSH_EVERY_S = 0.005
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-# What makes a match on a block differ from a match on a line in ways that a second look does not mend.
+# Syntax for which a match on a block differs from one on a line, in ways that a second match on the line cannot correct.
 _FRAGILE = regex(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
 _ESCAPE_OR_SET = regex(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _DOUBTFUL = regex(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
 _SPECIAL = regex(r"[\\^$.|?*+()\[\]{}]")
 
 Find = Callable[[int], "tuple[int, int] | None"]
-Span = tuple[int, int, int]  # where the matching line begins and ends, and where the match in it begins
-Hit = tuple[int, str, list[str], list[str]]  # number of the line, its text, lines before it, lines after it
-Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines matched, the ones to show
+Span = tuple[int, int, int]  # start and end of the matching line, and start of the match in it
+Hit = tuple[int, str, list[str], list[str]]  # the line's number, its text, lines before it, lines after it
+Answer = tuple[str, int, list[Hit]]  # the outcome, the number of matching lines, those to show
 
 
 class Query:
@@ -63,7 +63,7 @@ class Query:
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
         flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
-        # The pattern with a backslash before what Python warns may mean something else in sets one day (`[[`, `&&`).
+        # The pattern with a backslash before characters in sets whose meaning Python warns may change (`[[`, `&&`).
         plain = _ESCAPE_OR_SET.sub(_plain_set, pattern)
         self.text_pattern = re.compile(plain, flags)
         self.bytes_pattern = _bytes_pattern(plain, flags)
@@ -148,8 +148,8 @@ class _Hits:
         self.shown: list[Hit] = []
         self._query = query
         self._line = 1  # the number of the line at which the block begins
-        self._tail: list[str] = []  # the last lines of the block before
-        self._open: list[tuple[list[str], int]] = []  # lists of lines after a hit, and how many are still to come
+        self._tail: list[str] = []  # the last lines of the previous block
+        self._open: list[tuple[list[str], int]] = []  # lists of lines after a hit, and the number of missing ones
 
     def take(self, block: bytes, *, is_last: bool) -> bool:
         """Search one block; return whether more are needed."""
@@ -215,7 +215,7 @@ def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
     find = _finder(data, query)
     pos, failed, size = 0, MAX_FAILED_CHECKS if query.by_line else 0, len(data)
     while pos < size:
-        if failed >= MAX_FAILED_CHECKS:  # looking at the whole does not pay with this pattern
+        if failed >= MAX_FAILED_CHECKS:  # searching the whole block is not worthwhile with this pattern
             yield from _spans_line_by_line(data, query, pos)
             return
         found = find(pos)
@@ -289,7 +289,7 @@ def _lines_before(data: AnyStr, end: int, count: int, limit: int) -> list[str]:
     newline = _newline(data)
     lines: list[str] = []
     if end == len(data) and end and data[-1:] != newline:
-        end += 1  # the data's last line has no end
+        end += 1  # the last line of the data has no line end
     while end > 0 and len(lines) < count:
         start = data.rfind(newline, 0, end - 1) + 1
         lines.append(_excerpt(data, start, end - 1, start, limit))
@@ -314,7 +314,7 @@ def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> st
         return _text(data[start:end])
     first = max(start, at - limit // 4)
     last = min(end, first + limit)
-    # No word or token is cut in two, nor the match: half a secret would not be recognised as one.
+    # Cut no word, token or match in two: half a secret would not be recognized.
     first = _at_token(data, first, at, 1) if first > start else first
     last = _at_token(data, last, max(at, first), -1) if last < end else last
     head = f"(+{first - start:,} characters) …" if first > start else ""

@@ -20,7 +20,7 @@ from ..files.workspace import check_cancelled
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 
-# Escapes but for back references, sets (whose first letter may be a `]`), and letters that mean themselves.
+# Escapes except back references, sets (which may start with a `]`), and literal characters.
 _LINEAR = regex(r"(?:\\[^1-9]|\[\^?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\]|[^\\\[(){}*+?|])*", re.DOTALL)
 _UNREADABLE: Answer = ("unreadable", 0, [])
 

@@ -26,7 +26,7 @@ MAX_DEPTH = 1_000
 _Entries = list[os.DirEntry[str]]
 _by_name = attrgetter("name")
 
-# A file of patterns, the path from its folder to the root of the walk, and how much of a prefix leads to its folder.
+# A file of patterns, the path from its folder to the root of the walk, and the length of the prefix up to its folder.
 _Level = tuple[IgnoreFile, str, int]
 
 
@@ -70,7 +70,7 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
         except OSError:
             if not here.prefix:
                 raise
-            continue  # gone, or not permitted to this user: the rest of the tree is still worth having
+            continue  # deleted, or not permitted to this user: continue with the rest of the tree
         yield Folder(here.path, here.prefix, names, entries)
         if folders and here.prefix.count("/") < MAX_DEPTH:
             base = here.path if here.path.endswith("/") else here.path + "/"
@@ -129,7 +129,7 @@ def _open_listed(here: _WaitingFolder) -> int:
         if os.fstat(fd).st_ino == here.inode:
             return fd
         os.close(fd)
-    # The root, a mount point, or swapped in the meantime: the slow way follows no link at all.
+    # The root, a mount point, or replaced in the meantime: the slow way follows no links.
     with open_folder(here.path) as passed:
         return os.open(".", LIST_FLAGS, dir_fd=passed)
 
@@ -137,7 +137,7 @@ def _open_listed(here: _WaitingFolder) -> int:
 def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:
     """The ignored names."""
     verdicts: dict[str, bool] = {}
-    for ignore, outer, length in reversed(levels):  # the nearest last, as it has the last word
+    for ignore, outer, length in reversed(levels):  # the nearest last, because it takes precedence
         verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
     return {name for name, is_left_out in verdicts.items() if is_left_out}
 

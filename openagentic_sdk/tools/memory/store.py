@@ -27,14 +27,14 @@ from ...sessions.seal import Seal
 
 ROOT = "/memories"
 SCOPES = ("project", "user")
-TRUST = "trust"  # the command of a person who vouches for an entry
+TRUST = "trust"  # the command with which a person vouches for an entry
 MAX_TEXT_BYTES = 100_000
 MAX_ENTRIES = 500
 MAX_DEPTH = 6
 MAX_NAME_CHARS = 80
 MAX_SHOWN_BYTES = 16_000
 _LISTED_ENTRIES = 100
-# The file holds more than the texts; a change that would not leave room to write it again is refused.
+# The file contains more than the texts; a change is refused if it would leave no room to rewrite the file.
 _MAX_FILE_BYTES = MAX_BYTES - 400_000
 _KEPT_WRITES = 20
 _KEPT_SOURCES = 20
@@ -162,7 +162,7 @@ class MemoryFolders:
         real = os.path.realpath(project)
         label = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(real))[:40].strip("-") or "project"
         folder = f"{label}-{sha256(os.fsencode(real)).hexdigest()[:16]}"
-        # Also in the folders' names, by which entries are sealed: one cannot be carried from tenant to tenant.
+        # Also in the folders' names, with which entries are sealed, so that an entry cannot be moved between tenants.
         mark = f"-{sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}" if tenant else ""
         home = home / "tenants" / mark[1:] if tenant else home
         self.folders = {

@@ -35,7 +35,7 @@ _QUESTION_FIELDS = {
     "question": string("The question, whole and ending with a question mark.", minLength=1),
     "choices": _CHOICES_SCHEMA,
     "multi_select": boolean("Whether several choices may be picked, separated by commas."),
-    # The names that models were taught by Claude Code's tool.
+    # The names in Claude Code's tool, which models have learned.
     "options": {**_CHOICES_SCHEMA, "description": "Another name for choices."},
     "multiSelect": boolean("Another name for multi_select."),
     "header": string("A few words above the question."),
@@ -82,7 +82,7 @@ class AskUserQuestionTool(Tool):
         },
         required=[],
     )
-    effect = "idempotent"  # an answer that is in the log is taken, so a call that is run again asks nobody twice
+    effect = "idempotent"  # use a logged answer, so that a repeated call asks nobody twice
     allowed_callers = ("direct",)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class AskUserQuestionTool(Tool):
                 answers.append(await _ask(question, ctx))
             except ToolError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the run parks: the other questions are put too, to be answered together
+            except Exception as error:  # noqa: BLE001 - the run parks: ask the other questions, too, to be answered together
                 stopped = stopped or error
         if stopped is not None:
             raise stopped

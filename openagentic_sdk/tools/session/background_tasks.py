@@ -48,11 +48,11 @@ class RunTasks:
     def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult], task_id: str | None = None) -> str:
         """Start one and return its id: the one from an earlier run of the session, or a new one."""
         number = len(self._tasks) + 1
-        while f"task_{number}" in self._tasks:  # an earlier run of the session may have had it
+        while f"task_{number}" in self._tasks:  # an earlier run of the session may have used it
             number += 1
         task_id = task_id or f"task_{number}"
         task = asyncio.create_task(work, name=f"{agent} ({task_id})")
-        # Its error counts as seen: the result may never be fetched.
+        # Retrieve the error, because the result may never be fetched.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._tasks[task_id] = BackgroundTask(agent, task)
         return task_id
@@ -91,7 +91,7 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # it counts as seen
+        task.exception()  # retrieve it, so that asyncio does not warn
 
 
 def run_tasks(ctx: ToolContext) -> RunTasks:
@@ -141,7 +141,7 @@ class TaskOutputTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         background = run_tasks(ctx).get(input["task_id"])
-        # Not awaited itself: when this call is cancelled, the subagent goes on.
+        # Not awaited itself: if this call is cancelled, the subagent continues.
         await asyncio.wait({background.task}, timeout=input.get("wait_s", 0))
         return {"task_id": input["task_id"], "agent": background.agent, **_state(background)}
 

@@ -45,7 +45,7 @@ class TaskTool(Tool):
 
     name = "Task"
     labels = OWN_SESSION
-    effect = "idempotent"  # a call that is run again goes on with its subagent
+    effect = "idempotent"  # a repeated call continues its subagent
     allowed_callers = ("direct",)
 
     def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:

@@ -25,7 +25,7 @@ TOOL_SEARCH = "ToolSearch"
 MAX_FOUND = 20
 _USUAL_FOUND = 5
 _MAX_DESCRIPTION = 300
-# How much a word counts, by where it stands.
+# The weight of a word, by its position.
 _NAME, _DESCRIPTION, _PARAMETER = 4.0, 1.0, 1.0
 _K1, _B = 1.2, 0.75
 _MAX_WORDS = 400

@@ -145,7 +145,7 @@ class CommandFolder:
     def kept(self) -> str | None:
         """The folder in which the last command ended, None for the session's folder and for one that is gone."""
         kept = self._left_in
-        if kept is None or not os.path.isdir(kept) or os.path.realpath(kept) != kept:  # no link has taken its place
+        if kept is None or not os.path.isdir(kept) or os.path.realpath(kept) != kept:  # it was not replaced with a link
             self._left_in = None
         return self._left_in
 
@@ -225,7 +225,7 @@ _SHELL_ID = string("What Bash returned as `shell_id`.")
 class _ShellTool(BlockingTool):
     """A tool for one background shell, which returns its state and new output."""
 
-    # It moves the place up to which output was read, so it is not run twice and not beside another call.
+    # It advances the read position of the output, so it must not run twice or concurrently with another call.
     effect = "unsafe"
 
     def __init__(self, *, max_output_bytes: int = 30_000) -> None:
@@ -276,7 +276,7 @@ class KillBashTool(_ShellTool):
 
 def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> dict[str, Any]:
     """A shell's state and new output in the model's format."""
-    report = shell.report()  # before the output, so that an ended shell's last words are in it
+    report = shell.report()  # before the output, so that the last output of an ended shell is included
     notes = list(shell.notes)
     texts = {}
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from ...ground.patterns import regex
 
-# Words of a name in capitals, between underscores, that say "secret"; and such as are written together with another word.
+# Words in an upper-case name, between underscores, that indicate a secret; and those joined to another word.
 _SECRET = regex(
     r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS[A-Z0-9]*|PW|PWD_?HASH|JWTS?|CREDENTIALS?|CREDS?|AUTH"
     r"|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|CONN_?STR|WEBHOOKS?|PAT)(_|\d*$)"
     r"|APIKEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|(^|_)[A-Z0-9]*PASS$|_PWD$|TOKENS?$"
 )
 _NO_SECRET = regex(r"(^|_)(COMPASS|BYPASS|PASSES|PASSIVE|PASSENGERS?|PASSTHROUGH)(_|$)|^(OLD)?PWD$")
-# Each of these names makes some program load, run or read something that the command line does not show.
+# Each of these variables makes some program load, run or read something that the command line does not show.
 _STEERING = regex(
     r"("
     r"BASH_ENV|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|CDPATH|GLOBIGNORE|PS0|PS1|PS2|PS3|"
@@ -31,10 +31,10 @@ _STEERING = regex(
     r"SSH_ASKPASS|SUDO_ASKPASS|SSH_AUTH_SOCK|GPG_AGENT_INFO|OPENSSL_CONF|LOCPATH|NLSPATH|GCONV_PATH|LC_ALL|LC_CTYPE"
     r")$"
 )
-# What the person who started the runtime says to it, and to no command: whom to trust.
+# OPENAGENTIC_SDK_TRUST is a person's setting for this runtime, which a command must not set.
 _STEERING_PREFIXES = ("OPENAGENTIC_SDK_TRUST", "BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
-# An address with a password in it, which is its group. Its scheme is left out: a search for one would begin anew at each
-# letter of a long text.
+# A URL with a password, which is the group. Without the scheme, because a search for it would start again at each
+# character of a long text.
 PASSWORD_IN_URL = regex(r"://[^\s/:@]*:([^\s/@]+)@")
 
 
@@ -96,7 +96,7 @@ def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
     return tuple([real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/"))])
 
 
-# A command has no terminal: a pager or an editor would wait for ever.
+# A command has no terminal: a pager or an editor would wait forever.
 _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb"}
 
 

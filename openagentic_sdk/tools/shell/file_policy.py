@@ -74,7 +74,7 @@ class FilePolicy:
         return list(dict.fromkeys(found))
 
 
-# Of a command that nothing confines.
+# The policy for an unconfined command.
 NOTHING_CLOSED = FilePolicy(roots=(), protected=Protected())
 
 
@@ -94,7 +94,7 @@ class CommandRules:
     """
 
     sandbox: Literal["off", "auto", "require"] = "off"
-    # What is to be done before the next request to the model, once a command runs in the background.
+    # Called before the next request to the model once a command runs in the background.
     before_step: Callable[[], None] | None = None
 
     def policy(self, ctx: ToolContext, command: str) -> FilePolicy:

@@ -132,6 +132,6 @@ def _has_hooks(folder: str) -> bool:
 def _holds_hooks(folder: str) -> bool:
     try:
         names = os.listdir(folder)
-    except (OSError, ValueError):  # there is none, or no file can have this name
+    except (OSError, ValueError):  # missing, or not a valid file name
         return False
     return any(not name.endswith(".sample") for name in names)

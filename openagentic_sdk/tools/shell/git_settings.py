@@ -15,7 +15,7 @@ from ...ground.patterns import regex
 _MAX_CONFIG_BYTES = 1_000_000
 _SECTION = regex(r'\[([A-Za-z]+)(?:[ \t]+"[^"\\\n]*")?\]')
 _KEY = regex(r"([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=.*[^\\]|[ \t]*=)?")
-# git-config(1); the values of these are numbers, switches, names and addresses.
+# git-config(1); their values are numbers, switches, names and addresses.
 HARMLESS: Mapping[str, frozenset[str]] = {
     section: frozenset(keys.split())
     for section, keys in {
@@ -53,7 +53,7 @@ def config_lines(path: str) -> list[str]:
 
     Raises OSError, and ValueError for an impossible name, unless it is a regular file of at most 1 MB.
     """
-    # Opening a FIFO would wait for its other end for ever.
+    # Opening a FIFO would wait for its other end forever.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path} is not a regular file")

@@ -47,14 +47,14 @@ ORPHAN_CHECK_S = 0.5
 IS_LINUX = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# One for all reading: a new object for each piece would be fetched from the kernel and given back each time.
+# One buffer for all reads: a new object for each piece would be allocated from the kernel and returned each time.
 _buffer = bytearray(PIPE_BYTES)
 _buffer_view = memoryview(_buffer)
 
 
 def serve(channel_fd: int) -> None:
     """Start a supervisor for each request until the host closes the channel, or releases it and stays silent."""
-    # What a fork shares with this process stays shared: a collection would write to every page of it.
+    # Memory shared with forks stays shared: a garbage collection would write to every page.
     gc.disable()
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT), SIG_IGN)
     _become_subreaper()
@@ -111,7 +111,7 @@ class _Spare:
                 _Supervisor(fds[0], fds[1:], seed).run()
             status = 0
         finally:
-            # No way back into the loop of the helper, whatever went wrong: the host sees the socket close.
+            # Never return to the helper's loop, whatever went wrong: the host sees the socket close.
             os._exit(status)
 
     def take(self, fds: list[int]) -> bool:
@@ -201,7 +201,7 @@ class _Supervisor:
     def run(self) -> None:
         length = _read_exactly(self._call_fd, 8)
         body = None if length is None else _read_exactly(self._call_fd, int.from_bytes(length, "big"))
-        if body is None:  # the host went away before its request was whole
+        if body is None:  # the host disconnected before its request was complete
             return
         spec = marshal.loads(body)
         self._call.sendall(b"taken\n")
@@ -306,7 +306,7 @@ class _Supervisor:
         while self.reap() and time.monotonic() < gives_up_at:
             self.kill_all()
             time.sleep(0.001)
-        # Left are processes of another user (through sudo) and such as hang in the kernel: said, as they cannot be ended.
+        # The rest belong to another user (through sudo) or are stuck in the kernel: they cannot be killed, so report them.
         self._stubborn = len(self.tree()) if self.reap() else 0
 
     def wait_for_leftovers(self) -> None:
@@ -368,7 +368,7 @@ class _Supervisor:
         header = f'{fields}, "ended_by": "{self._ended_by or ""}", "duration_s": {duration_s:.6f}, "parts": [{lengths}]'
         try:
             self._call.sendall(b"{%s}\n" % header.encode("ascii") + b"".join(map(bytes, parts)))
-        except OSError:  # the host has gone: nobody waits for the report
+        except OSError:  # the host is gone: nobody waits for the report
             return
 
 
@@ -439,7 +439,7 @@ class Capture:
         try:
             while view:
                 view = view[os.write(self._file, view) :]
-        except OSError:  # the disk is full: the command goes on, what is kept in memory is reported
+        except OSError:  # the disk is full: the command continues, and the part in memory is reported
             self.is_file_lost = True
 
     def _keep(self, data: memoryview) -> None:
@@ -557,7 +557,7 @@ def _become_command(
         argv = [*(enter_sandbox(plan) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
     except BaseException as error:  # noqa: BLE001
-        # Whatever it was, it must not unwind into the supervisor's code: this process is the command's.
+        # No error may unwind into the supervisor's code: this process belongs to the command.
         os.write(failure_w, f"{error}".encode("utf-8", "surrogateescape")[:4000] or b"it could not be started")
     os._exit(127)
 
@@ -566,7 +566,7 @@ def _prepare_command(streams: list[int]) -> None:
     os.setsid()
     if IS_LINUX:
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    # Python ignores some signals for itself, and the helper more of them; the command starts with none ignored.
+    # Python ignores some signals, and the helper further ones; the command starts with none ignored.
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ), SIG_DFL)
     for target, source in enumerate(streams):
         os.dup2(source, target)
@@ -597,9 +597,9 @@ def process_parents() -> dict[int, int]:
             continue
         try:
             with open(f"/proc/{name}/stat", "rb", 0) as file:
-                # The name in parentheses may hold anything, parentheses too.
+                # The name in parentheses may contain anything, even parentheses.
                 fields = file.read(4096).rpartition(b")")[2].split()
-        except OSError:  # it ended meanwhile
+        except OSError:  # it ended in the meantime
             continue
         if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
             parents[int(name)] = int(fields[1])
@@ -643,7 +643,7 @@ def _become_subreaper() -> None:
 
 
 def _set_signals(numbers: tuple[int, ...], disposition: int) -> None:
-    # The C function, as the signal module would double the time that this process takes to start.
+    # The C function, because the signal module would double the start time of this process.
     _libc.signal.restype = ctypes.c_void_p
     for number in numbers:
         _libc.signal(number, ctypes.c_void_p(disposition))
@@ -661,7 +661,7 @@ def _readable(fd: int, timeout_s: float | None) -> bool:
 def _wide_pipe() -> tuple[int, int]:
     read_end, write_end = os.pipe()
     if IS_LINUX:
-        _libc.fcntl(read_end, F_SETPIPE_SZ, PIPE_BYTES)  # refused past a user's quota: then it is just narrower
+        _libc.fcntl(read_end, F_SETPIPE_SZ, PIPE_BYTES)  # refused beyond a user's quota: then the pipe is only smaller
     return read_end, write_end
 
 

@@ -56,10 +56,10 @@ def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact
     first = start[: safe_cut(start, len(_fitting_start(start, first_limit)), redact)]
     last = end[safe_cut(end, len(end) - len(_fitting_end(end, max_bytes // 2)), redact, forward=True) :]
     first_shown, last_shown = mask(first), mask(last)
-    if _size(first_shown) + _size(last_shown) > max_bytes:  # a mask may be longer than what it stands for
+    if _size(first_shown) + _size(last_shown) > max_bytes:  # a mask may be longer than the secret
         first_shown = _fitting_start(first_shown, first_limit)
         last_shown = _fitting_end(last_shown, max_bytes // 2)
-    # Never 0 here: something was cut, even when replaced bytes made the text as long as the stream was.
+    # Never 0 here: something was cut, even if replaced bytes made the text as long as the stream.
     omitted_bytes = max(1, total_bytes - _size(first) - _size(last))
     return KeptText(first_shown + last_shown, total_bytes, omitted_bytes)
 
@@ -96,7 +96,7 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8"))
 
 
-# --- where the whole output goes -------------------------------------------------------------------------------------
+# --- files for the whole output ---------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _temporary_dirs: dict[int, str] = {}
@@ -107,7 +107,7 @@ def output_paths(tool_use_id: str | None) -> tuple[str, str]:
 
     A command's output is written there unchanged, in a folder that is removed with this process; `keep_output` stores it.
     """
-    # The id came from a model's provider: as part of a file name it is hostile.
+    # The id comes from a model's provider: do not trust it as part of a file name.
     name = re.sub(r"[^A-Za-z0-9_-]", "_", tool_use_id or "command")[:64]
     base = os.path.join(_temporary_dir(), f"{name}-{os.urandom(4).hex()}")
     return f"{base}.stdout.txt", f"{base}.stderr.txt"
@@ -135,7 +135,7 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
             os.close(source)
         if is_over:
             os.unlink(path)
-    except OSError:  # the command took it away, the disk is full: what is known of its end is worth more
+    except OSError:  # deleted by the command, or the disk is full: reporting how it ended matters more
         return None
     return target
 
@@ -160,7 +160,7 @@ def _masked(pieces: Iterable[bytes], redact: Redact) -> Iterator[bytes]:
 def _temporary_dir() -> str:
     pid = os.getpid()
     with _lock:
-        if not os.path.isdir(_temporary_dirs.get(pid, "")):  # a command may have cleaned up all that is temporary
+        if not os.path.isdir(_temporary_dirs.get(pid, "")):  # a command may have deleted all temporary files
             import tempfile
 
             if pid not in _temporary_dirs:

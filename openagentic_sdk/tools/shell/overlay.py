@@ -122,7 +122,7 @@ def permitted_effects(
             inner, kept = _deletions(folder, effect.path, refusal)
             permitted += inner
             refused |= kept
-            if kept:  # nor can anything take its place
+            if kept:  # nor can it be replaced
                 refused[path] = "something in it stays"
         else:
             permitted.append(effect)
@@ -213,7 +213,7 @@ def _put(source: str, target: str) -> None:
 
     status = os.lstat(source)
     if not any(is_kind(status.st_mode) for is_kind in (stat.S_ISLNK, stat.S_ISFIFO, stat.S_ISREG)):
-        return  # a socket or a device is of no use to anyone once the command has ended
+        return  # a socket or a device is useless after the command's end
     if stat.S_ISREG(status.st_mode) and _move(source, target):
         return
     with whole_file(SystemDisk(), Path(target), sync=False) as temporary:
@@ -222,7 +222,7 @@ def _put(source: str, target: str) -> None:
         elif stat.S_ISFIFO(status.st_mode):
             os.mkfifo(temporary, stat.S_IMODE(status.st_mode))
         else:
-            # Contents, mode and times, but not the attributes: some are the overlay's own.
+            # Contents, mode and times, but not the attributes: some belong to the overlay.
             shutil.copyfile(source, temporary)
             os.chmod(temporary, stat.S_IMODE(status.st_mode))
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -257,7 +257,7 @@ def _status(path: str) -> os.stat_result | None:
 def _attribute(path: str, name: str) -> bytes | None:
     try:
         return os.getxattr(path, f"user.overlay.{name}", follow_symlinks=False)
-    except OSError:  # it has none
+    except OSError:  # it has no such attribute
         return None
 
 
@@ -279,7 +279,7 @@ def _is_same(path: str, status: os.stat_result, other: str, before: os.stat_resu
 
 def remove_layers(folder: str) -> None:
     """Remove a folder with the upper layers (`upper...`) and working folders (`work...`) of overlays."""
-    # overlayfs leaves a folder that its owner may not even list; empty, it can be removed all the same.
+    # overlayfs leaves a folder that even its owner may not list; if empty, it can still be removed.
     for name in os.listdir(folder):
         inner = os.path.join(folder, name, "work")
         if name.startswith("work") and os.path.isdir(inner):

@@ -32,9 +32,9 @@ from ...ground.frozen import frozen, mutable
 CANCEL_CHECK_S = 0.05
 REPORT_LIMIT_S = 15.0
 HELPER_EXIT_LIMIT_S = 5.0
-# Longer than the busiest machine needs to take a request: a command can have stopped the helper.
+# Longer than the busiest machine needs to accept a request: after that, a command may have stopped the helper.
 TAKE_LIMIT_S = 30.0
-# The variable by which the processes of one call are found again when both its supervisor and the helper were killed.
+# The variable that identifies the processes of one call if both its supervisor and the helper were killed.
 MARK = "OPENAGENTIC_SDK_CALL"
 
 _PACKAGE_DIR = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ class RunningCommand:
         """Send `T` (time is up: ask, then kill) or `K` (kill now)."""
         try:
             self._call.send(letter)
-        except OSError:  # it has just ended by itself
+        except OSError:  # it has just ended
             return
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class RunningCommand:
             if self.report is None and self._owner_pid == os.getpid():
                 self.order(b"K")
                 self.wait(REPORT_LIMIT_S)
-        except ToolError:  # its supervisor is gone: the helper ends what it left
+        except ToolError:  # its supervisor is gone: the helper ends the remaining processes
             return
         finally:
             self._call.close()
@@ -179,7 +179,7 @@ class RunningCommand:
             return
         self._call.close()
         received = bytes(self._received)
-        if b"\n" not in received:  # the helper ends what it left, if that was not killed too
+        if b"\n" not in received:  # the helper ends the remaining processes, unless it was killed, too
             _end_marked(self._mark)
         self.report = _parse_report(received)
 
@@ -208,7 +208,7 @@ class Outbox:
             return self._write(data)
         except BlockingIOError:
             return 0
-        except OSError:  # it reads no more: its end tells why
+        except OSError:  # it no longer reads: its end shows why
             return len(data)
 
     def _flush(self) -> None:
@@ -291,9 +291,9 @@ class _Helper:
             packed = spec.packed(mark)
             try:
                 call.sendall(len(packed).to_bytes(8, "big") + packed)
-                _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
+                _, rest = _read_line(call)  # `taken`: from here on it may have run, so never resend it
             except TimeoutError:
-                call.shutdown(socket.SHUT_RDWR)  # now it cannot be taken any more; it may have been this moment
+                call.shutdown(socket.SHUT_RDWR)  # it can no longer be taken, but may just have been
                 _, rest = _read_line(call)
             command = _taken_command(call, mark, rest)
             _state.commands.add(command)
@@ -316,9 +316,7 @@ class _Helper:
         """End it; `at_once` without waiting for it. The commands that it started end regularly."""
         self._channel.close()
         if self.owner_pid != os.getpid():
-            self._process.returncode = (
-                0  # of a process that forked this one, which waits for it; here it would be warned about
-            )
+            self._process.returncode = 0  # the parent that forked this process waits for it; avoid the warning here
             return
         if at_once:
             self._process.kill()
@@ -347,7 +345,7 @@ class HelperHold:
         try:
             return helper.start(spec, pipes)
         except _HelperGoneError:
-            # It was killed or stopped, or had just ended: it had not taken this command, so once more is safe.
+            # It was killed or stopped, or had just ended: it had not taken this command, so a retry is safe.
             try:
                 return _live_helper(instead_of=helper).start(spec, pipes)
             except _HelperGoneError as error:
@@ -383,7 +381,7 @@ def hold_helper() -> Iterator[HelperHold]:
 class _HelperState:
     holders: int = 0
     helper: _Helper | None = None
-    # For the end of the process alone: what still runs then is ended before the helper is.
+    # Only for the exit of the process: running commands are ended before the helper is.
     commands: weakref.WeakSet[RunningCommand] = field(default_factory=weakref.WeakSet)
     is_registered: bool = False
 
@@ -471,7 +469,7 @@ def _end_marked(mark: str) -> None:
 def _processes_with(needle: bytes) -> list[int]:
     found = []
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
-        with suppress(OSError, ValueError):  # no process, one that has ended, or another user's
+        with suppress(OSError, ValueError):  # no such process, an ended one, or another user's
             if needle in Path(f"/proc/{int(name)}/environ").read_bytes().split(b"\0"):
                 found.append(int(name))
     return found

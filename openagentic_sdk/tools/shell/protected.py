@@ -25,7 +25,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Git's, agents' and editors' folders, and those of tools that run what their settings name.
+# Folders of Git, agents and editors, and of tools that run programs named in their settings.
 PROTECTED_FOLDERS = _names("""
     .git .claude .agents .codex .gemini .cursor .windsurf .continue .roo .kiro .amazonq .openagentic-sdk .opencode
     .vscode .idea .zed .fleet .husky .githooks .lefthook .devcontainer .circleci .buildkite .woodpecker .gitea .forgejo
@@ -42,17 +42,17 @@ PROTECTED_FILES = _names("""
     agents.override.md gemini.md .cursorrules .windsurfrules .clinerules .roorules .aider.conf.yml copilot-instructions.md
     .gitlab-ci.yml .travis.yml .drone.yml .woodpecker.yml azure-pipelines.yml bitbucket-pipelines.yml jenkinsfile
 """)
-# Continuous integration; what a shell or a session start of a home folder runs; what Python runs at its start.
+# Continuous integration; startup files of shells and sessions in a home folder; code that Python runs at its start.
 _PROTECTED_TAILS = regex(
     r"/\.github/(?:workflows|actions)(?:/|$)"
     r"|/\.config/(?:fish|git|autostart|systemd|environment\.d|nvim)(?:/|$)|/\.local/bin(?:/|$)"
     r"|/(?:\.venv|venv|site-packages|dist-packages)/(?:.*/)?[^/]+\.pth$"
 )
-# With a HEAD beside them these are a repository without a `.git`, whose configuration and hooks git obeys.
+# With a HEAD beside them, these are a bare repository, whose configuration and hooks git obeys.
 _OF_REPOSITORIES = frozenset({"config", "config.worktree", "commondir", "gitdir"})
 _IN_REPOSITORIES = regex(r"^(.*)/(?:hooks/.+|hooks|info/attributes|info/grafts|objects/info/[^/]*alternates)$")
 
-# What a git command that was allowed writes below `.git`; nothing else there, above all no configuration and no hook.
+# The paths in `.git` that an allowed git command writes; nothing else there, above all no configuration and no hook.
 _GIT_CONTENT = regex(
     r"(?:modules/(?:[^/]+/)+|worktrees/[^/]+/)?(?:"
     r"(?:index|packed-refs|shallow|HEAD|[A-Z]+_HEAD|AUTO_MERGE|[A-Z]+_(?:MSG|MODE|RR|LOG|EDITMSG)|BISECT_[A-Z_]+|gc\.[a-z]+)"
@@ -121,7 +121,7 @@ def program_places() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 def has_protected_name(path: str, above: int = 0) -> bool:
     """Whether a name in an absolute path, after its first `above` characters, is on the list or marks a repository."""
     folded = path[above:].casefold()
-    if not folded.isascii():  # some file systems ignore invisible letters
+    if not folded.isascii():  # some file systems ignore invisible characters
         folded = "".join(letter for letter in folded if not is_hidden(letter))
     parts = [part.rstrip(" .") or part for part in folded.split("/")]
     if parts[-1] in PROTECTED_FILES or parts[-1] == "head" or not PROTECTED_FOLDERS.isdisjoint(parts):
@@ -149,7 +149,7 @@ def _is_module(path: str, folder: str) -> bool:
     return is_code and (module in sys.stdlib_module_names or module == "openagentic_sdk")
 
 
-# --- what the configuration of git names ---------------------------------------------------------------------------------
+# --- paths in git's configuration ----------------------------------------------------------------------------------------
 
 _SECTION = regex(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
 _NAMES_A_PATH = ("path", "file", "dir", "template")

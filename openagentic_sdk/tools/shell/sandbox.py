@@ -40,7 +40,7 @@ SYS_MOUNT_SETATTR, SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD, SYS_LANDLOCK_RESTRICT 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SIGKILL, SIGCHLD, EINVAL = 9, 17, 22
-# What `home` in a plan says: where the process begins.
+# The values of `home` in a plan: the part of the sandbox in which the process starts.
 PLAIN, ONLINE, CUT_OFF = "P", "O", "C"
 SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 LAST_CAPABILITY = 63
@@ -50,11 +50,11 @@ _POWERS = (12, 13, 16, 17, 18, 19, 21, 22, 27, 38, 39, 40, 2)
 
 SYS_PIVOT_ROOT, MNT_DETACH = (155, 41), 2
 
-# What of the host's /dev is kept: nothing that belongs to a person or to hardware.
+# The devices of the host's /dev that are kept: none that belongs to a person or to hardware.
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _CLOSED_DEVICES = ("null", "zero", "urandom")
 
-# Landlock's file-system rights, by the ABI that brought them (linux/landlock.h).
+# Landlock's file-system rights, by the ABI version that introduced them (linux/landlock.h).
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _CHANGE_RIGHTS = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _RIGHTS_BY_ABI = ((2, 1 << 13), (3, _TRUNCATE))
@@ -80,7 +80,7 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
     For the level `namespaces` it is the process in which `enter_namespaces` returned.
     """
     _set_limits(plan["limits"])
-    if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
+    if plan["level"] == "bwrap":  # it may be a setuid program, so it does everything else
         families = filter_families(not plan["closed"], plan["unix_sockets"])
         return [*plan["bwrap"], *_filter_for_bwrap(families, plan["closed"]), "--"]
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
@@ -93,7 +93,7 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
         os.chdir(plan["cwd"])
         _drop_capabilities(range(LAST_CAPABILITY + 1))
     else:
-        # A root user's command keeps the rights over files that it has without a sandbox, and none over other processes.
+        # A root user's command keeps its rights to files, as without a sandbox, and has none over other processes.
         _drop_capabilities(_POWERS)
     abi = landlock_abi()
     if abi > 0:
@@ -127,7 +127,7 @@ def fork_into(home: str) -> int:
     if number is None:
         raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | (CLONE_NEWNET if home == CUT_OFF else 0)
-    # `PyDLL` keeps the interpreter's lock: this process has one thread, and its copy goes on right here.
+    # `PyDLL` keeps the interpreter's lock: this process has one thread, and its copy continues right here.
     pid = _libc_of_forks.syscall(number, ctypes.c_ulong(flags | SIGCHLD), 0, 0, 0, 0)
     _check(pid, "own namespaces")
     return int(pid)
@@ -149,7 +149,7 @@ def enter_namespaces(uid: int, gid: int) -> None:
 def _arrange_mounts(plan: dict[str, Any]) -> None:
     """Make the whole tree read-only, then mount each place as planned."""
     mounts = [mount for mount in plan["mounts"] if mount[0] not in ("read", "hide") or os.path.lexists(mount[1])]
-    # Before anything is covered or read-only: a source may lie below it, and an overlay is made of folders to write to.
+    # Before anything is covered or read-only: a source may be below it, and an overlay needs writable folders.
     for kind, place, *paths in mounts:
         if kind == "overlay":
             _mount_overlay(place, paths)
@@ -230,7 +230,7 @@ def _mount_dev(keeps_shm: bool) -> None:
 
 def _mount_overlay(folder: str, layers: list[str]) -> None:
     fds = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in layers]
-    # By descriptor: a path may hold the commas and colons that separate the options.
+    # By descriptor, because a path may contain the commas and colons that separate the options.
     lower_option, upper_option, work_option = (f"/proc/self/fd/{fd}" for fd in fds)
     options = f"lowerdir={lower_option},upperdir={upper_option},workdir={work_option},userxattr"
     _mount("overlay", folder, "overlay", 0, options)
@@ -282,7 +282,7 @@ def _drop_capabilities(dropped: Iterable[int]) -> None:
     held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
     _check(_libc.capget(header, held), "reading capabilities")
     for capability in dropped:
-        # Refused to those who have none to drop, and where the kernel knows none of that number.
+        # Fails if there is none to drop, or if the kernel has no capability with that number.
         if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 and ctypes.get_errno() == EINVAL:
             break
         half, bit = divmod(capability, 32)
@@ -303,19 +303,19 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     rights = _CHANGE_RIGHTS
     for since, right in _RIGHTS_BY_ABI:
         rights |= right if abi >= since else 0
-    # Without mounts the host's /dev is there, with people's terminals in it: nothing of it but a few devices can be opened.
+    # Without mounts, the host's /dev is visible, with people's terminals in it: only a few of its devices can be opened.
     has_own_dev = plan["level"] != "landlock"
     rights |= 0 if has_own_dev else _READ_FILE
     closed = None if has_own_dev else plan["closed"]
     rights |= _EXECUTE | _READ_DIR if closed else 0
-    # In a network of its own there is nothing to connect to, and a program is told so in the usual words.
+    # In a network namespace there is nothing to connect to, and a program gets the usual errors.
     network = _NET_RIGHTS if abi >= 4 and not plan["network"] and plan["level"] != "namespaces" else 0
     scopes = _SCOPES if abi >= ABI_OF_SCOPES else 0
     fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= ABI_OF_SCOPES)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _libc.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
     _check(ruleset, "a Landlock ruleset")
-    # Alone, it can put no folder in the place of another: what would stand there is used where it is.
+    # Landlock alone cannot mount a folder over another: the source folder is used at its own place.
     source = 1 if has_own_dev else 2
     written = [mount[source] for mount in plan["mounts"] if mount[0] in ("write", "put", "overlay")]
     for path in (*written, *([plan["cwd"]] if plan["closed"] else [])):
@@ -359,7 +359,7 @@ def _allow_below(ruleset: int, path: str, rights: int) -> None:
 
 # --- seccomp ---------------------------------------------------------------------------------------------------------
 
-# System calls that a command has no business with: (x86_64, aarch64).
+# System calls that no command needs: (x86_64, aarch64).
 _REFUSED_CALLS = {
     "ptrace": (101, 117),
     "mount": (165, 40),
@@ -384,7 +384,7 @@ _REFUSED_CALLS = {
     "fsopen": (430, 430),
     "mount_setattr": (442, 442),
 }
-# And what a closed program has none with: other processes, and memory that outlives it. 0: there is no such call.
+# And those that no closed program needs: for other processes, and memory that outlives it. 0: no such call.
 _REFUSED_WHEN_CLOSED = {
     "fork": (57, 0),
     "vfork": (58, 0),
@@ -421,7 +421,7 @@ _LOAD, _AND, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _JUMP_SET = 0x45
 _FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
-_UNKNOWN_CALL = 0x00050026  # ENOSYS: the C library then makes its threads by `clone`
+_UNKNOWN_CALL = 0x00050026  # ENOSYS: the C library then creates its threads with `clone`
 
 
 def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ if sys.platform != "win32":
 
 PROBE_LIMIT_S = 10.0
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
-# Never $PATH, in which a folder of the workspace may stand.
+# Never $PATH, which may contain a folder of the workspace.
 BWRAP_PATH = "/usr/bin:/bin:/usr/local/bin"
 _CONTROL_SOCKETS = (
     "docker.sock",
@@ -224,7 +224,7 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
     if program is None:
         return []
     command = [program, "--die-with-parent", "--cap-drop", "ALL"]
-    # Without a user namespace a command of root would keep its capabilities within reach.
+    # Without a user namespace, root's command could regain its capabilities.
     command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
     cwd, mounts = plan["cwd"], list[tuple[str, ...]]()
     if closed := plan["closed"]:
@@ -308,7 +308,7 @@ def _claimed_folder(path: str) -> Iterator[bool]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(folder).st_mode & 0o7777 == PLACEHOLDER_MODE:
                 os.rmdir(path)
-        except OSError:  # another command stands on it, or someone has put something into it: then it stays
+        except OSError:  # another command has it mounted, or it is no longer empty: keep it
             pass
         finally:
             os.close(folder)
@@ -321,13 +321,13 @@ def _locked_folder(path: str) -> int | None:
             os.chmod(path, PLACEHOLDER_MODE)
         except FileExistsError:
             pass
-        except OSError:  # the workspace cannot be written, so the command cannot make it either
+        except OSError:  # the workspace is not writable, so the command cannot create it either
             return None
         try:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:  # removed meanwhile, by the end of another command
+        except FileNotFoundError:  # removed in the meantime, at the end of another command
             continue
-        except OSError:  # a file or a link, which is protected or left alone as what it is
+        except OSError:  # a file or a link, which is protected or ignored as such
             return None
         fcntl.flock(folder, fcntl.LOCK_SH)
         if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(folder)):

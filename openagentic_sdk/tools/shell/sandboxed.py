@@ -52,7 +52,7 @@ from .settings_found import new_set_aside, other_names, survey
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
 MAX_LISTED_EFFECTS = 500
-# Of a command that touches more files than so many, the rest is not kept, and undoing it names the command.
+# The most files of a command whose contents are kept; the rest cannot be undone, and undo names the command.
 MAX_TOUCHED = 1_000
 
 
@@ -202,7 +202,7 @@ class BashSandbox:
         on_copy: bool,
         foreign: Mapping[str, GitSettings],
     ) -> ConfinedCommand:
-        is_off = self.mode == "off"  # then the copy alone decides: nothing is protected, as all of it is only tried
+        is_off = self.mode == "off"  # then everything happens in the copy, so nothing is protected
         is_mounted = on_copy or report.is_mounted
         made = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
         kept: list[str] = []
@@ -245,7 +245,7 @@ class BashSandbox:
             unix_sockets=unix_sockets,
             limits=self.limits,
         )
-        # git takes the edge of the workspace, which is a mount, for the end of the repository that it lies in.
+        # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
         made.environment = {
             "TMPDIR": temps[0] if is_mounted and temps else temp,
             "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
@@ -317,7 +317,7 @@ class BashSandbox:
         return effects
 
 
-# One at a time: between a look at what is there and its replacement no other command of this process replaces it.
+# One at a time, so that no other command of this process replaces a file between its check and its replacement.
 _commit = threading.Lock()
 _CHANGED_MEANWHILE = "something else changed it while the command ran; look at it and do it again"
 
@@ -391,7 +391,7 @@ def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, st
     return overlays
 
 
-# Where tools keep what they have fetched and compiled: they fail where they cannot write there.
+# Caches of tools for downloads and compiled files: the tools fail if these are not writable.
 _CACHES = (".cache", ".npm", ".cargo", ".rustup", ".gradle", ".m2", ".ivy2", ".sbt", ".nuget", ".bun", ".deno", "go")
 
 

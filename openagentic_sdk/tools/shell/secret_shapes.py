@@ -37,7 +37,7 @@ class NamedSecretShape(SecretShape):
             found = match.groupdict()
             kind = next(kind for kind in ("quoted", "set", "said") if found.get(kind) is not None)
             name, value = found["name"], found[kind]
-            # What code or prose shows to be such is consumed all the same: nothing is looked at twice.
+            # Text that turns out to be code or prose is consumed, too, so that nothing is scanned twice.
             is_whole = {
                 "quoted": found.get("close"),
                 "set": not found.get("call"),
@@ -53,8 +53,8 @@ class NamedSecretShape(SecretShape):
                 yield match.span(kind)
 
 
-# What stands behind `password=` or `"token":` and is no secret: a number, a word of a schema, a name of another thing (of a
-# variable, attribute, file or address), a place to be filled in.
+# Values after `password=` or `"token":` that are not secrets: a number, a word of a schema, another name (of a
+# variable, attribute, file or address), a placeholder.
 _PLAIN_VALUE = regex(
     r"[\d.,:+-]*|\$.*|<.*|\{.*|%[\w(].*|\.{2,}.*|[*xX.•]+|(?:https?|file|wss?)://.*|[./~].*|(?-i:[A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+|[a-z]+(?:[_-][a-z]+)+)"
     r"|(?:none|null|nil|true|false|string|str|bytes|text|number|optional|required|undefined|redacted|hidden|changeme|example"
@@ -63,7 +63,7 @@ _PLAIN_VALUE = regex(
 )
 
 _VALUE = r"[A-Za-z0-9_.~+/=-]"
-# A word for a secret, at the end of a name. `PASSWORD_OLD` and `SECRET_KEY_BASE` have a little behind it, `token_count` and
+# A word for a secret, at the end of a name. `PASSWORD_OLD` and `SECRET_KEY_BASE` have a short suffix; `token_count` and
 # `PASSWORD_FILE` name something else.
 _WORD = (
     r"(?:pass(?:word|wd|phrase)|(?<![a-zA-Z])pwd|secret(?:[_-]?(?:access|shared))?(?:[_-]?key(?:[_-]base)?)?"
@@ -76,7 +76,7 @@ _ENDS_IN_WORD = regex(rf"(?i){_WORD}\Z")
 _CAPITALS = regex(
     r"(?:[A-Z0-9]{1,30}_){0,6}(?:PASS|PW|KEY|AUTH|PAT|JWT|DSN|SALT)(?:_(?:BASE64|B64|OLD|NEW|PROD|STAGING|DEV|TEST|\d{1,3}))?"
 )
-# What no name of a variable, attribute or type has: without quotes these look like a secret.
+# Features that no name of a variable, attribute or type has: an unquoted value with them looks like a secret.
 _HAS_SIGN = regex(r"[\d!@#%^*+~]")
 _TEXT_OF_VALUE = r"[^\s\"'`\\<>(){}\[\],;&|]"
 
@@ -189,7 +189,7 @@ _FLAGS = (
     r"(?<!\S)--?(?P<name>[A-Za-z][\w-]{0,60}+)[= ]"
     rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>[\"'])?+|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
 )
-# A name is looked at once for each of its beginnings, and has an end: so this takes time in proportion to the text.
+# Linear time: a name is matched at most once from each of its starts, and its length is bounded.
 _NAMED = (
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,100}+)(?:"
     rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>\\?[\"'])?+"

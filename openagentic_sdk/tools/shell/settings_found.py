@@ -18,7 +18,7 @@ from ...ground.disk import is_within
 from ...ground.frozen import frozen
 from .protected import git_places, repository_of
 
-# Folders that the command finds at the top of a workspace, as a read-only mount needs something to stand on.
+# Folders that are created at the top of a workspace as mount points for read-only mounts.
 PLACEHOLDERS = (".git", ".claude", ".vscode", ".husky")
 SET_ASIDE = ".from-sandbox"
 
@@ -75,7 +75,7 @@ def survey(
         try:
             with os.scandir(folder) as found:
                 entries = list(found)
-        except OSError:  # not to be listed, so not to be changed either
+        except OSError:  # cannot be listed, so it cannot be changed either
             continue
         names = {entry.name for entry in entries}
         if ".git" in names or names >= {"HEAD", "objects"} or names >= {"HEAD", "commondir"}:
@@ -100,7 +100,7 @@ def survey(
     return Survey(kinds, links, repositories)
 
 
-# How many entries of closed folders, and of a workspace, are looked at for other names of a file.
+# The most entries of closed folders, and of a workspace, that are checked for hard links to a file.
 _MOST_CLOSED, _MOST_NAMES = 20_000, 200_000
 
 
@@ -116,9 +116,9 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
         try:
             status = os.lstat(path)
             if stat.S_ISDIR(status.st_mode) and path.startswith(below):
-                # Git's objects have other names in each local clone, and nobody writes them.
+                # Git's objects have hard links in each local clone, and are never written.
                 stack += [entry.path for entry in os.scandir(path) if entry.name != "objects"]
-        except OSError:  # gone, or closed to this user
+        except OSError:  # deleted, or not accessible to this user
             continue
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
             found.add((status.st_dev, status.st_ino))
@@ -147,7 +147,7 @@ def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
     return found
 
 
-# What was there before the first of the commands that write directly now, each with its folders.
+# The state before the first of the commands that are now writing directly, with the folders of each.
 _baselines: list[tuple[Survey, tuple[str, ...]]] = []
 _baselines_lock = threading.Lock()
 
@@ -230,5 +230,5 @@ def _aside(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]
     return next(place for place in names if not os.path.lexists(place))
 
 
-# An unusual mode: an empty folder that has it was made to stand for a missing one while a command runs.
+# An unusual mode, which marks an empty folder as a placeholder for a missing one while a command runs.
 PLACEHOLDER_MODE = 0o1500

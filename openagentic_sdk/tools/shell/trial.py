@@ -46,7 +46,7 @@ class TrialLimits:
         )
 
 
-# What programs print when something is out of reach that a trial does not have, by the reason that a person is told.
+# Messages of programs that lack something in a trial, by the reason to show to a person.
 _OUT_OF_REACH = (
     (
         "it needs the network",
@@ -111,7 +111,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-# In a home folder, what tools bring or fetch themselves, without what they keep of people there.
+# Folders in a home folder with what tools install or download, without personal data.
 _CACHES = """
     .cargo/bin .cargo/registry .cargo/git .rustup .npm/_cacache .nvm .pyenv .rbenv .asdf .local/share/mise
     .local/bin .local/lib .local/share/uv .cache/pip .cache/uv .cache/go-build .cache/pypoetry .cache/pre-commit
@@ -120,7 +120,7 @@ _CACHES = """
     .cabal/bin .stack/programs .opam .nuget/packages .dotnet .julia/packages .volta .local/share/pnpm .local/pipx
     miniconda3 anaconda3 .conda/pkgs Library/Caches .gitconfig .config/git/config
 """
-# Files of the system that hold what is other users', which a command of root could read.
+# System files with data of other users, which root's command could read.
 _OTHERS = """
     /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d /etc/ssh /etc/ssl/private
     /var/mail /var/spool/mail /var/lib/docker /var/lib/mysql /var/lib/postgresql /root /home /Users
@@ -129,7 +129,7 @@ _OTHERS = """
 
 def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
     """The folders that are always covered, and the home folders of this user and others with data about them."""
-    import pwd  # where there are no trials there may be none
+    import pwd  # systems without trials may lack it
 
     homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
     found = [*covered, user_home(), *homes, *(path for path in _OTHERS.split() if os.path.isdir(path))]

@@ -26,14 +26,14 @@ _URL = regex(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#:@\[\]\\]+)(?::(?P<port>[0-9]{1,5}))?(?P<target>[/?#].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-# Blanks, a backslash, control characters and halves of letters.
+# White space, a backslash, control characters and lone surrogates.
 _UNSENDABLE = regex(r"[\x00- \\\x7f-\xa0\ud800-\udfff]")
 _LABEL = regex(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-# A last label of this form is an address spelled in some number system: getaddrinfo reads it, a name never ends like this.
+# A last label of this form is a numeric address in some base: getaddrinfo accepts it, and no name ends like this.
 _NUMERIC_LABEL = regex(r"[0-9]+|0x[0-9a-f]*")
 _LOCAL_SUFFIXES = ("localhost", "local", "internal", "home.arpa", "localdomain", "intranet", "lan", "corp", "onion")
 
-# Not global unicast, and why. Sources: the IANA special-purpose registries for IPv4 and IPv6, RFC 6890.
+# Networks that are not global unicast, with the reason. Sources: the IANA special-purpose registries, RFC 6890.
 _REFUSED = tuple(
     (ipaddress.ip_network(network), reason)
     for network, reason in {
@@ -74,7 +74,7 @@ _REFUSED = tuple(
     }.items()
 )
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
-# What `allow_private_networks` opens. Link-local stays shut: it is where clouds keep their metadata and keys.
+# The networks that `allow_private_networks` allows. Not link-local, where clouds have their metadata and keys.
 _PRIVATE = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -88,7 +88,7 @@ _PRIVATE = tuple(
         "fc00::/7",
     )
 )
-# Metadata services that sit inside those networks.
+# Metadata services inside those networks.
 _METADATA = frozenset({ipaddress.ip_address("100.100.100.200"), ipaddress.ip_address("fd00:ec2::254")})
 
 

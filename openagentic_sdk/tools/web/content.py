@@ -26,7 +26,7 @@ _TEXT_TYPES = regex(
     r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|ecmascript|x-javascript|x-yaml|toml|x-sh|sql|x-ndjson"
     r"|ld\+json|rss|atom|graphql)|image/svg\+xml|message/.*"
 )
-# What pages call latin-1 and ASCII is windows-1252 in practice and by the standard.
+# The encoding that pages call latin-1 or ASCII is windows-1252 in practice and by the standard.
 _ALIASES = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "latin1": "windows-1252", "us-ascii": "windows-1252",
             "ascii": "windows-1252", "x-sjis": "shift_jis", "gb2312": "gbk", "ks_c_5601-1987": "cp949", "utf8": "utf-8",
             "unicode": "utf-16", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be"}  # fmt: skip
@@ -88,7 +88,7 @@ def find_charset(data: bytes, declared: str) -> tuple[str, str]:
     for name in (declared, inside):
         known = known_charset(name)
         if known is not None:
-            # A <meta> that could be read says that the page is not in UTF-16, whatever it claims (WHATWG HTML 13.2.3.2).
+            # A readable <meta> proves that the page is not in UTF-16, whatever it claims (WHATWG HTML 13.2.3.2).
             return ("utf-8" if name == inside and name != declared and known.startswith("utf-16") else known), ""
     note = f"the page claims the unknown character set {declared or inside!r}" if declared or inside else ""
     try:
@@ -106,10 +106,10 @@ def known_charset(name: str) -> str | None:
         return None
     try:
         found = codecs.lookup(name)
-        b"x".decode(found.name, "replace")  # refuses what is not a text encoding, such as zip and rot13
+        b"x".decode(found.name, "replace")  # refuses codecs that are not text encodings, such as zip and rot13
     except (LookupError, ValueError):
         return None
-    # No page is served in these, and each makes text of bytes in a way of its own.
+    # No page is served in these, and each decodes bytes in its own way.
     return (
         None
         if found.name in ("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
@@ -123,7 +123,7 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
         return body, False
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ToolError(f"the page is compressed as {encoding!r}, which cannot be read here: try another address")
-    # 47: gzip or zlib, told by the header; -15: the bare stream that some servers send as deflate.
+    # 47: gzip or zlib, by the header; -15: the raw stream that some servers send as deflate.
     for window in (47, -15):
         unpacker = zlib.decompressobj(window)
         try:

@@ -35,8 +35,8 @@ _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 )
 _SPACE = regex(r"[ \t\n\r\f\v]+")
-# The standard library's parser takes quadratic time over constructs that never end (CPython issue 135462). So it never sees
-# a page, only single tags of limited length; a `<` that begins no such tag is text.
+# The standard library's parser takes quadratic time for unterminated constructs (CPython issue 135462). So it never gets
+# a page, only single tags of limited length; a `<` that does not begin such a tag is text.
 _TAG = regex(
     r"""(</?[A-Za-z](?:(?:[^<>"']|"[^"<]{0,4000}"|'[^'<]{0,4000}'){0,8000}>|[^<>]{0,8000}>))""",
 )
@@ -133,7 +133,7 @@ class _Writer(HTMLParser):
             self.rawdata = ""  # a tag whose quotes do not close
             self.clear_cdata_mode()
 
-    # --- what the parser calls
+    # --- callbacks of the parser
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in attrs}
@@ -170,7 +170,7 @@ class _Writer(HTMLParser):
         else:
             self._inline.append(_SPACE.sub(" ", data))
 
-    # --- what they mean
+    # --- meanings of tags
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "pre":
@@ -231,7 +231,7 @@ class _Writer(HTMLParser):
             self._inline.append(_EMPHASIS[tag])
         elif tag == "a" and self._links:
             href, start = self._links.pop()
-            # A block inside the link has flushed its start already: then the text stands and the link is dropped.
+            # A block inside the link has already flushed its start: keep the text and drop the link.
             text = "".join(self._inline[start:]).strip() if start <= len(self._inline) else ""
             target = self._absolute(href)
             if text and target and not href.startswith("#"):
@@ -250,7 +250,7 @@ class _Writer(HTMLParser):
         try:
             joined = urljoin(self._base_url, href.strip())
             scheme = urlsplit(joined).scheme
-        except ValueError:  # no URL at all
+        except ValueError:  # not a URL
             return ""
         if scheme in ("javascript", "data", "vbscript"):
             return ""
@@ -306,7 +306,7 @@ class _Writer(HTMLParser):
         if not rows:
             return
         width = max(len(row) for row in rows)
-        if width == 1:  # a table that only arranges the page
+        if width == 1:  # a table that is only used for layout
             for row in rows:
                 self._write(row[0], gap=True)
             return
@@ -372,7 +372,7 @@ class _Writer(HTMLParser):
         if self._pre is not None:
             self._end_pre()
         self._flush()
-        # One empty line where there are several; one inside a quote keeps the quote's mark.
+        # Collapse empty lines into one; an empty line in a quote keeps the quote's mark.
         kept: list[str] = []
         for line in (line.rstrip() for line in self._lines):
             is_gap = not line.strip("> ")

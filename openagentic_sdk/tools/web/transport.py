@@ -32,12 +32,12 @@ def fetch_from_addresses(request: FetchRequest, signal: FetchSignal) -> FetchAns
             failure = error
             continue
         connection = http.client.HTTPConnection(url.host, url.port)
-        # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
+        # With a given socket, http.client does not connect itself; and it must not reconnect on its own.
         connection.sock, connection.auto_open = connected, 0
         try:
             return _exchange(request, connection, connected, signal)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            signal.remaining_s()  # says that it was cancelled or too slow, when that is why
+            signal.remaining_s()  # raises if it was cancelled or too slow
             raise ToolError(f"{url.url} gave no usable answer ({error!r}): try again, or another address") from error
         finally:
             signal.watch(None)
