@@ -64,7 +64,7 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
     except asyncio.CancelledError:
         await settled(_leave(fleet, lease, Outcome("queued"), standing.after_seq))
         raise
-    except Exception as error:  # noqa: BLE001 - options, hooks and providers are the caller's: the row says what they raised
+    except Exception as error:  # noqa: BLE001 - the caller's code may raise anything: the error is stored in the row
         outcome = Outcome("failed", "error", _words(error))
     return outcome if await _leave(fleet, lease, outcome, standing.after_seq) else None
 

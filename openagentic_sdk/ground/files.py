@@ -217,7 +217,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
             finally:
                 os.close(fd)
             _move_into_place(folder_fd, temporary, name, real, before)
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: delete the temporary file
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder_fd)
             raise

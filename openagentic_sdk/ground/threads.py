@@ -428,7 +428,7 @@ def error_words(error: BaseException) -> tuple[str, str]:
     name = type(error).__name__
     try:
         return name, str(error) or name
-    except BaseException as own:
+    except BaseException as own:  # a guest's `__str__` may raise anything
         if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
             raise
         return name, name
@@ -446,7 +446,7 @@ def error_trace(error: BaseException) -> str:
             return ""
         told.stack[:] = frames or told.stack
         return "".join(told.format())
-    except BaseException as own:
+    except BaseException as own:  # a guest's exception may raise anything when it is formatted
         if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
             raise
         return ""

@@ -55,7 +55,7 @@ async def ask_model(run: Run) -> Reply:
     answer = _IncomingAnswer(run, request)
     try:
         output = await answer.receive()
-    except BaseException as error:
+    except BaseException as error:  # also on cancellation: the text so far is recorded
         await answer.record_failure(error)
         raise
     calls = await answer.record(output)
@@ -218,7 +218,7 @@ class _IncomingAnswer:
                     raise RunStopped("timeout", "timeout_s is over")
                 await self._take(event)
             await reading.ended()
-        except BaseException:
+        except BaseException:  # also on cancellation: end the stream before the run continues
             pieces.close()
             ending, _ = await settled(reading.end())
             ending.exception()

@@ -136,7 +136,7 @@ def _open_session(
         if kept is not None:
             writer.keep_view(kept)
         agent.gate.restore(session_id, filter(view.is_ours, view.events))
-    except BaseException:
+    except BaseException:  # after any error, release the session
         writer.close()
         raise
     return session_id, writer, view

@@ -298,7 +298,7 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
             yield
         except (RunStopped, OpenAgentSdkError):
             raise
-        except Exception as error:
+        except Exception as error:  # a part may raise anything: name it in the error
             raise PartError(name, seam, f"{type(error).__name__}: {error}") from error
 
     def checked(value: Any) -> Any:

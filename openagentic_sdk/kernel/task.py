@@ -51,14 +51,14 @@ class RunTask:
         threads.use()
         try:
             run = await open_run(agent, request, channel)
-        except BaseException:
+        except BaseException:  # also on cancellation: release the threads
             threads.close()
             raise
         try:
             if isinstance(prompt, Said):
                 run.request = changed(request, request_id=prompt.request_id or request.request_id)
                 await _check_prompt(run, prompt, run.request.request_id)
-        except BaseException:
+        except BaseException:  # also on cancellation: release the session
             await run.recorder.close()
             threads.close()
             raise

@@ -114,7 +114,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
                     results.append(await _finish(run, item))
                 except RunStopped as stopped:  # it waits for a person; let concurrent calls finish
                     parked = parked or stopped
-        except BaseException:
+        except BaseException:  # also on cancellation: record the end of every call
             await _cut_short(run, work)
             raise
         if parked is not None:

@@ -197,7 +197,7 @@ class PermissionGate(WithAdvice):
             return self.layers[0].mode
         return min([layer.mode for layer in self.layers], key=STRICTEST_FIRST.index)
 
-    # --- other gates made from this one ----------------------------------------------------------------------------------
+    # --- gates derived from this one -------------------------------------------------------------------------------------
 
     def with_rules(
         self,

@@ -317,7 +317,7 @@ class SessionStore(PollingStore, Rewriting):
                 self.put_blob(session_id, data)
             with self.open_writer(session_id) as writer:
                 writer.append(list(events))
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: leave no partial copy
             self.delete_session(session_id)
             raise
 

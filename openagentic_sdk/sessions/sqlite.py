@@ -97,7 +97,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             self.path, self.durability = Path(MEMORY), "memory"
         self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync", clock=SteadyClock(self._clock.now))
-        # A store that was made from its name is closed by no caller.
+        # No caller closes a store that was created from its name.
         when_collected(self, _close, self._file, self._beside)
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -116,11 +116,11 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 check(at)
                 writer = self._new_writer(db, at)
             with suppress(OSError):
-                # What a dead holder left, or one that was replaced: not before that is certain, for it is how others see it.
+                # The file of a dead or replaced holder. Delete it only now, because others recognize the holder by it.
                 self._lease_path(at.key, at.epoch).unlink()
             return writer
         except BaseException:
-            # Also Ctrl-C behind the transaction: nobody would give back the lock of a writer that nobody has.
+            # Also on Ctrl-C after the transaction, or nobody would release the lock of a writer that was not returned.
             if writer is not None:
                 writer.lease.release()
             raise
@@ -158,7 +158,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
         if not self._file.is_memory:
-            # Before the session goes: what it said must be known to be forgotten.
+            # Before the session is deleted, because the index needs its texts to forget them.
             self._index.forget(session_id)
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
@@ -193,7 +193,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def close(self) -> None:
         _close(self._file, self._beside)
 
-    # --- what a database does better ---------------------------------------------------------------------------------
+    # --- faster in a database ----------------------------------------------------------------------------------------
 
     def list_blobs(self, session_id: str) -> list[str]:
         with self._file.reading(session_id) as db:
@@ -335,7 +335,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         conditions += [] if cwd is None else ["cwd = ?"]
         values: list[Any] = [] if cwd is None else [dumps_json(cwd)]
         if tenant is not None:
-            # The index is of those that have one, which SQLite must be told.
+            # The index is partial: the query must contain its condition.
             conditions.append("tenant = ? AND tenant != 'null'" if tenant else "tenant = ?")
             values.append(dumps_json(tenant or None))
         if before is not None:
@@ -357,13 +357,13 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         return SessionLockedError(at.id, holder) if holder else None
 
     def _new_writer(self, db: sqlite3.Connection, at: SessionRow) -> _SqliteWriter:
-        is_usable(db)  # a newer version may have moved the tables since this process opened them
+        is_usable(db)  # a newer version may have migrated the tables since this process opened them
         epoch = at.epoch + 1
         lease = LeaseFile(self._lease_path(at.key, epoch))
         try:
             db.execute("UPDATE sessions SET epoch = ?, held = 1 WHERE key = ?", (epoch, at.key))
             return _SqliteWriter(self, at, epoch, lease)
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: release the lock
             lease.release()
             raise
 
@@ -382,7 +382,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 raise ConcurrencyError(writer.session_id, writer.last_seq, last_seq)
             head = writer.head
             if metadata != writer.metadata:
-                # Somebody changed what the summary begins with, and kept another one.
+                # Another process changed the metadata that the summary starts from, and stored a new summary.
                 head, writer.metadata = self._position_in(db, writer.session_id).head, metadata
             return self._insert(db, writer.key, head, events)
 
@@ -393,7 +393,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         """
         [event], [line] = stamped, dumps_all_stored(stamped)
         values = (place_of(writer.key, event.seq or 0), updated, line, writer.key, writer.epoch)
-        # What goes wrong here, the long way meets again and says what it is.
+        # An error here occurs again in the general method, which reports it.
         return self._file.changes_one(_INSERT_ONE, values, durable=self._is_durable((event,)))
 
     def _is_durable(self, events: Sequence[Event]) -> bool:
@@ -408,7 +408,7 @@ class _SqliteWriter(SessionWriter):
         self._store = store
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        # Set while an append is under way: after Ctrl-C the log knows what became of it.
+        # Set during an append: after Ctrl-C, the log shows whether it took effect.
         self._in_doubt = False
         self._stands(at)
 
@@ -429,7 +429,7 @@ class _SqliteWriter(SessionWriter):
         return self._head
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
-        # All sessions of the file share one connection: an append waits for whatever the one before it waits for.
+        # All sessions of the file share one connection, so an append waits for the previous one.
         return self._store.durability != "flush"
 
     def append(self, events: Sequence[Event]) -> list[Event]:
@@ -437,7 +437,7 @@ class _SqliteWriter(SessionWriter):
         with self._lock:
             check_open(self.session_id, self.lease.is_held)
             if self._in_doubt:
-                # Learn where the log stands, after an interrupt in an append. Only this writer moves it at its epoch.
+                # After an interrupted append, read the end of the log. Only this writer changes it in its epoch.
                 at = self._store._position(self.session_id)
                 if at.epoch == self.epoch:
                     self._stands(at)
@@ -464,7 +464,7 @@ class _SqliteWriter(SessionWriter):
     def close(self) -> None:
         if not self.lease.is_held or self._pid != os.getpid():
             return
-        # Should this fail, the lease file still tells that the session is free.
+        # If this fails, the lease file still shows that the session is free.
         with suppress(StorageError), self._store._file.transaction(self.session_id) as db:
             db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (self.key, self.epoch))
             self.lease.release()

@@ -102,7 +102,7 @@ class FileSessionStore(ListedFiles):
         self._guard = threading.Lock()
         self._is_swept = False
         self._inbox = InboxFile(self._disk, self.root_dir / "inbox", sync=durability != "flush")
-        self._lengths: dict[str, tuple[int, int]] = {}  # of logs that had nothing behind a seq
+        self._lengths: dict[str, tuple[int, int]] = {}  # of logs without events after a seq
         self._index = FileIndex(self.root_dir / "sessions", self.root_dir / "index", LOG_NAME)
 
     def session_dir(self, session_id: str) -> Path:
@@ -137,7 +137,7 @@ class FileSessionStore(ListedFiles):
         now = self._clock.now()
         named = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
         with self._opened(source_id, path) as fd:
-            # Of the log that is copied: another one may take its name at any time.
+            # Of the copied log itself, because another one may replace it at any time.
             check_copied_part(source_id, at_seq, find_end(self._disk, fd, source_id).position.seq)
             stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
             lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
@@ -155,7 +155,7 @@ class FileSessionStore(ListedFiles):
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
                 writer.keep_views(Checkpoint(self._disk, path.parent, self.seal).write)
             self._index.touch(session_id)
-        except BaseException:  # whatever happened, the lock must not stay behind
+        except BaseException:  # after any error, the lock must be released
             writer.close()
             raise
         return writer
@@ -217,7 +217,7 @@ class FileSessionStore(ListedFiles):
             meta = self._read_meta(session_id)
             meta = replace(meta, metadata=merged_metadata(meta.metadata, changes))
             self._index.touch(session_id)
-            # A summary begins with what the metadata says. No other one is kept before the lock is given back.
+            # A summary starts from the metadata. No other summary is stored before the lock is released.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
             write_durably(self._disk, folder / META_NAME, meta.to_json(), sync=self.durability != "flush")
             self._index.touch(session_id)
@@ -285,13 +285,13 @@ class FileSessionStore(ListedFiles):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
                 check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
-            # Nobody who changes what stands beside the log finds another session under its name.
+            # Prevents changes of files beside the log from reaching another session with this name.
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(folder / LOG_NAME)):
                     raise SessionLockedError(session_id, "a process that put another log in its place: try again")
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
-            # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
+            # Our folder, and those left by processes killed while deleting; another process may be removing them, too.
             self._index.forget(session_id)
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)
@@ -307,7 +307,7 @@ class FileSessionStore(ListedFiles):
         with storage_errors(session_id, "cannot take a blob"):
             if not path.parent.is_dir():
                 make_folder(self._disk, path.parent, sync=self.durability != "flush")
-            # One that stands there need not be on disk: whoever put it there may have died, or been refused a sync.
+            # An existing blob need not be on disk: its writer may have died, or its sync may have failed.
             if self.durability != "flush" or not path.is_file() or path.read_bytes() != data:
                 write_durably(self._disk, path, data, sync=self.durability != "flush")
         return digest
@@ -318,7 +318,7 @@ class FileSessionStore(ListedFiles):
         try:
             return sorted(name for name in os.listdir(folder) if DIGEST.fullmatch(name))
         except (FileNotFoundError, NotADirectoryError):
-            self.session_dir(session_id)  # it may have been deleted meanwhile
+            self.session_dir(session_id)  # it may have been deleted in the meantime
             return []
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
@@ -353,7 +353,7 @@ class FileSessionStore(ListedFiles):
             yield part
             if here.seq == at_seq:
                 break
-        check_copied_part(session_id, at_seq, here.seq)  # the end of a write that failed may be gone by now
+        check_copied_part(session_id, at_seq, here.seq)  # the rest of a failed write may be gone by now
         yield from seal_events(tail, here, now)
 
     def _copied_summary(
@@ -383,7 +383,7 @@ class FileSessionStore(ListedFiles):
         try:
             return Meta.from_json((folder / META_NAME).read_bytes(), session_id)
         except (FileNotFoundError, InvalidEventError):
-            # A cache: without it the session is as good as before, only what was known at its creation is not.
+            # A cache: without it, the session is intact, and only the metadata of its creation is lost.
             first = None
             with contextlib.suppress(LogCorruptError):
                 first = next(self.iter_events(session_id), None)

@@ -188,7 +188,7 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
             values[name] = plain_line(text)
     for name in ("tags", "open_questions", "subagents"):
         values[name] = tuple(map(str, values[name]))
-    # What `changed` does, for each row of a list of thousands.
+    # The same as `changed`, but fast, because it is called for each row of a list of thousands.
     summary = object.__new__(SessionSummary)
     summary.__dict__.update(values)
     return summary

@@ -159,7 +159,7 @@ class LogWriter(SessionWriter):
         except OSError as error:
             self._take_back(error)
             raise self._storage_error("could not be appended to", error) from error
-        except BaseException:
+        except BaseException:  # Ctrl-C, for example: undo a partial write
             self._take_back(InterruptedError(errno.EINTR, "interrupted"))
             raise
 

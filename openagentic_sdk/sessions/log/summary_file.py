@@ -91,7 +91,7 @@ class SummaryFile:
         Only the changed part of the file is written: most events change its tail, those that charge a model call its sums.
         """
         if self._fd < 0 or events[0].seq != self._counters[0] + 1:
-            # An append was interrupted before it came here.
+            # An append was interrupted before it was folded in here.
             self.close()
             return
         if not (self._counters[0] and self._head_bytes) or any(map(moves_summary, events)):

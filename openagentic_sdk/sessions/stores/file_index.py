@@ -422,7 +422,7 @@ def _change(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
         db.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: end the transaction
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise

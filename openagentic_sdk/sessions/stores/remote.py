@@ -150,7 +150,7 @@ class RemoteStore(DatabaseStore, Generic[S]):
         try:
             if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
                 return RemoteWriter(self, self._position(at.id), holder)
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: stop renewing a claim that nobody uses
             holder.drop(at.key, epoch)
             raise
         holder.drop(at.key, epoch)

@@ -106,7 +106,7 @@ class _CodeProgram:
         os.close(out_w)
         try:
             self._command = started.result()
-        except BaseException:
+        except BaseException:  # also on cancellation: close the channel
             ours.close()
             raise
         os.set_blocking(self._out_r, False)

@@ -546,7 +546,7 @@ def _become_command(
         pieces = []
         while piece := os.read(spec_r, 1 << 20):
             pieces.append(piece)
-        if not pieces:  # nobody wants it
+        if not pieces:  # closed without a command: there is nothing to run
             os._exit(0)
         os.close(spec_r)
         spec = marshal.loads(b"".join(pieces))

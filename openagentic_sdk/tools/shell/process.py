@@ -38,7 +38,7 @@ TAKE_LIMIT_S = 30.0
 MARK = "OPENAGENTIC_SDK_CALL"
 
 _PACKAGE_DIR = Path(__file__).parents[2]
-# The package's own __init__ would load the whole library; empty stand-ins let the helper load its one file of it.
+# The package's own __init__ would load the whole library; with empty stand-ins, the helper only loads its one file.
 _BOOTSTRAP = """
 import sys
 for name, path in (("openagentic_sdk", sys.argv[2]), ("openagentic_sdk.tools", sys.argv[2] + "/tools")):
@@ -301,7 +301,7 @@ class _Helper:
         except OSError as error:
             call.close()
             raise _HelperGoneError(str(error)) from error
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: close the channel
             call.close()
             raise
 

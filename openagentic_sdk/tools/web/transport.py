@@ -57,7 +57,7 @@ def _connect(url: WebUrl, address: IPAddress, signal: FetchSignal) -> socket.soc
         if url.scheme == "http":
             return plain
         secured = ssl.create_default_context().wrap_socket(plain, server_hostname=url.host)
-    except BaseException:
+    except BaseException:  # also on Ctrl-C: close the socket
         signal.watch(None)
         plain.close()
         raise

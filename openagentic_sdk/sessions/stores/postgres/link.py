@@ -102,7 +102,7 @@ class PostgresServer(StoreServer):
         if not self.is_ready:
             try:
                 require_schema(db)
-            except BaseException:
+            except BaseException:  # also on Ctrl-C: close the connection
                 db.close()
                 raise
             self.is_ready = True

@@ -92,7 +92,7 @@ class RedisServer(StoreServer):
                 client = redis.Redis(connection_pool=pool)
                 try:
                     self.learn(client)
-                except BaseException:
+                except BaseException:  # also on Ctrl-C: close the connections
                     pool.disconnect()
                     raise
                 self._client = client

@@ -119,7 +119,7 @@ class SqliteFile:
             _use_wal(db)
             db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._prepare(db)
-        except BaseException:
+        except BaseException:  # also on Ctrl-C: close the connection
             db.close()
             raise
         return db
