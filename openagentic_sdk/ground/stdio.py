@@ -1,4 +1,4 @@
-"""Lines over this process's stdin and stdout, which nothing else in the process may use meanwhile."""
+"""Lines over this process's stdin and stdout, which nothing else in the process may use at the same time."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ class Guest(Generic[T]):
     """A foreign coroutine running in a task of its own.
 
     Any exception is kept in `error`, even those that would end the process (`SystemExit` and the like); only a real Ctrl-C
-    propagates. `is_left` is true if it did not end when told to.
+    propagates. `is_left` is true if it did not end when it was cancelled.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], name: str) -> None:
@@ -328,7 +328,7 @@ class Guest(Generic[T]):
             await waiter
 
     async def end(self, busy: Callable[[], bool] | None = None) -> None:
-        """Tell it to end and give it a moment, longer while `busy`; then abandon it."""
+        """Cancel it and give it a moment, longer while `busy`; then abandon it."""
         self._task.cancel()
         await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
         self._wake()  # a task cancelled before its start has not done this itself

@@ -344,7 +344,7 @@ class _JudgedCommand:
         return (*self.subject.workspace.roots, *map(os.path.realpath, self.cwds))
 
     def names(self, text: str) -> tuple[str, ...]:
-        """The names that a word stands for from every folder that the command may run in; itself where nobody can say."""
+        """The names that a word expands to in every folder that the command may run in; the word itself if unknown."""
         if not self.is_glob(text):
             return (literal(text),)
         found = [self.subject.workspace.expand(text, cwd) for cwd in self.cwds]

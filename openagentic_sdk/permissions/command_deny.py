@@ -205,7 +205,7 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
 def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
     """Whether the words may be the rule's: each is equal, could become anything, or is a wildcard that matches.
 
-    Options and their values may stand between them.
+    Options and their values may be between them.
     """
     left = iter(words)
     for expected in wanted:

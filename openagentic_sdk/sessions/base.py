@@ -261,7 +261,7 @@ class SessionStore(PollingStore, Rewriting):
     # --- whole sessions, derived -------------------------------------------------------------------------------------
 
     def read_remains(self, session_id: str) -> Remains:
-        """What can still be read of a session, to salvage it. Raises `SessionNotFoundError` if nothing is left."""
+        """The part of a session that can still be read, to salvage it. Raises `SessionNotFoundError` if nothing is left."""
         metadata = self.read_metadata(session_id)["metadata"]
         blobs: list[str] = []
         holes: tuple[str, ...] = ()

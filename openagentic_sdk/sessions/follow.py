@@ -81,8 +81,9 @@ async def _is_left(store: SessionStore, session_id: str) -> bool:
 
 
 def is_left(store: SessionStore, row: SessionSummary) -> bool:
-    """Whether nobody works on the newest request of a session although it has no end, or waits without a `result` that
-    says so, because its process was killed as it asked.
+    """Whether nobody works on the newest request of a session although it is not over.
+
+    Also true if it waits for a person without a `result` that records this, because its process was killed as it asked.
     """
     if row.state != ROW_STATES["parked"]:
         return row.state in LEFT_STATES

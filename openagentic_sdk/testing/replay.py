@@ -1,8 +1,8 @@
 """A recorded session as a model and tools that replay it: no network, nothing executed.
 
-`Recording` parses a log into runs and steps. `ReplayProvider` gives each request its recorded answer, and compares the
-request's digest with the recorded one; `RecordedTool` gives each call its recorded result. `runs.replay` drives the real
-loop with them.
+`Recording` parses a log into runs and steps. `ReplayProvider` answers each request with its recorded answer, and compares
+the request's digest with the recorded one; `RecordedTool` returns the recorded result of each call. `runs.replay` drives
+the real loop with them.
 """
 
 from __future__ import annotations

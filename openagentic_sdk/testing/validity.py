@@ -87,7 +87,7 @@ class CachedPiece:
 
 
 def protocol_of(path: str) -> Protocol | None:
-    """The protocol of a request to this URL path; None if it is none of ours."""
+    """The protocol of a request to this URL path; None for an unknown path."""
     path = path.partition("?")[0]
     if "GenerateContent" in path or "generateContent" in path:
         return "gemini"

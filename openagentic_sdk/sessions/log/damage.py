@@ -40,7 +40,7 @@ class Fragment:
 
 
 def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> LogDamage:
-    """What was done to the log where line `expected`, at `offset` after checksum `crc`, is not as written."""
+    """The change to the log after which line `expected`, at `offset` after checksum `crc`, is not as written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
     if (plain := as_written(line, offset)) != line:

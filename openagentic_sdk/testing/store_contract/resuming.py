@@ -15,7 +15,7 @@ class Resuming(StoreTest):
     """A long session is resumed from its last compaction, with the data beside its log, if that is its own."""
 
     def talked(self, name: str, summary: str = "they talked") -> None:
-        """A session of which five of six events are summarized, and which was resumed once."""
+        """A session in which five of six events are summarized, and which was resumed once."""
         self.store.create_session(session_id=name)
         self.talk(name, summary)
         self.resumed(self.store, name)

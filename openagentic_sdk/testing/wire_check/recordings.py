@@ -103,7 +103,7 @@ _Found = tuple[str, int, Mapping[str, Any], Any, bytes]
 
 
 def _of_text(data: bytes) -> Iterator[_Found]:
-    """The exchanges in a text whose suffix does not tell its format: a cassette, a HAR, a log or a stream."""
+    """The exchanges in a text whose suffix does not determine its format: a cassette, a HAR, a log or a stream."""
     text = data.decode("utf-8")
     try:
         document = json.loads(text)

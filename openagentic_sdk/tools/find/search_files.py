@@ -34,7 +34,7 @@ class ListedFile(NamedTuple):
 
 
 class SearchStopped(Exception):
-    """The time is up; the message tells how far the search got."""
+    """The time is up; the message states how far the search got."""
 
 
 class FileSearch:

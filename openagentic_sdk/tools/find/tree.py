@@ -32,7 +32,7 @@ _Level = tuple[IgnoreFile, str, int]
 
 @frozen
 class WalkOptions:
-    """What a walk excludes. `enters` tells whether a folder, by its relative path, is worth entering."""
+    """What a walk excludes. `enters` returns whether a folder, by its relative path, is worth entering."""
 
     include_ignored: bool = False
     include_hidden: bool = True

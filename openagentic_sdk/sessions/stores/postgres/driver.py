@@ -47,7 +47,7 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
     try:
         db.deadline = time.monotonic() + limits["connect_timeout"]
         row = db.execute("SELECT pg_backend_pid()").fetchone()
-    except BaseException:  # also on Ctrl-C: close the connection
+    except BaseException:
         db.close()
         raise
     # A pooler announces a process number of its own on connection.

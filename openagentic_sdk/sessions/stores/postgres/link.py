@@ -102,7 +102,7 @@ class PostgresServer(StoreServer):
         if not self.is_ready:
             try:
                 require_schema(db)
-            except BaseException:  # also on Ctrl-C: close the connection
+            except BaseException:
                 db.close()
                 raise
             self.is_ready = True
