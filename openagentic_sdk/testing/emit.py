@@ -120,7 +120,7 @@ def _plain(init: SystemInit, events: Sequence[Event], folder: str) -> tuple[str,
     options = _PLAIN_OPTIONS.format(
         model=init.model,
         folder=folder,
-        sources=("project",),
+        sources=("project",) if "Task" in init.tools else (),  # an open source brings the built-in agents
         mode=init.permission_mode,
         allow=tuple(rules[True]),
         deny=tuple(rules[False]),

@@ -569,7 +569,7 @@ class Handoffs(IsolatedAsyncioTestCase):
             OptionsError, "judge answers .*Verdict.* and this agent .*str.*: give both the same output"
         ):
             await scripted("Hi.", handoffs=[judge]).run("Hi.")
-        with self.assertRaisesRegex(OptionsError, "no agent with a name"):
+        with self.assertRaisesRegex(OptionsError, "not an agent with a name"):
             await scripted("Hi.", handoffs=[scripted()]).run("Hi.")
 
     async def test_a_handoff_that_the_process_did_not_get_to_still_stands(self) -> None:

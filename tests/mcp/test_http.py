@@ -340,7 +340,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         bad = {
             "bytes before the end of its answer": cut,
             "was silent in tools/call": silent,
-            "no JSON": other(b"<html>hello"),
+            "not JSON": other(b"<html>hello"),
             "answered 502: bad gateway": lambda c, r, m: c.reply(b"bad\r\ngateway", "502 Bad Gateway") or True,
             "none to what was asked": other({"jsonrpc": "2.0", "id": 99, "result": {}}),
             "with no object": lambda c, r, m: other({"jsonrpc": "2.0", "id": m["id"], "result": [1]})(c, r, m),

@@ -405,7 +405,7 @@ class Values(unittest.TestCase):
     def test_what_does_not_fit_says_where(self) -> None:
         schema: Any = read_output_schema(City)
         for text, message in (
-            ("no idea", "not JSON"),
+            ("no idea", "no JSON"),
             ('{"name": "Ulm"}', "people"),
             ('{"name": "Ulm", "people": "many"}', "people"),
             ('{"name": "Ulm", "people": NaN}', "not JSON"),

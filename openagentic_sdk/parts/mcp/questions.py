@@ -198,7 +198,7 @@ class _Field:
     def _read_text(self, said: str) -> str:
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, said) is None:
-            raise ValueError(f"it is no {self.schema['format']}")
+            raise ValueError(f"it is not {_FORMATS_IN_WORDS[self.schema['format']]}")
         return said
 
     def _pick(self, said: str) -> str:
@@ -208,6 +208,7 @@ class _Field:
         raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
 
 
+_FORMATS_IN_WORDS = {"email": "an email address", "uri": "a URI", "date": "a date", "date-time": "a date and time"}
 _FORMATS = {
     "email": r"[^@\s]+@[^@\s]+\.[^@\s]+",
     "uri": r"[A-Za-z][A-Za-z0-9+.-]*:\S+",
