@@ -43,15 +43,15 @@ _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
 # How each request field is treated: it is used, or used if the agent's `accepts` contains a word, it has no effect, or it is
 # refused because it would change the agent, which only the agent's owner may.
 FIELDS: Mapping[str, str] = {
-    "input": "a text, or a list of items",
-    "model": "the name of an agent; without one that of the session, else the default",
-    "previous_response_id": "continues after that response: in a fork of its session when it is not the newest one there",
-    "stream": "taken",
-    "background": "taken, and comes back",
-    "metadata": "taken, and comes back: 16 texts of 512 characters, with names of 64",
+    "input": "a text or a list of items",
+    "model": "the name of an agent; if omitted, the session's last agent, else the default",
+    "previous_response_id": "continues after that response: in its session if it is the newest one there, else in a fork",
+    "stream": "used",
+    "background": "used, and returned",
+    "metadata": "used, and returned: at most 16 texts of 512 characters, with names of 64",
     "instructions": "accepts: instructions",
-    "text": "accepts: format (`json_schema` and `json_object`); `text` is always taken",
-    "store": "no effect: what is said is always kept",
+    "text": "accepts: format (`json_schema` and `json_object`); `text` is always accepted",
+    "store": "no effect: conversations are always stored",
     "tools": "refused",
     "conversation": "refused",
     "prompt": "refused",
@@ -59,7 +59,7 @@ FIELDS: Mapping[str, str] = {
 }
 # How each kind of item in `input` is treated.
 ITEMS: Mapping[str, str] = {
-    "user": "the prompt: input_text, input_image, input_file and input_audio with their data or an address",
+    "user": "the prompt: input_text, input_image, input_file and input_audio with their data or URL",
     "system": "accepts: instructions",
     "developer": "accepts: instructions",
     "assistant": "accepts: history; untrusted",

@@ -1,4 +1,4 @@
-"""The reference of the server's routes and refusals, as `docs/contract.md` holds it."""
+"""The reference of the server's routes and refusals: the text of `docs/contract.md`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "contract.md"
 HEAD = """# The contract of the server
 
-Programs are made from this: `GET /openapi.json` is the same as OpenAPI 3.1, with the schema of every value and every event.
-All of it, the application included, is made from one table,
-[table.py](../openagentic_sdk/server/contract/table.py); this page is written by `python3 -m tests.guards.generated`. What
-the routes do is told in [serving](serving.md).
+The reference of the server's routes. `GET /openapi.json` returns the same contract as OpenAPI 3.1, with the schemas of all
+values and events. The application, its client, that document and this page are all generated from one table,
+[table.py](../openagentic_sdk/server/contract/table.py); `python3 -m tests.guards.generated` writes this page.
+[Serving](serving.md) describes what the routes do.
 
 ```python
 from openagentic_sdk.server.contract.openapi import openapi
@@ -32,11 +32,12 @@ print(openapi()["openapi"], openapi()["paths"]["/v1/questions"]["get"]["operatio
 |---|---|---|---|
 """
 RESPONSES_HEAD = """
-## What a request for a response may hold
+## What a request for a response may contain
 
 `accepts` is a list in the agent's table of `agents.toml` (`accepts = ["instructions", "history", "format"]`; default: none).
-Without its word, what needs it is refused with 400. Text of users and of accepted instructions is the prompt; what others
-said before is told beside it, and is untrusted to [labels](injection.md). A field that is not here has no effect.
+A field that needs a word which the list lacks is refused with status 400. Text from users and accepted instructions form the
+prompt; earlier messages from others are quoted in it, and are untrusted to [labels](injection.md). Fields not listed have
+no effect.
 
 | field of the body | |
 |---|---|
@@ -49,7 +50,7 @@ CODES_HEAD = """
 ## Refusals
 
 A refusal is `{"error": {"status", "code", "message"}}`: `code` is for programs and never changes, `message` is for people.
-The routes of the Responses API say it as OpenAI does, with the same `code`. There may be more codes one day: tell an unknown
+The routes of the Responses API use OpenAI's form, with the same `code`. Later versions may add codes: treat an unknown
 one by its status.
 
 | code | status | |
