@@ -21,10 +21,12 @@ from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import LogHead
+from openagentic_sdk.sessions.stores.tables import Execute, Rows, Tables, tables_of
 from tests.waiting import until
 
 from ..ports import free_port, until_listens
 from ..size import LARGE
+from . import servers
 from .own_servers import OwnRedis
 
 ROOT = Path(__file__).parents[2]
@@ -329,8 +331,6 @@ class PostgresLossTest(unittest.TestCase):
         from openagentic_sdk.sessions import postgres
         from openagentic_sdk.sessions.stores.postgres.driver import psycopg
 
-        from . import servers
-
         class LosingStore(postgres.PostgresSessionStore):
             """Loses the answer to its first append: the server did it, and the connection broke."""
 
@@ -361,3 +361,62 @@ class PostgresLossTest(unittest.TestCase):
             self.assertEqual([event.seq for event in stored], [before + 1, before + 2])
             self.assertEqual(store.last_seq(session_id), before + 2)
             writer.close()
+
+
+@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server is named")
+class StoppedProcessTest(unittest.TestCase):
+    """A process that is stopped keeps its connections open: the server takes back what they hold."""
+
+    def setUp(self) -> None:
+        self.url = servers.own_postgres_schema(self, os.environ["OPENAGENTIC_TEST_POSTGRES_URL"])
+
+    def open(self, **limits: int) -> Tables:
+        from openagentic_sdk.sessions.stores.postgres.driver import STOPPED_MS
+
+        self.addCleanup(STOPPED_MS.update, dict(STOPPED_MS))
+        STOPPED_MS.update(limits)
+        store = open_store(f"{self.url}&application_name={self.name}")
+        self.addCleanup(store.close)
+        store.list_sessions()
+        return tables_of(store)
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("_")[2]
+
+    def connections(self) -> int:
+        import psycopg
+
+        command = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        with psycopg.connect(self.url, autocommit=True) as db:
+            return int(db.execute(command, (self.name,)).fetchone()[0])
+
+    def test_its_open_transaction_holds_up_others_for_a_while_only_and_is_done_again_when_it_goes_on(self) -> None:
+        tables, attempts = self.open(idle_in_transaction_session_timeout=100), []
+
+        def work(execute: Execute) -> Rows:
+            tables.take_turn(execute)
+            attempts.append("begun")
+            if len(attempts) == 1:  # another takes its turn while this one says nothing
+                tables.change(tables.take_turn, steps=2)
+                attempts.append("another's turn")
+            return execute("SELECT 1")
+
+        self.assertEqual(tables.change(work, steps=2), [(1,)])
+        self.assertEqual(attempts, ["begun", "another's turn", "begun"])
+
+    def test_its_idle_connections_are_free_for_others_and_opened_again_when_it_goes_on(self) -> None:
+        tables = self.open(idle_session_timeout=100)
+        self.addCleanup(tables.close)
+        tables.wait("news", 0.01)
+        until(lambda: self.connections() == 0, "the server has closed all connections")
+        self.assertEqual(tables.read("SELECT 1"), [(1,)])
+        self.assertFalse(tables.wait("news", 0.01))
+
+    def test_a_limit_that_a_role_or_an_address_has_set_stays(self) -> None:
+        from openagentic_sdk.sessions.stores.postgres.driver import connect
+
+        for options, limits in (("", ("20s", "45s")), ("%20-cidle_session_timeout%3D7min", ("7min", "45s"))):
+            with contextlib.closing(connect(self.url + options, 5.0)) as db:
+                names = ("idle_session_timeout", "idle_in_transaction_session_timeout")
+                self.assertEqual(tuple(db.execute(f"SHOW {name}").fetchone()[0] for name in names), limits)

@@ -15,6 +15,15 @@ IDLE = TransactionStatus.IDLE
 # A vanished host is detected after 10 + 3 * 5 seconds instead of the two hours that are the systems' default.
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 
+# The host of a process that is stopped or hangs still answers keepalives: only the server can end its connections, and with
+# them its locks. A transaction may take longer than the 30 s for which a copy waits for the store that it reads.
+STOPPED_MS = {"idle_session_timeout": 20_000, "idle_in_transaction_session_timeout": 45_000}
+# A limit that the role, the database or the URL sets stays; servers before version 14 lack the first.
+_LIMIT = (
+    "SELECT CASE current_setting(name, true) WHEN '0' THEN set_config(name, ms, false) END "
+    "FROM unnest(%s::text[], %s::text[]) AS limits (name, ms)"
+)
+
 
 class WaitedTooLong(psycopg.OperationalError):
     """The server did not answer in time; the connection is closed, and its last statement may have taken effect."""
@@ -35,9 +44,11 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connect(url: str, timeout_s: float) -> BoundedConnection:
-    """Open a connection in autocommit mode that prepares frequent statements, unless there is a pooler.
+    """Open a connection in autocommit mode. Unless there is a pooler, it prepares frequent statements, and the server closes
+    it when this process no longer uses it.
 
-    Behind a pooler the next statement may reach another backend, which lacks the prepared statements.
+    Behind a pooler the next statement may reach another backend, which lacks the prepared statements, and a setting would
+    reach other clients.
     """
     known = conninfo.conninfo_to_dict(url)
     limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
@@ -47,11 +58,13 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
     try:
         db.deadline = time.monotonic() + limits["connect_timeout"]
         row = db.execute("SELECT pg_backend_pid()").fetchone()
+        # A pooler announces a process number of its own on connection.
+        if row and row[0] == db.info.backend_pid:
+            db.execute(_LIMIT, (list(STOPPED_MS), list(map(str, STOPPED_MS.values()))))
+            db.prepare_threshold = 2
     except BaseException:
         db.close()
         raise
-    # A pooler announces a process number of its own on connection.
-    db.prepare_threshold = 2 if row and row[0] == db.info.backend_pid else None
     return db
 
 

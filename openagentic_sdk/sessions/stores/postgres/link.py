@@ -19,7 +19,8 @@ from .schema import migrate, require_schema
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
-IDLE_S = 30.0
+# A connection that is idle for so long is closed, and a listener's is used: well before the server ends it.
+IDLE_S = 10.0
 # The errors of a reachable server that will never accept this client.
 _REFUSED = regex("FATAL: (?!.*(starting up|shutting down|not yet accepting|recovery|too many))")
 # A process sends news of one session at most this often.
@@ -54,6 +55,12 @@ class PostgresServer(StoreServer):
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         psycopg = self._driver.psycopg
+        # The last is raised in a process that was stopped in a transaction and goes on.
+        gone = (
+            psycopg.OperationalError,
+            psycopg.InterfaceError,
+            psycopg.errors.IdleInTransactionSessionTimeout,
+        )
         began, pauses = time.monotonic(), RETRIES.waits()
         deadline = began + patience_s
         with self.translated(session_id):
@@ -62,7 +69,7 @@ class PostgresServer(StoreServer):
                 try:
                     with self._connection(deadline) as db:
                         return work(db)
-                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                except gone as error:
                     # Work in several steps extends its time with each step.
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     until = deadline if self.is_ready else began + first_s
@@ -85,6 +92,7 @@ class PostgresServer(StoreServer):
                 f"all {MAX_CONNECTIONS} connections of this process to {self.where} are in use: try again later"
             )
         try:
+            self._drop_idle(older_than=time.monotonic() - IDLE_S)
             with self._guard:
                 db = self._idle.pop()[1] if self._idle else None
             db = db or self.connect(deadline - time.monotonic())
@@ -123,16 +131,12 @@ class PostgresServer(StoreServer):
             # Whatever broke this connection probably broke the others, too.
             self._drop_idle(older_than=float("inf"))
             return
-        now = time.monotonic()
         with self._guard:
             if not self._is_closed:
-                self._idle.append((now, db))
-            has_old = bool(self._idle) and self._idle[0][0] < now - IDLE_S
+                self._idle.append((time.monotonic(), db))
         if self._is_closed:
             # A heartbeat or a listener was still using it when the last store closed.
             db.close()
-        if has_old:
-            self._drop_idle(older_than=now - IDLE_S)
 
     def _drop_idle(self, *, older_than: float) -> None:
         with self._guard:
@@ -255,11 +259,17 @@ class PostgresListener:
     def __init__(self, server: PostgresServer, db: Any) -> None:
         self._server = server
         self._db = db
+        self._used_at = time.monotonic()
 
     def hear(self, timeout_s: float) -> set[str]:
         with self._server.translated():
-            self._db.deadline = time.monotonic() + timeout_s + 5.0
-            return {notice.payload for notice in self._db.notifies(timeout=timeout_s, stop_after=1) if notice.payload}
+            now = time.monotonic()
+            self._db.deadline = now + timeout_s + 5.0
+            if now - self._used_at > IDLE_S:
+                self._db.execute("SELECT 1")
+                self._used_at = now
+            notices = self._db.notifies(timeout=min(timeout_s, IDLE_S), stop_after=1)
+            return {notice.payload for notice in notices if notice.payload}
 
     def close(self) -> None:
         self._db.close()
