@@ -337,7 +337,7 @@ class WitnessTest(SceneTest):
         total = str(len(self.lines))
         for kept in (0, 1, len(self.lines) - 1):
             self.path.write_bytes(b"".join(self.lines[:kept]))
-            self.assert_told("summary.json", f"knows {total} events", f"ends behind event {kept}")
+            self.assert_told("summary.json", f"knows {total} events", f"ends after event {kept}")
         self.path.write_bytes(b"".join(self.lines[:-2]) + self.lines[-2][:20])
         self.assert_told("summary.json", "cut off")
 
@@ -352,7 +352,7 @@ class WitnessTest(SceneTest):
                     self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
                 (note,) = verify_session(self.store, "s").notes
                 self.assertTrue(note.startswith(f"summary.json.lost-{kept}-{total}: "), note)
-                self.assertIn(f"ended behind event {kept} when a writer came, and it had known {total} events", note)
+                self.assertIn(f"ended after event {kept} when a writer came, and it had known {total} events", note)
 
     def test_a_torn_last_line_that_had_been_whole_is_told_with_it(self) -> None:
         self.path.write_bytes(b"".join(self.lines)[:-30])
@@ -364,7 +364,7 @@ class WitnessTest(SceneTest):
         self.path.write_bytes(b"".join(self.lines)[:-1])
         report = verify_session(self.store, "s")
         self.assertEqual((report.ok, report.events), (True, len(self.lines)))
-        self.assertIn("line end behind it is missing", str(report.problems[0]))
+        self.assertIn("line end after it is missing", str(report.problems[0]))
         self.store.append_event("s", UserMessage("more"))
         self.assertEqual(verify_session(self.store, "s").problems, ())
 

@@ -246,7 +246,7 @@ class Differences(unittest.TestCase):
             ("chat", "api.openai.com", named, [], None),
             ("chat", "api.openai.com", {"messages": [{"role": "assistant", "reasoning": "Hm."}]}, [], "is sent"),
             ("chat", "openrouter.ai", {"messages": [{"role": "assistant", "reasoning": "Hm."}]}, [], None),
-            ("chat", "", late, [], "does not stand right behind"),
+            ("chat", "", late, [], "does not directly follow"),
             ("chat", "", {"messages": asked["messages"][:1]}, [], "has no result"),
             ("chat", "", {"messages": answered}, [], "was not asked"),
             ("responses", "", {"input": []}, thought, "lacks 'rs1'"),

@@ -67,7 +67,7 @@ _WRONG: Mapping[str, str] = {
     "missing": "the log names it and it is not there",
     "witness": "the log lacks events that were in it",
 }
-_CUT = "bring the log back from a copy; without one, the next append goes on behind what is there"
+_CUT = "bring the log back from a copy; without one, the next append continues after what is there"
 IN_DOUBT = "The log was damaged after this call: it may or may not have run. Check before repeating it."
 
 
