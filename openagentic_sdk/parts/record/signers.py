@@ -1,9 +1,9 @@
 """Signers of the head of a record, and the later verification of their signatures.
 
-installation   HMAC with this installation's key: proof for every holder of that key ssh            `ssh-keygen -Y sign`
-with a person's key: proof for everyone who can attribute the key witness        a command that stores the head elsewhere
-and answers with a token: proves what the token proves timestamp      a token of a time stamping authority (RFC 3161):
-proves that the head existed at its time
+installation   HMAC with this installation's key: proof for every holder of that key
+ssh            `ssh-keygen -Y sign` with a person's key: proof for everyone who can attribute the key
+witness        a command that stores the head elsewhere and answers with a token: proves what the token proves
+timestamp      a token of a time stamping authority (RFC 3161): proves that the head existed at its time
 """
 
 from __future__ import annotations
