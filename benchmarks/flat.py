@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Event, ModelResponse, SessionMeta, UserMessage
+from openagentic_sdk.parts.record.folds.costs import cost_report
+from openagentic_sdk.parts.record.lifecycle import rows_of_tag
 from openagentic_sdk.sessions.base import SessionStore, stamp_events, whole_id
 from openagentic_sdk.sessions.stores.locate import open_store
 
@@ -106,6 +108,7 @@ def _asked(make: Callable[[int], Any], count: int) -> dict[str, float]:
             "page at half": lambda: store.page_sessions(limit=20, after=middle),
             "search without a hit": lambda: store.search("nothinglikethis"),
             "sessions of a tag": lambda: store.list_session_summaries(query="tag7", limit=20),
+            "costs of a tag": lambda: cost_report(rows_of_tag(store, "tag7"), "tag"),
             "an id by its start": lambda: whole_id(store, f"s{count // 3:08d}"),
         }
         found = {name: best_s(work) for name, work in questions.items()}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 from uuid import uuid4
 
@@ -28,12 +28,14 @@ from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
 from .stores.postgres.link import SERVERS, PostgresServer, driver
 from .stores.postgres.schema import LOCK_SPACE
-from .stores.postgres.search import has_index, search_index
+from .stores.postgres.search import by_index, has_index, keys_with_words, search_index, update_index
 from .stores.postgres.tables import PostgresTables
 from .stores.remote import Batch, RemoteStore
 from .stores.tables import Tables, TableStore
 
 PAGE_EVENTS = 500
+# The most sessions that a list with a query adds to the index, or reads beside it.
+_LIST_UPDATES = 500
 _ROW = """
     SELECT key, epoch, revision, holder, CASE WHEN holder = '' THEN 0 ELSE coalesce(
                (SELECT extract(epoch FROM until - clock_timestamp()) FROM openagentic_holders WHERE name = holder), 0
@@ -220,7 +222,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     def ids_beginning(self, start: str) -> list[str]:
         if not start or not start.isascii():
             return super().ids_beginning(start)
-        command = "SELECT id FROM openagentic_sessions WHERE id >= %s AND id < %s LIMIT %s"
+        command = "SELECT id FROM openagentic_sessions WHERE id >= %s AND id < %s ORDER BY id LIMIT %s"
         values = (start, start[:-1] + chr(ord(start[-1]) + 1), SOME_IDS)
         return (
             self._call(None, lambda db: [row[0] for row in db.execute(command, values)]) if is_sendable(start) else []
@@ -236,6 +238,9 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         key = tenant and text_key(tenant)
         found = search_index(self, self._call, words, limit, key) if words else []
         return super().search(query, limit=limit, tenant=tenant) if found is None else found
+
+    def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
+        update_index(self, self._call, progress)
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
         values = (session_id, uuid4(), dumps_message(message))
@@ -334,7 +339,20 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
         page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
-        return self._shown_behind(after, page)
+        pages = self._pages_with(page, query)
+        return self._shown_behind(after, lambda **where: next(pages)(**where))
+
+    def _pages_with(
+        self, page: Callable[..., Iterator[SessionRow]], query: str
+    ) -> Iterator[Callable[..., Iterator[SessionRow]]]:
+        """How to read each page for `query`. The first is read without the index: often it suffices."""
+        yield page
+        keys = keys_with_words(query)
+        if keys is not None:
+            behind = update_index(self, self._call, at_most=_LIST_UPDATES)
+            if behind is not None and behind < _LIST_UPDATES:
+                page = partial(page, keys=keys)
+        yield from repeat(page)
 
     def _page(
         self,
@@ -345,6 +363,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         limit: int | None,
         offset: int = 0,
         before: float | None = None,
+        keys: tuple[str, list[str]] | None = None,
     ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
@@ -356,6 +375,9 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         if before is not None:
             conditions.append("touched < %s")
             values.append(before)
+        if keys is not None:
+            conditions.append(f"key = ANY(ARRAY({keys[0]}))")
+            values += keys[1]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
@@ -366,6 +388,8 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         else:
             # The number is in the statement's text, so that the server plans the first page only once.
             command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
+        if keys is not None:
+            return (_position(*row) for row in self._call(None, lambda db: by_index(db, command, values)))
         return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
 
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:

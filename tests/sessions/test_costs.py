@@ -27,13 +27,16 @@ from openagentic_sdk.events import (
     ModelRequest,
     ModelResponse,
     SessionForked,
+    SessionMeta,
     SkillActivated,
     SkillDeactivated,
     SubagentFinished,
     ToolUse,
+    UserMessage,
 )
 from openagentic_sdk.parts.record.folds.costs import BY, CostReport, cost_report, session_costs
 from openagentic_sdk.parts.record.folds.prices import session_cost
+from openagentic_sdk.parts.record.lifecycle import rows_of_tag
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.sessions.folds.summary import (
     SessionSummary,
@@ -41,6 +44,7 @@ from openagentic_sdk.sessions.folds.summary import (
     summary_from_dict,
     summary_to_dict,
 )
+from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import ScriptedProvider
 
 DAY = 1_763_769_600.0  # the beginning of 2025-11-22, UTC
@@ -183,6 +187,45 @@ class Folding(unittest.TestCase):
 
 def session_cost_known(events: Sequence[Event]) -> float:
     return sum(e.cost_usd or 0.0 for e in events if isinstance(e, ModelResponse))
+
+
+class OfOneTag(unittest.TestCase):
+    """The rows of one tag come to what the report over all sessions has under it."""
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.url = f"sqlite:{Path(place.name, 'runs.db')}?durability=flush"
+        self.store = open_store(self.url)
+        self.addCleanup(self.store.close)
+        self.add("root", 1.0, "nightly", "50% _x")
+        self.add("child", 2.0, "own", parent="root")
+        self.add("grandchild", 4.0, parent="child")
+        self.add("orphan", 8.0, "nightly", parent="gone")
+        self.add("longer", 16.0, "nightly-2")
+        self.add("other", 32.0, "a b")
+        self.add("prompt", 64.0)
+
+    def add(self, name: str, cost: float, *tags: str, parent: str | None = None) -> None:
+        metadata = {} if parent is None else {"parent_session_id": parent, "parent_tool_use_id": "t"}
+        events = [UserMessage("nightly a b"), answer(cost), SessionMeta(tags=list(tags))]
+        self.store.import_session(name, stamp_events(events, first_seq=1, now=DAY), metadata=metadata)
+
+    def test_they_come_to_the_row_of_the_whole_report(self) -> None:
+        whole = dollars(cost_report(self.store.list_session_summaries(include_children=True), "tag"))
+        self.assertEqual(whole["nightly"], 15.0)
+        for tag in ("nightly", "50% _x", "nightly-2", "a b"):
+            with self.subTest(tag=tag):
+                self.assertEqual(dollars(cost_report(rows_of_tag(self.store, tag), "tag"))[tag], whole[tag])
+        for tag in ("own", "night", "", "b"):
+            self.assertEqual(rows_of_tag(self.store, tag), [], tag)
+
+    def test_the_command_counts_only_them(self) -> None:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(main(["sessions", "cost", "--store", self.url, "--tag", "nightly", "--json"]), 0)
+        told = json.loads(out.getvalue())
+        self.assertEqual((told["sessions"], told["total"]["cost_usd"]), (4, 15.0))
 
 
 class Runs(unittest.TestCase):

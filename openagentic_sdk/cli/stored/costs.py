@@ -19,6 +19,7 @@ from ...parts.masking import known_here, mask_value
 from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...parts.record.folds.explain import find_misses
 from ...parts.record.folds.prices import session_cost
+from ...parts.record.lifecycle import rows_of_tag
 from ...sessions.base import SessionStore
 from ...sessions.folds.spent import SECONDS_PER_DAY
 from ...sessions.folds.summary import SessionSummary
@@ -45,6 +46,9 @@ def add_actions(actions: ActionList) -> None:
         help="split the costs of all these sessions together by this; an answer that makes several calls, or comes while "
         "several skills are active, is shared by them, so a row may have part of a call; input is what no cache had",
     )
+    cost.add_argument(
+        "--tag", metavar="TAG", help="with --by: only sessions with this tag, and those of their subagents"
+    )
     cost.add_argument("--since", metavar="WHEN", type=moment, help="with --by: only from this day on (2026-11-01, 7d)")
     cost.add_argument(
         "--left",
@@ -59,9 +63,9 @@ def add_actions(actions: ActionList) -> None:
 def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     if args.left is not None:
         return _left(store, args.left or None, args.json)
-    if args.by is None and args.since is None and len(args.sessions) < 2:
+    if args.by is None and args.since is None and args.tag is None and len(args.sessions) < 2:
         return _cost_of_one(store, find_session(store, (args.sessions or [NEWEST])[0]), args.json)
-    rows = store.list_session_summaries(include_children=True)
+    rows = store.list_session_summaries(include_children=True) if args.tag is None else rows_of_tag(store, args.tag)
     if args.sessions:
         rows = with_subagents(rows, {find_session(store, text) for text in args.sessions})
     first_day = int(max(args.since, 0) // SECONDS_PER_DAY) if args.since is not None else 0

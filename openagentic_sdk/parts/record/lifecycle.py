@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import (
     ConcurrencyError,
+    InvalidEventError,
     OptionsError,
     SessionError,
     SessionExistsError,
@@ -38,7 +39,7 @@ from ...ground.frozen import frozen
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore, whole_id, windows_from_end
 from ...sessions.core import check_expected_seq, new_session_id
-from ...sessions.folds.summary import SessionSummary, plain_line
+from ...sessions.folds.summary import SessionSummary, failed_summary, plain_line
 from ...sessions.folds.usage import Usage
 from ...sessions.folds.view import SessionView
 from ...sessions.rebuild import Message, rebuild_messages, standing_events
@@ -339,6 +340,28 @@ def delete_session(store: SessionStore, session_id: str) -> list[str]:
 def descendants(store: SessionStore, session_id: str) -> list[str]:
     """The sessions of the session's subagents, of their subagents, and so on; parents before children."""
     return reachable(session_id, store.list_children)
+
+
+def rows_of_tag(store: SessionStore, tag: str) -> list[SessionSummary]:
+    """The rows that `cost_report` counts under this tag: its sessions, and those of their subagents.
+
+    Only these are read if the store has an index of words.
+    """
+    name = plain_line(tag)
+    tagged = [row for row in store.list_session_summaries(query=name, include_children=True) if name in row.tags]
+    roots = [
+        row for row in tagged if not (row.is_child and row.parent is not None and store.session_exists(row.parent))
+    ]
+    found = {row.id: row for row in roots}
+    for child in (name for root in roots for name in descendants(store, root.id)):
+        if child not in found:
+            try:
+                found[child] = store.read_summary(child)
+            except SessionNotFoundError:  # deleted just now
+                continue
+            except (SessionError, InvalidEventError) as error:
+                found[child] = failed_summary(child, error)
+    return list(found.values())
 
 
 def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:

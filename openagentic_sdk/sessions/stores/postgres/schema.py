@@ -15,14 +15,25 @@ MIGRATIONS = read_migrations(
 # Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart.
 LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
+# What an older version does not make; it can only be made where the extension is to be had.
+_HAS_SEARCH = (
+    "SELECT to_regclass('openagentic_sessions_behind') IS NOT NULL "
+    "OR NOT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm')"
+)
+
 
 def require_schema(db: Any) -> None:
     """Check that the tables have this version, or a newer compatible one; if not, create them if the role may."""
-    if _version(db) >= len(MIGRATIONS):
+    is_current = _version(db) >= len(MIGRATIONS)
+    if is_current and db.execute(_HAS_SEARCH).fetchone()[0]:
         return
     may_create = db.execute(
         "SELECT NOT pg_is_in_recovery() AND coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
     ).fetchone()[0]
+    if is_current:
+        if may_create:
+            migrate(db)
+        return
     if not may_create:
         raise StorageError(
             f"the tables of this database have schema version {_version(db)}, this package needs {len(MIGRATIONS)}, and "
@@ -54,8 +65,11 @@ def _make_search(db: Any) -> None:
 
     # Without the rights to create it, search reads the logs.
     with suppress(errors.InsufficientPrivilege, errors.UndefinedObject), db.transaction():
+        is_new = db.execute("SELECT to_regclass('openagentic_words_upto') IS NULL").fetchone()[0]
         for command in read_statements(__spec__, "search.sql"):
             db.execute(command)
+        if is_new:
+            db.execute("UPDATE openagentic_sessions SET searched = -1 WHERE searched >= 0")
 
 
 def _version(db: Any) -> int:

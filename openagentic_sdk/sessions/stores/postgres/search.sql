@@ -15,3 +15,14 @@ CREATE TABLE IF NOT EXISTS openagentic_words_upto (
     session integer PRIMARY KEY REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
     seq bigint NOT NULL
 );
+
+CREATE INDEX IF NOT EXISTS openagentic_words_of_rows ON openagentic_words USING gin (words public.gin_trgm_ops)
+    WHERE seq = 0;
+
+-- Up to where the index has a session: the sum of three numbers of which none decreases and each change moves one, so
+-- what an older version writes, or erases, is behind too. Older versions pass the column by.
+
+ALTER TABLE openagentic_sessions ADD COLUMN IF NOT EXISTS searched bigint NOT NULL DEFAULT -1;
+
+CREATE INDEX IF NOT EXISTS openagentic_sessions_behind ON openagentic_sessions (key)
+    WHERE searched < epoch + last_seq + revision;

@@ -1,0 +1,176 @@
+"""What lists and searches of a Postgres store find by its index is what reading everything finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import unittest
+from contextlib import closing
+from typing import Any
+
+from openagentic_sdk.events import SessionMeta, UserMessage
+from openagentic_sdk.sessions.folds.summary import summary_matches
+from openagentic_sdk.sessions.postgres import PostgresSessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.postgres.search import keys_with_words
+
+from . import servers
+
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+# More than the first page of a list, which is read without the index.
+MANY = 110
+TITLES = {
+    "s000": "Straße",
+    "s001": "100% done_now",
+    "s002": "back\\slash",
+    "s003": "ﬁsh \N{KELVIN SIGN}elvin",
+    "s004": "a\0b",
+}
+ERASED_BY_AN_OLDER_VERSION = (
+    "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = 'older' WHERE id = 's005'",
+    "DELETE FROM openagentic_words USING openagentic_sessions WHERE session = key AND id = 's005'",
+    "DELETE FROM openagentic_words_upto USING openagentic_sessions WHERE session = key AND id = 's005'",
+    "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = '' WHERE id = 's005'",
+)
+
+
+def psycopg_connection(url: str) -> Any:
+    import psycopg
+
+    return psycopg.connect(url, autocommit=True)
+
+
+@unittest.skipUnless(
+    POSTGRES_URL and importlib.util.find_spec("psycopg"), "OPENAGENTIC_TEST_POSTGRES_URL names no server"
+)
+class PostgresIndexTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.url = servers.own_postgres_schema(self, POSTGRES_URL)
+        store = open_store(self.url)
+        assert isinstance(store, PostgresSessionStore)
+        self.store = store
+        self.addCleanup(self.store.close)
+        for number in range(MANY):
+            name = f"s{number:03d}"
+            self.store.create_session(session_id=name, metadata={"tags": ["even" if number % 2 else "odd"]})
+            if name in TITLES:
+                self.store.append_event(name, SessionMeta(title=TITLES[name]))
+        if self.store.search_notice() is not None:
+            self.skipTest("this Postgres has no pg_trgm")
+        self.store.update_search()
+
+    def ask(self, command: str) -> list[Any]:
+        return self.store._call(None, lambda db: db.execute(command).fetchall())
+
+    def do(self, *commands: str) -> None:
+        for command in commands:
+            self.store._call(None, lambda db, command=command: db.execute(command))
+
+    def behind(self) -> list[str]:
+        command = "SELECT id FROM openagentic_sessions WHERE searched < epoch + last_seq + revision ORDER BY id"
+        return [row[0] for row in self.ask(command)]
+
+    def assert_lists_agree(self, *queries: str) -> None:
+        everything = self.store.list_session_summaries()
+        for query in queries:
+            expected = [row.id for row in everything if summary_matches(row, query=query)]
+            with self.subTest(query=query):
+                self.assertEqual([row.id for row in self.store.list_session_summaries(query=query)], expected)
+                page = self.store.page_sessions(limit=MANY * 2, query=query)
+                self.assertEqual([row.id for row in page.rows], expected)
+
+    def test_a_list_finds_by_the_index_what_it_finds_without_it(self) -> None:
+        self.assertEqual(self.behind(), [])
+        queries = (
+            "strasse",
+            "STRASSE",
+            "0%",
+            "100%",
+            "e_n",
+            "k\\s",
+            "fish kelvin",
+            "odd",
+            "s00",
+            "odd s002",
+            "%%%",
+            "___",
+            "a",
+        )
+        self.assert_lists_agree(*queries, "nothinglikethis")
+
+    def test_what_was_written_since_the_last_search_is_listed(self) -> None:
+        for number in range(6):
+            self.store.append_event(f"s{number:03d}", SessionMeta(tags=["fresh"]))
+        for number in range(20, MANY):  # so that none of those stands in the first page
+            self.store.append_event(f"s{number:03d}", UserMessage("later"))
+        self.store.update_metadata("s010", {"tags": ["fresh"]})
+        self.assert_lists_agree("fresh", "odd", "later")
+        self.store.update_search()
+        self.assertEqual(self.behind(), [])
+        self.assert_lists_agree("fresh", "odd", "later")
+
+    def test_a_session_that_is_held_stays_behind_until_it_is_not(self) -> None:
+        with self.store.open_writer("s007") as writer:
+            writer.append([UserMessage("heldword"), SessionMeta(title="heldtitle")])
+            self.store.update_search()
+            self.assertEqual(self.behind(), ["s007"])
+            self.assertEqual([hit.session_id for hit in self.store.search("heldword")], ["s007"])
+            for number in range(20, MANY):
+                self.store.append_event(f"s{number:03d}", UserMessage("later"))
+            self.assert_lists_agree("heldtitle")
+        self.store.close()  # releases are sent
+        self.store.update_search()
+        self.assertEqual(self.behind(), [])
+        self.assert_lists_agree("heldtitle")
+
+    def test_what_an_older_version_erases_is_looked_at_again(self) -> None:
+        self.store.append_event("s005", UserMessage("a rareword"))
+        self.assertEqual(len(self.store.search("rareword")), 1)
+        self.do(*ERASED_BY_AN_OLDER_VERSION)
+        self.assertEqual(self.behind(), ["s005"])
+        self.assertEqual(len(self.store.search("rareword")), 1)
+        self.assertEqual(self.behind(), [])
+        self.assert_lists_agree("rareword", "s005")
+
+    def test_an_index_that_was_dropped_is_made_anew(self) -> None:
+        self.store.append_event("s005", UserMessage("a rareword"))
+        self.store.update_search()
+        self.do("DROP TABLE openagentic_words", "DROP TABLE openagentic_words_upto")
+        self.assert_lists_agree("rareword")
+        self.store.migrate()
+        self.assertEqual(len(self.store.search("rareword")), 1)
+        self.assert_lists_agree("rareword", "strasse")
+
+    def test_tables_of_an_older_version_get_the_index_when_they_are_next_opened(self) -> None:
+        self.store.append_event("s005", UserMessage("a rareword"))
+        self.store.update_search()
+        self.store.close()
+        with psycopg_connection(self.url) as db:
+            db.execute("ALTER TABLE openagentic_sessions DROP COLUMN searched")
+            db.execute("DROP INDEX openagentic_words_of_rows")
+        with closing(open_store(self.url)) as store:
+            self.assertEqual(len(store.search("rareword")), 1)
+            self.assertIsNone(store.search_notice())
+        self.assertEqual(self.behind(), [])
+        self.assert_lists_agree("strasse", "rareword")
+
+    def test_only_the_rows_of_a_rare_tag_are_read_beyond_the_first_page(self) -> None:
+        self.store.append_event("s000", SessionMeta(tags=["rarest"]))
+        self.store.update_search()
+        keys = keys_with_words("rarest")
+        assert keys is not None
+        asked = {"cwd": None, "tenant": None, "include_children": True, "limit": MANY}
+        self.assertEqual([row.id for row in self.store._page(**asked, keys=keys)], ["s000"])
+
+    def test_two_searches_at_once_leave_the_newer_words(self) -> None:
+        with closing(open_store(self.url)) as other:
+            self.store.append_event("s009", SessionMeta(title="firsttitle"))
+            other.append_event("s009", SessionMeta(title="secondtitle"))
+            other.update_search()
+            self.store.update_search()
+            self.assertEqual(self.behind(), [])
+            words = self.ask(
+                "SELECT words FROM openagentic_words JOIN openagentic_sessions ON key = session "
+                "WHERE id = 's009' AND openagentic_words.seq = 0"
+            )
+            self.assertIn("secondtitle", words[0][0])
