@@ -49,6 +49,12 @@ _MARK = """
     )
     UPDATE openagentic_sessions SET searched = mark FROM known WHERE openagentic_sessions.key = known.key
 """
+# New entries wait in a list that every search reads whole; only the owner of an index may put them in their place.
+_TIDY = """
+    SELECT gin_clean_pending_list(oid) FROM pg_class
+    WHERE oid IN (to_regclass('openagentic_words_trigrams'), to_regclass('openagentic_words_of_rows'))
+      AND pg_has_role(relowner, 'USAGE')
+"""
 # A session deleted in the meantime has no row to refer to.
 _ADD = """
     WITH known AS (SELECT key FROM openagentic_sessions WHERE key = %(key)s FOR KEY SHARE), added AS (
@@ -119,6 +125,8 @@ def update_index(
             call(None, partial(_mark, values=[list(column) for column in zip(*marks, strict=True)]))
         if progress is not None:
             progress(min(first + STEP_SESSIONS, len(taken)), len(taken))
+    if len(taken) >= STEP_SESSIONS:
+        call(None, lambda db: db.execute(_TIDY).fetchall())
     return len(behind) - len(taken)
 
 
