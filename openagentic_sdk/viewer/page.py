@@ -134,9 +134,9 @@ def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], by
 class ListView:
     """The contents of a list of sessions: the search and the start of the next page (its query, None at the end).
 
-    `agents` are the names and descriptions of agents that can be started; `problem` is the reason if none can. `inbox`
-    contains open questions, each with its session, the session's label and the event; `inbox_is_cut` is true if there are
-    more.
+    `agents` are the names and descriptions of agents that can be started; `problem` is the reason if none can. `questions`
+    contains open questions, each with its session, the session's label and the event; `questions_are_cut` is true if there
+    are more.
     """
 
     root: str = ""
@@ -145,8 +145,8 @@ class ListView:
     older: str | None = None
     agents: Sequence[tuple[str, str]] = ()
     problem: str = ""
-    inbox: Sequence[tuple[str, str, UserQuestion]] = ()
-    inbox_is_cut: bool = False
+    questions: Sequence[tuple[str, str, UserQuestion]] = ()
+    questions_are_cut: bool = False
 
 
 def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
@@ -196,17 +196,17 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
 
 def _inbox(view: ListView) -> str:
     """The questions that wait for an answer, each a link to the page for answering it."""
-    if not view.inbox:
+    if not view.questions:
         return ""
     lines = []
-    for session_id, label, question in view.inbox:
+    for session_id, label, question in view.questions:
         address = html.escape(f"{view.root}/sessions/{quote(session_id, safe='')}")
         preview = question.details.get("preview")
         first = next((line for line in preview if str(line).strip()), "") if isinstance(preview, list) else ""
         about = f" <code>{_cut(str(first))}</code>" if first else ""
         link = f'<a href="{address}">{_cut(question.prompt)}</a>'
         lines.append(f'<li>{link}{about} <span class="hint">{_shown(label)}</span></li>')
-    more = '<p><a href="?state=waiting">All sessions that wait</a></p>' if view.inbox_is_cut else ""
+    more = '<p><a href="?state=waiting">All sessions that wait</a></p>' if view.questions_are_cut else ""
     count = f"{plural(len(lines), 'question')} for you"
     listed = "\n".join(lines)
     return (
