@@ -45,21 +45,21 @@ class RequestContext:
     async def update(self) -> ModelContext:
         """Return the context of the next request; record it if it differs from the last one."""
         run = self._run
-        agent, known = run.agent, run.view.context
+        agent, last = run.agent, run.view.context
         fresh = _system_prompt(run)
-        facts = (run.model, fresh, agent.tools.specs(), known)
+        facts = (run.model, fresh, agent.tools.specs(), last)
         if self._asked is None or not all(map(is_, self._asked[0], facts)):
-            prompt = _prompt_of(known)
+            prompt = _prompt_of(last)
             prompt = prompt if prompt.begins_like(fresh) else fresh
             parts = [vars(part) for part in prompt.parts]
             context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)
             context = run.recorder.masked(context)  # what is sent is what is stored
-            cause = _cause(known, context)
-            if known is None or cause:
+            cause = _cause(last, context)
+            if last is None or cause:
                 await run.record(changed(context, cause=cause))
-                known = run.view.context
-            assert known is not None, "it was recorded just now"
-            self._asked = ((*facts[:3], known), known)
+                last = run.view.context
+            assert last is not None, "it was recorded just now"
+            self._asked = ((*facts[:3], last), last)
         if run.parts.at(Part.facts):
             await self._announce(self._asked[1], fresh)
         return self._asked[1]
@@ -67,24 +67,24 @@ class RequestContext:
     async def _announce(self, context: ModelContext, fresh: SystemPrompt) -> None:
         """Append the facts that the model needs and cannot see, or sees in an outdated form."""
         run = self._run
-        found = [part.facts() for part in run.parts.at(Part.facts)]
-        state = (context, fresh, *found)
+        part_facts = [part.facts() for part in run.parts.at(Part.facts)]
+        state = (context, fresh, *part_facts)
         shown = run.view.conversation.shown
         if self._announced is not None and self._announced[1] == shown and all(map(is_, self._announced[0], state)):
             return
-        now = {**fresh.facts(), **{about: text for facts in found for about, text in facts.items()}}
-        seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
+        now = {**fresh.facts(), **{about: text for facts in part_facts for about, text in facts.items()}}
+        old_facts = {**_prompt_of(context).facts(), **run.view.conversation.told}
         for about, text in now.items():
-            known = seen.get(about)
+            old_text = old_facts.get(about)
             text = run.parts.masked(text)
             # Changed skills and memories are not resent: arguments belong to their turn, and the model wrote the notes.
-            if known is None or (
-                known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))
+            if old_text is None or (
+                old_text.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))
             ):
-                said = text if known is None else _REPLACES + text
-                await run.record(UserMessage(said, origin="context", about=about))
-        for about in sorted(seen.keys() - now.keys()):
-            if not seen[about].startswith(_GONE):
+                message = text if old_text is None else _REPLACES + text
+                await run.record(UserMessage(message, origin="context", about=about))
+        for about in sorted(old_facts.keys() - now.keys()):
+            if not old_facts[about].startswith(_GONE):
                 kind, _, name = about.partition(":")
                 name = name.rpartition("@")[0] if kind == "skill" else name
                 await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
@@ -98,20 +98,20 @@ def _prompt_of(context: ModelContext | None) -> SystemPrompt:
     return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts))
 
 
-def _cause(known: ModelContext | None, now: ModelContext) -> str:
+def _cause(last: ModelContext | None, now: ModelContext) -> str:
     """The differences between two contexts, in words; empty if there are none."""
-    if known is None:
+    if last is None:
         return "the session begins"
-    found = [
+    changes = [
         f"{name} {before} became {after}"
-        for name, before, after in (("model", known.model, now.model), ("provider", known.provider, now.provider))
+        for name, before, after in (("model", last.model, now.model), ("provider", last.provider, now.provider))
         if before != after
     ]
-    if known.system_prompt != now.system_prompt:
-        found.append("another system prompt")
-    if list(known.tools) != list(now.tools):
-        found.append(f"tools: {_tool_changes(known.tools, now.tools)}")
-    return "; ".join(found)
+    if last.system_prompt != now.system_prompt:
+        changes.append("another system prompt")
+    if list(last.tools) != list(now.tools):
+        changes.append(f"tools: {_tool_changes(last.tools, now.tools)}")
+    return "; ".join(changes)
 
 
 def _tool_changes(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:

@@ -61,15 +61,15 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     """
     run.lifetime.left = collect_left()
     try:
-        answered = run.view.requests.answer_to(run.request.request_id)
-        if answered is None or not isinstance(prompt, Said):
+        result = run.view.requests.answer_to(run.request.request_id)
+        if result is None or not isinstance(prompt, Said):
             return await _run_to_end(run, prompt)
         # Store nothing, so that open calls and questions, and pending requests, stay as they are.
         await run.recorder.show(_init(run))
         await run.recorder.close()
-        answered = replace(answered, session_id=run.session_id)
-        await run.recorder.channel.send(answered)
-        return answered
+        result = replace(result, session_id=run.session_id)
+        await run.recorder.channel.send(result)
+        return result
     finally:
         if run.parts.at(Part.close):
             _, late = await settled(_close_parts(run))
@@ -152,9 +152,9 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
         return
     prompts = _prompts(prompt, run.request.request_id)
     try:
-        while (said := await call_guest(lambda: anext(prompts, None), "the source of prompts")) is not None:
-            run.request = replace(run.request, request_id=said.request_id)
-            if await accept_prompt(run, said, said.request_id):
+        while (next_prompt := await call_guest(lambda: anext(prompts, None), "the source of prompts")) is not None:
+            run.request = replace(run.request, request_id=next_prompt.request_id)
+            if await accept_prompt(run, next_prompt, next_prompt.request_id):
                 await run_turn(run)
     finally:
         closing, _ = await settled(_close_prompts(prompts))
@@ -199,23 +199,23 @@ async def _prompts(prompt: Prompts, request_id: str | None) -> AsyncGenerator[Sa
         request_id = None
 
 
-async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
+async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool:
     """Record a prompt as changed by hooks and commands, in one batch with the end of every open question and its call.
 
     Returns False if this request id was answered before. Raises `RequestConflictError` if it was used for another prompt.
     """
-    digest = None if request_id is None else prompt_sha256(said)
+    digest = None if request_id is None else prompt_sha256(message)
     if request_id is not None and digest is not None:
         run.view.requests.check(request_id, digest, run.session_id)
     if not run.view.requests.is_due(request_id):
-        answered = run.view.requests.answer_to(request_id)
-        if answered is not None:
-            run.view.last_text = answered.final_text
-        return answered is None
+        result = run.view.requests.answer_to(request_id)
+        if result is not None:
+            run.view.last_text = result.final_text
+        return result is None
     open_ids = [question.question_id for question in run.view.open_questions()]
-    if open_ids and not said.may_answer:  # from a source; others were refused before the run
+    if open_ids and not message.may_answer:  # from a source; others were refused before the run
         raise QuestionOpenError(run.session_id, open_ids)
-    prompt = IncomingPrompt(said, said.text, request_id, sha256=digest, events=list(run.request.brings))
+    prompt = IncomingPrompt(message, message.text, request_id, sha256=digest, events=list(run.request.brings))
     if not run.depth:  # a subagent's prompt is a model's text: only people's prompts are expanded
         for part in run.parts.at(Part.expand_prompt):
             await part.expand_prompt(prompt)
@@ -260,13 +260,13 @@ async def run_turn(run: Run) -> None:
 
 def _pending_answer(run: Run) -> Reply | None:
     """The answer at the end of the log, if no run has ended with it and no hook refused it."""
-    said, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
+    kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
         if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
             return None
         if isinstance(event, AssistantMessage) and answer is None and not event.incomplete:
             answer = event.text
-        elif isinstance(event, said):
+        elif isinstance(event, kinds):
             is_whole = isinstance(event, ModelResponse) and event.finish_reason != "pause_turn"
             return Reply(answer) if answer is not None and is_whole else None
     return None
@@ -277,9 +277,9 @@ async def _next_reply(run: Run) -> Reply:
     while run.notes:
         await run.record(run.notes.pop(0))
     while run.inbox:
-        said = run.inbox.popleft()
-        if said.request_id is None or said.request_id not in run.view.requests:
-            await store_prompt(run, IncomingPrompt(said, said.text, said.request_id, origin="steering"))
+        message = run.inbox.popleft()
+        if message.request_id is None or message.request_id not in run.view.requests:
+            await store_prompt(run, IncomingPrompt(message, message.text, message.request_id, origin="steering"))
     _check_limits(run)
     for part in run.parts.at(Part.before_step):
         await part.before_step()
@@ -381,12 +381,12 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
             ending = ending if ending.reason == "error" else _failure(error)
         result = _result(run, ending)
         try:
-            stored = (await run.recorder.store(result))[-1]
-            assert isinstance(stored, Result)
-            if stored.saved:
+            stored_result = (await run.recorder.store(result))[-1]
+            assert isinstance(stored_result, Result)
+            if stored_result.saved:
                 for part in run.parts.at(Part.vouch):
                     await part.vouch()
-            return stored
+            return stored_result
         except (StorageError, InvalidEventError):
             return replace(result, saved=False)
     finally:
@@ -410,13 +410,13 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         ids = ", ".join(question.question_id for question in run.questions.parked.values())
         ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
     untouched = untouched_questions(run)
-    kept = run.view.open_questions() if ending.reason == "waiting" else untouched
+    to_keep = run.view.open_questions() if ending.reason == "waiting" else untouched
     kept_ids = {question.tool_use_id for question in untouched}
     calls = [
         *run.view.open_inner_calls(),  # of code that could not be stopped
         *(record for record in run.view.open_calls() if not _stays_open(run, record, ending, kept_ids)),
     ]
-    questions = [question for question in run.view.open_questions() if question not in kept]
+    questions = [question for question in run.view.open_questions() if question not in to_keep]
     await run.record(*closing_events(calls, questions, ending.reason))
     for part in run.parts.at(Part.end):
         ending = await part.end(ending)
@@ -426,11 +426,11 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         await run.lifetime.wait_for(hooks)
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
-    left = [
+    end_events = [
         SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run")
         for name in run.lifetime.left
     ]
-    await run.record(*left)
+    await run.record(*end_events)
     return ending
 
 

@@ -236,10 +236,10 @@ class _IncomingAnswer:
 
     async def _ask_whole(self) -> wire.ModelOutput:
         agent, request = self._run.agent, self._request
-        said = await whole(agent.provider).complete(
+        answer = await whole(agent.provider).complete(
             model=self._model, messages=await self._messages(), tools=request.tools, api_key=agent.api_key
         )
-        return wire.read_output(said)
+        return wire.read_output(answer)
 
     async def _messages(self) -> Sequence[Mapping[str, Any]]:
         return await outgoing(self._run, self._request.messages) if self._request.has_parts else self._request.messages
@@ -302,14 +302,14 @@ class _IncomingAnswer:
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
         """Record the complete answer as one batch; return its calls."""
         run, provider = self._run, self._run.agent.provider.name
-        earlier, taken = run.view.calls, set[str]()
+        earlier, used_ids = run.view.calls, set[str]()
         calls = []
         number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
-            while not call_id or call_id in earlier or call_id in taken:
+            while not call_id or call_id in earlier or call_id in used_ids:
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
-            taken.add(call_id)
+            used_ids.add(call_id)
             caller = _vendor_caller(call)
             calls.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))
         events: list[Event] = [self._response(output)]
@@ -324,8 +324,8 @@ class _IncomingAnswer:
                 citations=output.citations or None,
             )
             events.append(message)
-        stored = await run.record(*events, *calls)
-        return tuple(event for event in stored if isinstance(event, ToolUse))
+        batch = await run.record(*events, *calls)
+        return tuple(event for event in batch if isinstance(event, ToolUse))
 
     def _response(self, output: wire.ModelOutput) -> ModelResponse:
         run, now, model = self._run, self._clock.monotonic(), output.model or self._model
@@ -361,13 +361,13 @@ class _IncomingAnswer:
             kind, message = "Cancelled", ""
         elif isinstance(error, RunStopped):
             kind = error.reason
-        spent = normalize_usage(self._cut_usage)
-        cost = self._run.agent.cost(spent, self._model)
+        usage = normalize_usage(self._cut_usage)
+        cost = self._run.agent.cost(usage, self._model)
         response = ModelResponse(
             step=self._request.step,
             attempt=self._attempt,
             complete=False,
-            usage=spent,
+            usage=usage,
             cost_usd=cost,
             total_s=round(self._clock.monotonic() - self._asked_at, 6),
             model=self._model,

@@ -132,9 +132,9 @@ def _open_session(
         view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
         return session_id, writer, view
     try:
-        view, kept = load_view(store, session_id, agent.folds, provider=agent.provider.name, seal=agent.seal)
-        if kept is not None:
-            writer.keep_view(kept)
+        view, kept_view = load_view(store, session_id, agent.folds, provider=agent.provider.name, seal=agent.seal)
+        if kept_view is not None:
+            writer.keep_view(kept_view)
         agent.gate.restore(session_id, filter(view.is_ours, view.events))
     except BaseException:  # after any error, release the session
         writer.close()

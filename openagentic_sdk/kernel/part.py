@@ -306,12 +306,12 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
             raise TypeError(f"it returned {value!r:.100}, and should return a value of type {due.__name__}")
         return value
 
-    async def awaited(*given: Any) -> Any:
+    async def awaited(*args: Any) -> Any:
         with naming_the_part():
-            return checked(await work(*given))
+            return checked(await work(*args))
 
-    def called(*given: Any) -> Any:
+    def called(*args: Any) -> Any:
         with naming_the_part():
-            return checked(work(*given))
+            return checked(work(*args))
 
     return awaited if iscoroutinefunction(default) else called

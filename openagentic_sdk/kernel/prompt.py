@@ -46,7 +46,7 @@ class Said:
 Prompts = AsyncIterable[Said]
 
 
-def prompt_sha256(said: Said) -> str:
+def prompt_sha256(prompt: Said) -> str:
     """The digest of a prompt's content; it tells whether a repeated request is the same."""
-    parts = [{**vars(part), "data": part.data and hashlib.sha256(part.data).hexdigest()} for part in said.parts]
-    return json_sha256([said.text, parts, list(said.attachments)])
+    parts = [{**vars(part), "data": part.data and hashlib.sha256(part.data).hexdigest()} for part in prompt.parts]
+    return json_sha256([prompt.text, parts, list(prompt.attachments)])

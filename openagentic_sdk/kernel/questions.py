@@ -32,17 +32,17 @@ class RunQuestions:
         """
         run = self._run
         question = run.recorder.masked(question)  # an earlier question is logged as it was stored
-        known = run.view.answer_to(question, self.taken_ids)
-        if known is not None:
-            self.taken_ids.add(known.question_id)
-            return known
+        earlier_answer = run.view.answer_to(question, self.taken_ids)
+        if earlier_answer is not None:
+            self.taken_ids.add(earlier_answer.question_id)
+            return earlier_answer
         if not run.can_ask:
             return UserAnswer(question.question_id, "")
-        asked = run.view.open_question_like(question, self.taken_ids)
-        question = asked or question
+        open_question = run.view.open_question_like(question, self.taken_ids)
+        question = open_question or question
         self.taken_ids.add(question.question_id)
         try:
-            if asked is None:
+            if open_question is None:
                 await run.record(question)
             payload = {"message": question.prompt, "kind": question.kind}
             notified = asyncio.create_task(run.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
@@ -51,13 +51,13 @@ class RunQuestions:
                     await notified
                     self.park(question)
                     raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
-                said = await call_guest(partial(run.agent.gate.answer, question), "who answers questions")
+                reply = await call_guest(partial(run.agent.gate.answer, question), "who answers questions")
                 await notified
             finally:
                 notified.cancel()
-            if not isinstance(said, UserAnswer):
-                said = UserAnswer("", said if isinstance(said, str) else "")
-            answer = changed(said, question_id=question.question_id)
+            if not isinstance(reply, UserAnswer):
+                reply = UserAnswer("", reply if isinstance(reply, str) else "")
+            answer = changed(reply, question_id=question.question_id)
             await run.record(answer)
             return answer
         except asyncio.CancelledError:

@@ -75,9 +75,9 @@ class Recorder:
             return []
         if self.may_wait(events) and self.saved:
             return await self._hold(self._stamped(events))
-        stored = await self.store(*events)
-        await self.channel.send(*stored)
-        return stored[-len(events) :]
+        stored_events = await self.store(*events)
+        await self.channel.send(*stored_events)
+        return stored_events[-len(events) :]
 
     async def flush(self) -> None:
         """Store and show the events that wait for the next ones."""
@@ -101,39 +101,39 @@ class Recorder:
         try:
             if self._guard is not None:
                 self._guard()
-            authority, held = self._view.authority, self._held
+            authority, queue = self._view.authority, self._held
             if authority is not None:
-                batch = authority.sign(batch, self._writer.last_seq + len(held))
+                batch = authority.sign(batch, self._writer.last_seq + len(queue))
             self._held = ()
             try:
-                stored, cancelled = await self._write(joined(held, batch))
+                stored_events, cancelled = await self._write(joined(queue, batch))
             except BaseException:
-                self._is_closed = self._is_closed or bool(held)  # the view is ahead of the log: no event may follow
+                self._is_closed = self._is_closed or bool(queue)  # the view is ahead of the log: no event may follow
                 raise
-            for event in stored[len(held) :]:
+            for event in stored_events[len(queue) :]:
                 self._view.apply(event, made_here=True)
             for part in self.parts.at(Part.stored):
-                part.stored(stored)
+                part.stored(stored_events)
             if self._guard is not None:
                 self._guard()  # the process may have been suspended for too long in between
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
                 await self.show(SystemNotice("unsigned", text))
-            if self.saved and stored and isinstance(stored[-1], SessionCompacted):
+            if self.saved and stored_events and isinstance(stored_events[-1], SessionCompacted):
                 cancelled = await self._let_go() or cancelled
         finally:
             self._one_at_a_time.release()
         if cancelled is not None:
             raise cancelled
-        return stored
+        return stored_events
 
     async def _let_go(self) -> asyncio.CancelledError | None:
         """Release what a compaction removed from view, and keep the rest for a resume; both off the event loop."""
         looking, cancelled = await settled(run_in_thread(self._view.kept))
-        kept = looking.result()
-        _, late = await self._ask(partial(self._writer.keep_view, kept))
-        freeing, later = await settled(run_in_thread(partial(self._view.forget, kept)))
+        kept_view = looking.result()
+        _, late = await self._ask(partial(self._writer.keep_view, kept_view))
+        freeing, later = await settled(run_in_thread(partial(self._view.forget, kept_view)))
         freeing.result()
         return later or late or cancelled
 

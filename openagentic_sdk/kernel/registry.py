@@ -44,8 +44,8 @@ class ToolRegistry:
 
     def only(self, names: Iterable[str]) -> ToolRegistry:
         """Return a registry of the named tools, in this one's order; unknown names are ignored."""
-        wanted = set(names)
-        return ToolRegistry([tool for name, tool in self._tools.items() if name in wanted])
+        name_set = set(names)
+        return ToolRegistry([tool for name, tool in self._tools.items() if name in name_set])
 
     def specs(self) -> list[dict[str, Any]]:
         """The definitions that a model receives, as chat-completions entries; the same list until a tool is added."""

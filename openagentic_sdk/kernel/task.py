@@ -141,12 +141,12 @@ class RunTask:
             raise cancelled
 
 
-async def _check_prompt(run: Run, said: Said, request_id: str | None) -> None:
+async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:
     """Refuse a prompt that reuses another's request id, or that may not close the open questions."""
     requests = run.view.requests
     if request_id is not None:
-        requests.check(request_id, prompt_sha256(said), run.session_id)
-    if not said.may_answer and requests.is_due(request_id):
+        requests.check(request_id, prompt_sha256(prompt), run.session_id)
+    if not prompt.may_answer and requests.is_due(request_id):
         open_ids = await off_loop(True, run.agent.store.open_question_ids, run.session_id)
         if open_ids:
             raise QuestionOpenError(run.session_id, open_ids)

@@ -120,17 +120,17 @@ class RunResources:
 
     def find(self, kind: type[T]) -> T | None:
         """Return the value of this class, or None if no call has requested one."""
-        found = self._by_type.get(kind)
-        assert found is None or isinstance(found, kind), f"{kind.__name__} is what was made of it"
-        return found
+        value = self._by_type.get(kind)
+        assert value is None or isinstance(value, kind), f"{kind.__name__} is what was made of it"
+        return value
 
     def get(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
         """Return the value of this class; on first use it is made by `make`, or by the class itself."""
         with self._creation:
-            found = self.find(kind)
-            if found is None:
-                self._by_type[kind] = found = (make or kind)()
-            return found
+            value = self.find(kind)
+            if value is None:
+                self._by_type[kind] = value = (make or kind)()
+            return value
 
     def __iter__(self) -> Iterator[object]:
         """Iterate over all values in the order of their creation."""
@@ -156,18 +156,18 @@ class Services:
 
     def find(self, kind: type[T]) -> T | None:
         """Return the service of this type, or None if it is not offered."""
-        found = self._by_type.get(kind)
-        if found is None and kind in _ALWAYS_THERE:
-            found = self._by_type.setdefault(kind, kind())
-        assert found is None or isinstance(found, kind), f"what is offered as {kind.__name__} is one"
-        return found
+        service = self._by_type.get(kind)
+        if service is None and kind in _ALWAYS_THERE:
+            service = self._by_type.setdefault(kind, kind())
+        assert service is None or isinstance(service, kind), f"what is offered as {kind.__name__} is one"
+        return service
 
     def get(self, kind: type[T]) -> T:
         """Return the service of this type. Raises `MissingServiceError` if it is not offered."""
-        found = self.find(kind)
-        if found is None:
+        service = self.find(kind)
+        if service is None:
             raise MissingServiceError(kind.__name__)
-        return found
+        return service
 
     def extended(self, by_type: Mapping[type, object]) -> Services:
         """Return these services with others added; those of the same type are replaced."""

@@ -121,20 +121,20 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
 
 
 def decision_event(
-    run: Run, use: ToolUse, approval: ApprovalResult, gate: Gate | None = None, asked: Mapping[str, Any] | None = None
+    run: Run, use: ToolUse, approval: ApprovalResult, gate: Gate | None = None, input: Mapping[str, Any] | None = None
 ) -> PermissionDecision:
     """The decision of the gate or a hook about a call, with the digest of the input that was judged.
 
     `details` holds what is needed to judge the call again under another policy (see `docs/permissions.md`): `category`,
-    `facts`, and `policy` if the `gate` differs from that of the previous decision. `asked` is the input that the gate
+    `facts`, and `policy` if the `gate` differs from that of the previous decision. `input` is the input that the gate
     received; if it differs from what the model wrote, it is among the facts.
     """
     details, facts = {**approval.details}, {**approval.facts}
     if approval.category:
         details["category"] = approval.category
-    known = run.view.calls.get(use.tool_use_id)
-    if asked is not None and (known is None or known.use.input is not asked):
-        facts["input"] = asked
+    record = run.view.calls.get(use.tool_use_id)
+    if input is not None and (record is None or record.use.input is not input):
+        facts["input"] = input
     if facts:
         details["facts"] = facts
     if gate is not None and gate.policy_sha256 != run.policy_told:

@@ -36,12 +36,12 @@ def plain_value(value: Any) -> Any:
         return f"the tool's output is not a JSON value ({error}); as text: {text}"
 
 
-def plain_output(given: Any, tool: BareTool) -> ToolOutput:
+def plain_output(output: Any, tool: BareTool) -> ToolOutput:
     """A tool's output with all its fields converted to plain JSON values."""
-    given = given if isinstance(given, ToolOutput) else ToolOutput(given)
-    attachments = plain_value([dict(part) for part in given.attachments]) if given.attachments else []
-    meta = given.meta and plain_value(tool.json_value(given.meta))
-    return ToolOutput(plain_value(tool.json_value(given.output)), meta, given.is_error, attachments)
+    output = output if isinstance(output, ToolOutput) else ToolOutput(output)
+    attachments = plain_value([dict(part) for part in output.attachments]) if output.attachments else []
+    meta = output.meta and plain_value(tool.json_value(output.meta))
+    return ToolOutput(plain_value(tool.json_value(output.output)), meta, output.is_error, attachments)
 
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
@@ -65,8 +65,8 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
         "gives any part of it."
     )
     head, tail = text[: SHOWN_CHARS * 3 // 4], text[-SHOWN_CHARS // 4 :]
-    shown = {"truncated": True, "bytes": len(data), "head": head, "tail": tail, "blob": sha256, "note": note}
-    return replace(result, output=shown)
+    excerpt = {"truncated": True, "bytes": len(data), "head": head, "tail": tail, "blob": sha256, "note": note}
+    return replace(result, output=excerpt)
 
 
 def _ends_of(text: str, head_chars: int) -> str:

@@ -143,13 +143,13 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         return masked(run, item)
     await item.guest.ended()
     events: Sequence[HookEvent] = ()
-    given = item.result()
-    result = await store_result(run, given)
+    raw_result = item.result()
+    result = await store_result(run, raw_result)
     if run.agent.hooks.are_any:
         events, result = await after_hooks(run, item.call, result)
     for part in run.parts.at(Part.after_call):
         result = await part.after_call(item.call, result)
-    if result.output is not given.output:  # a hook may have returned any object
+    if result.output is not raw_result.output:  # a hook may have returned any object
         result = changed(result, output=plain_value(result.output))
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))

@@ -29,22 +29,22 @@ def read_answer(question: UserQuestion, words: str | bool) -> str | None:
         words = "yes" if words else "no"
     if not isinstance(words, str):
         return None
-    said = words.strip()
-    word, _, rest = said.partition(" ")
+    reply = words.strip()
+    word, _, rest = reply.partition(" ")
     word, rest = word.casefold().rstrip(",.:"), rest.strip()
     several = question.details.get("multi_select") is True
-    picked = pick_choices(said, question.choices, several=several)
+    picked = pick_choices(reply, question.choices, several=several)
     if picked:
         return ", ".join(picked)
     if question.kind == "permission":
         if word in ("y", "yes") and not rest:
             return "yes"
         if word == "edit":
-            return said if edited_input(question.details, rest) is not None else None
+            return reply if edited_input(question.details, rest) is not None else None
         return f"no {rest}".strip() if word in ("n", "no") else None
     if takes_own_words(question):
-        return said or ("" if question.details.get("optional") is True else None)
-    if not said and question.details.get("optional") is True:
+        return reply or ("" if question.details.get("optional") is True else None)
+    if not reply and question.details.get("optional") is True:
         return ""
     also = _ALSO.get(word, ()) if word in ("n", "no") or not rest else ()
     return next((choice for choice in question.choices if choice in also), None)
@@ -75,20 +75,20 @@ def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, nu
 
     With `numbered`, the numbers from 1 on name them, too.
     """
-    known = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
-    known |= {_folded(choice): choice for choice in reversed(choices)}
-    known |= {choice: choice for choice in choices}
+    by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
+    by_text |= {_folded(choice): choice for choice in reversed(choices)}
+    by_text |= {choice: choice for choice in choices}
     parts = [part.strip() for part in said.split(",") if part.strip()]
     picked: dict[str, None] = {}
     while parts:
         # A choice may contain a comma: the longest one that fits is meant.
         for end in range(len(parts), 0, -1):
             text = ", ".join(parts[:end])
-            if text in known or _folded(text) in known:
+            if text in by_text or _folded(text) in by_text:
                 break
         else:
             return []
-        picked[known.get(text) or known[_folded(text)]] = None
+        picked[by_text.get(text) or by_text[_folded(text)]] = None
         parts = parts[end:]
         if parts and not several:
             return []
@@ -101,9 +101,9 @@ def _folded(text: str) -> str:
 
 def edited_input(details: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
     """The input that `edit` substitutes for the one in question; None if it cannot be parsed."""
-    given = details.get("input")
+    asked_input = details.get("input")
     if details.get("tool_name") == "Bash" and rest and not rest.startswith("{"):
-        return {**(given if isinstance(given, Mapping) else {}), "command": rest}
+        return {**(asked_input if isinstance(asked_input, Mapping) else {}), "command": rest}
     try:
         changed = loads_json(rest)
     except InvalidEventError:

@@ -160,8 +160,8 @@ class Authority:
 
     def kept(self, seqs: Container[int]) -> dict[str, Any]:
         """The state so far as JSON, to be stored beside a compaction."""
-        told = ((seq, known) for seq, known in self._foreign.items() if seq in seqs)
-        foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in told]
+        foreign_records = ((seq, record) for seq, record in self._foreign.items() if seq in seqs)
+        foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in foreign_records]
         ours = sorted(seq for seq in self._ours if seq in seqs)
         return {"chain": self._chain.hex(), "ours": ours, "foreign": foreign}
 

@@ -125,8 +125,8 @@ class SessionStore(PollingStore, Rewriting):
 
     def fold_summary(self, session_id: str) -> SessionSummary:
         """Compute the session's row from its whole log."""
-        known = self.read_metadata(session_id)
-        start = start_summary(session_id, known["created_at"], known["metadata"])
+        meta = self.read_metadata(session_id)
+        start = start_summary(session_id, meta["created_at"], meta["metadata"])
         return fold_session_summary(start, self.iter_events(session_id))
 
     def list_session_summaries(
@@ -147,8 +147,8 @@ class SessionStore(PollingStore, Rewriting):
         if not query:
             page = partial(self._list_page, cwd=cwd, tenant=tenant, include_children=include_children)
             return list(page(limit=limit, offset=offset))
-        found = self._rows_behind(None, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
-        matching = (row for _, row in found if summary_matches(row, query=query, include_children=True))
+        rows = self._rows_behind(None, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
+        matching = (row for _, row in rows if summary_matches(row, query=query, include_children=True))
         return list(page_of(matching, limit=limit, offset=offset))
 
     def page_sessions(
@@ -168,10 +168,10 @@ class SessionStore(PollingStore, Rewriting):
         shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
         """
         rows: list[SessionSummary] = []
-        found = self._rows_behind(
+        candidates = self._rows_behind(
             read_cursor(after), tenant=tenant, include_children=include_children, query=query or ""
         )
-        for count, (place, row) in enumerate(found, 1):
+        for count, (place, row) in enumerate(candidates, 1):
             if summary_matches(row, query=query, include_children=True) and (keep is None or keep(row)):
                 rows.append(row)
             if len(rows) >= limit or count == MOST_SCANNED:
@@ -191,10 +191,10 @@ class SessionStore(PollingStore, Rewriting):
 
         A store may omit rows without the words of `query`; the caller filters anyway.
         """
-        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
+        matches = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
         ids = self._ids_behind(after, query=query, cwd=cwd)
         rows = ((place, self._row(session_id)) for place, session_id in ids)
-        return ((place, row) for place, row in rows if asked(row))
+        return ((place, row) for place, row in rows if matches(row))
 
     def _ids_behind(
         self, after: Place | None, *, query: str = "", cwd: str | None = None
@@ -218,8 +218,8 @@ class SessionStore(PollingStore, Rewriting):
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionSummary]:
         """A page of a list without a query, computed lazily."""
-        found = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
-        return page_of((row for _, row in found), limit=limit, offset=offset)
+        rows = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
+        return page_of((row for _, row in rows), limit=limit, offset=offset)
 
     def ids_beginning(self, start: str) -> list[str]:
         """The ids with this prefix: all of them, or at least two."""
@@ -245,8 +245,8 @@ class SessionStore(PollingStore, Rewriting):
         hits: list[SearchHit] = []
         for session_id in self.list_sessions() if words else ():
             try:
-                known = self.read_metadata(session_id) if tenant is not None else None
-                if known and (start_summary(session_id, 0.0, known["metadata"]).tenant or "") != tenant:
+                meta = self.read_metadata(session_id) if tenant is not None else None
+                if meta and (start_summary(session_id, 0.0, meta["metadata"]).tenant or "") != tenant:
                     continue
                 hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
             except SessionError as error:
@@ -277,15 +277,15 @@ class SessionStore(PollingStore, Rewriting):
 
         Raises `SessionNotFoundError`.
         """
-        named: dict[str, None] = {}
+        digests_in_log: dict[str, None] = {}
         for event in self.iter_events(session_id):
-            named.update(dict.fromkeys(DIGEST_WITHIN.findall(dumps_event(event))))
-        found: list[str] = []
-        for digest in named:
+            digests_in_log.update(dict.fromkeys(DIGEST_WITHIN.findall(dumps_event(event))))
+        digests: list[str] = []
+        for digest in digests_in_log:
             with suppress(StorageError):
                 self.read_blob(session_id, digest)
-                found.append(digest)
-        return found
+                digests.append(digest)
+        return digests
 
     def import_session(
         self,
@@ -334,19 +334,19 @@ class SessionStore(PollingStore, Rewriting):
 
     def refuse_kept(self, session_id: str, doing: str = "deleted", *, may_shorten: bool = False) -> None:
         """Raise `SessionHeldError` for a session that is on hold or, unless `may_shorten`, retained for longer."""
-        held, until = False, 0.0
+        is_held, until = False, 0.0
         try:
             summary = self.kept_summary(session_id)
-            held, until = summary.held, summary.kept_until
+            is_held, until = summary.held, summary.kept_until
         except (SessionError, InvalidEventError):
             # A damaged log: its readable part may show that it is held.
             with suppress(SessionError, InvalidEventError):
                 for event in self.iter_events(session_id):
                     if isinstance(event, RecordKept):
-                        held = held if event.held is None else event.held
+                        is_held = is_held if event.held is None else event.held
                         until = until if event.until is None else min(event.until, LAST_TIME)
-        if held or (until > time.time() and not may_shorten):
-            raise SessionHeldError(session_id, doing, None if held else until)
+        if is_held or (until > time.time() and not may_shorten):
+            raise SessionHeldError(session_id, doing, None if is_held else until)
 
     def durability_notice(self) -> str | None:
         """A sentence for people if this store may lose acknowledged events; None if it is as durable as `durability`
@@ -417,12 +417,12 @@ def as_shown(
     if row.state not in ("running", "waiting"):
         return row
     questions = dict.fromkeys(row.open_questions)
-    seen, waiting = {row.id}, [(row, name) for name in row.subagents]
-    while waiting and len(seen) < _MOST_SUBAGENTS:
+    names, waiting = {row.id}, [(row, name) for name in row.subagents]
+    while waiting and len(names) < _MOST_SUBAGENTS:
         parent, name = waiting.pop()
-        if name in seen:
+        if name in names:
             continue
-        seen.add(name)
+        names.add(name)
         with suppress(SessionError, InvalidEventError):
             child = store.kept_summary(name)
             # A log may come from anywhere, and contain any name.

@@ -37,11 +37,11 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
     try:
         if not body or not seal.matches(digest.decode("ascii"), _PURPOSE, _name(session_id), body):
             return None
-        known = loads_json(body)
-        kept = KeptView.from_dict(known["kept"])
+        place = loads_json(body)
+        view = KeptView.from_dict(place["kept"])
     except (OptionsError, InvalidEventError, UnicodeDecodeError):
         return None
-    return None if kept is None else (known, kept)
+    return None if view is None else (place, view)
 
 
 def _name(session_id: str) -> bytes:

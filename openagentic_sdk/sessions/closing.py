@@ -55,13 +55,13 @@ def closing_events(
     Calls come first: whatever part of the batch a power cut leaves, no call runs with an answer that nobody gave.
     """
     questions = list(questions)
-    asked = {question.tool_use_id for question in questions} | set(asked_ids)
+    asked_calls = {question.tool_use_id for question in questions} | set(asked_ids)
     ends: list[Event] = []
     for record in calls:
         use = record.use
         if record.started is None:
             end = cancelled_result(use.tool_use_id, texts.not_started)
-        elif texts.in_doubt is None or use.tool_use_id in asked:
+        elif texts.in_doubt is None or use.tool_use_id in asked_calls:
             end = cancelled_result(use.tool_use_id, texts.cut_short)
         else:
             end = unknown_result(use.tool_use_id, texts.in_doubt)

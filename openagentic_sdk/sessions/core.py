@@ -152,11 +152,11 @@ class StoreCore(ABC):
         """The stored view after the last compaction, and the events after it; None, and all events, if nothing was stored,
         or not by this installation or for this log.
         """
-        found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
-        if found is not None:
-            place, kept = found
+        stored = open_view(self.seal, session_id, self.read_checkpoint(session_id))
+        if stored is not None:
+            place, view = stored
             if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
-                return kept, self.iter_events(session_id, after_seq=place["seq"])
+                return view, self.iter_events(session_id, after_seq=place["seq"])
         return None, self.iter_events(session_id)
 
     def keep_view(self, session_id: str, kept: KeptView) -> None:

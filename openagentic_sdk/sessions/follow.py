@@ -204,9 +204,9 @@ class Follower:
     async def _read(self) -> Sequence[Event]:
         """The next page of the store."""
         limit = self._page_events
-        read = partial(_read_page, self._store, self.session_id, self.after_seq, limit)
+        read_page = partial(_read_page, self._store, self.session_id, self.after_seq, limit)
         async with self._watch.reading:  # so that many concurrent starts do not each open a connection
-            page: list[Event] = await run_in_thread(read, name=_THREAD, moment_s=0)
+            page: list[Event] = await run_in_thread(read_page, name=_THREAD, moment_s=0)
         is_cut = sum(map(_chars, page)) >= MAX_PAGE_CHARS
         self._knows_end = len(page) < limit and not is_cut
         # Events that are read and omitted are read again, so the limit is small if events are large.
@@ -349,17 +349,17 @@ class Watch:
         return {name: feed.last_seq for name, feed in feeds if feed.followers and feed.last_seq >= 0}
 
     async def _look(self) -> None:
-        while known := self._followed():
-            self._looked_for, now = known, self._changes
+        while last_seqs := self._followed():
+            self._looked_for, now = last_seqs, self._changes
             news = await run_in_thread(partial(self._find_news, now), name=_THREAD, moment_s=0)
-            for session_id, found in news.items():
+            for session_id, news_of_session in news.items():
                 feed = self._feeds.get(session_id)
-                if feed is not None and isinstance(found, Exception):
+                if feed is not None and isinstance(news_of_session, Exception):
                     # Notify the current followers; later ones check for themselves.
                     del self._feeds[session_id]
-                    feed.fail(found)
-                elif feed is not None and not isinstance(found, Exception):
-                    feed.add(found)
+                    feed.fail(news_of_session)
+                elif feed is not None and not isinstance(news_of_session, Exception):
+                    feed.add(news_of_session)
         self._looked_for = {}
 
     def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
@@ -368,23 +368,23 @@ class Watch:
         Runs in a thread. Polling many sessions takes time, at most a twentieth of the thread's.
         """
         for _ in range(_MAX_LOOKS):
-            known, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
-            if not known or changes != self._changes:
+            last_seqs, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
+            if not last_seqs or changes != self._changes:
                 return {}
             try:
-                news = self._store.wait_for_news(known, timeout_s=_LOOK_S)
+                news = self._store.wait_for_news(last_seqs, timeout_s=_LOOK_S)
             except Exception as error:  # noqa: BLE001 - re-raised in the followers of the sessions
-                return dict.fromkeys(known, error)
-            found: dict[str, Sequence[Event] | Exception] = {}
+                return dict.fromkeys(last_seqs, error)
+            news_by_session: dict[str, Sequence[Event] | Exception] = {}
             for session_id in news:
                 try:
-                    after_seq = self._followed().get(session_id, known[session_id])
+                    after_seq = self._followed().get(session_id, last_seqs[session_id])
                     if events := _read_page(self._store, session_id, after_seq, MAX_RECENT_EVENTS):
-                        found[session_id] = events
+                        news_by_session[session_id] = events
                 except Exception as error:  # noqa: BLE001 - re-raised in the session's followers
-                    found[session_id] = error
-            if found:
-                return found
+                    news_by_session[session_id] = error
+            if news_by_session:
+                return news_by_session
             time.sleep(max(0.0, min(5.0, 20 * (time.thread_time() - busy_s)) - (time.monotonic() - began)))
         return {}
 
@@ -425,10 +425,10 @@ def watch_of(store: SessionStore) -> Watch:
     with _LOCK:
         watches = _WATCHES.setdefault(store, [])
         watches[:] = [watch for watch in watches if not watch.loop.is_closed()]
-        found = next((watch for watch in watches if watch.loop is loop), None)
-        if found is None:
-            watches.append(found := Watch(store, loop))
-        return found
+        watch = next((watch for watch in watches if watch.loop is loop), None)
+        if watch is None:
+            watches.append(watch := Watch(store, loop))
+        return watch
 
 
 def publish(store: SessionStore, session_id: str, events: Sequence[Event]) -> None:

@@ -126,7 +126,7 @@ class MemorySessionStore(SessionStore):
         with self._guard, self.open_writer(session_id) as writer:
             check_expected_seq(session_id, expected_seq, writer.last_seq)
             session = self._sessions.pop(session_id)
-            self._messages = [kept for kept in self._messages if kept[1] is not session]
+            self._messages = [entry for entry in self._messages if entry[1] is not session]
             self._claims = {name: claim for name, claim in self._claims.items() if claim[1] is not session}
 
     def rewrite_events(self, session_id: str, change: Change) -> None:
@@ -160,7 +160,7 @@ class MemorySessionStore(SessionStore):
         text = dumps_message(message)
         with self._guard:
             session = self._session(session_id)
-            if sum(kept[1] is session for kept in self._messages) >= MAX_WAITING:
+            if sum(entry[1] is session for entry in self._messages) >= MAX_WAITING:
                 raise full_inbox(session_id)
             self._messages.append((self._tick(), session, session_id, text))
             return self._messages[-1][0]
@@ -168,12 +168,12 @@ class MemorySessionStore(SessionStore):
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
         with self._guard:
             mine = {name: self._sessions.get(name) for name in session_ids}
-            kept = [entry for entry in self._messages if entry[0] > after and mine.get(entry[2]) is entry[1]]
-        return [loads_message(number, name, text) for number, _, name, text in kept]
+            entries = [entry for entry in self._messages if entry[0] > after and mine.get(entry[2]) is entry[1]]
+        return [loads_message(number, name, text) for number, _, name, text in entries]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
         with self._guard:
-            self._messages = [kept for kept in self._messages if kept[0] not in set(numbers)]
+            self._messages = [entry for entry in self._messages if entry[0] not in set(numbers)]
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         self._session(session_id).checkpoint = data
@@ -185,15 +185,17 @@ class MemorySessionStore(SessionStore):
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         created_at = self._clock.now() if created_at is None else created_at
-        kept, known = list(events), dumps_json(dict(metadata))
-        stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
-        lines = dumps_all_stored(kept)
-        start = start_summary(check_session_id(session_id), created_at, loads_json(known))
-        summary = fold_session_summary(start, kept)
+        event_list, metadata_json = list(events), dumps_json(dict(metadata))
+        blobs_by_digest = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
+        lines = dumps_all_stored(event_list)
+        start = start_summary(check_session_id(session_id), created_at, loads_json(metadata_json))
+        summary = fold_session_summary(start, event_list)
         with self._guard:
             if session_id in self._sessions:
                 raise SessionExistsError(session_id)
-            self._sessions[session_id] = _MemorySession(created_at, known, summary, self._tick(), lines, stored)
+            self._sessions[session_id] = _MemorySession(
+                created_at, metadata_json, summary, self._tick(), lines, blobs_by_digest
+            )
 
     def _session(self, session_id: str) -> _MemorySession:
         try:
@@ -233,8 +235,8 @@ class _MemoryWriter(SessionWriter):
             self.last_seq = len(session.lines)
             return stamped
 
-    def keep_view(self, kept: KeptView) -> None:
-        self._store.keep_view(self.session_id, kept)
+    def keep_view(self, view: KeptView) -> None:
+        self._store.keep_view(self.session_id, view)
 
     def close(self) -> None:
         if self._open:

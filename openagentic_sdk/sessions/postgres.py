@@ -236,8 +236,8 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         """
         words = search_words(query)
         key = tenant and text_key(tenant)
-        found = search_index(self, self._call, words, limit, key) if words else []
-        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+        hits = search_index(self, self._call, words, limit, key) if words else []
+        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
         update_index(self, self._call, progress)
@@ -288,21 +288,21 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         created_at = self._clock.now() if created_at is None else created_at
-        begun = False
+        has_begun = False
 
         def fill(db: Any, at: SessionRow) -> None:
-            nonlocal begun
-            if begun:
+            nonlocal has_begun
+            if has_begun:
                 raise StorageError(
                     f"the connection to {self._server.where} broke: nothing of the import is there, begin it again",
                     session_id=session_id,
                 )
             head = at.head
             while batch := list(islice(events, PAGE_EVENTS)):
-                begun = True
+                has_begun = True
                 head = self._add_events(db, at, head, batch)
             for data in blobs:
-                begun = True
+                has_begun = True
                 self._give_time(db)
                 _insert_blob(db, at.key, data)
 
@@ -379,15 +379,15 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             conditions.append(f"key = ANY(ARRAY({keys[0]}))")
             values += keys[1]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
+        rest = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
             # Of the rows before a page, only keys are read or sorted.
-            page = f"SELECT key {found} LIMIT %s OFFSET %s"
+            page = f"SELECT key {rest} LIMIT %s OFFSET %s"
             command = f"{_ROW} FROM ({page}) AS page JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
             values += [limit, offset]
         else:
             # The number is in the statement's text, so that the server plans the first page only once.
-            command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
+            command = f"{_ROW} {rest} LIMIT {'ALL' if limit is None else int(limit)}"
         if keys is not None:
             return (_position(*row) for row in self._call(None, lambda db: by_index(db, command, values)))
         return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
@@ -415,19 +415,19 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     ) -> str:
         """Create a session in one transaction, exactly once even if the commit's answer is lost; return its id."""
         start = LogHead(start_summary(check_session_id(session_id), created_at, metadata))
-        known, made = dumps_json(dict(metadata)), set()
+        metadata_json, new_keys = dumps_json(dict(metadata)), set()
 
         def attempt(db: Any) -> None:
             with db.transaction():
                 # Waits for a transaction that creates the same session, including one of ours without an answer.
-                values = (session_id, created_at, known, *_columns(start))
+                values = (session_id, created_at, metadata_json, *_columns(start))
                 if row := db.execute(_ADD, values).fetchone():
-                    made.add(row[0])
-                    fill(db, SessionRow(row[0], 0, created_at, known, start))
+                    new_keys.add(row[0])
+                    fill(db, SessionRow(row[0], 0, created_at, metadata_json, start))
                     self._give_time(db)
                     return
                 row = db.execute("SELECT key FROM openagentic_sessions WHERE id = %s", (session_id,)).fetchone()
-            if row is None or row[0] not in made:
+            if row is None or row[0] not in new_keys:
                 raise SessionExistsError(session_id)
 
         self._call(session_id, attempt)

@@ -151,34 +151,34 @@ class _MessageBlock:
     def pictures(self) -> list[Message]:
         """The non-text contents of the results, as parts of the following message."""
         results, cleared = self.results, self.cleared
-        shown = [results[call_id] for call_id in self.calls if call_id in results and call_id not in cleared]
-        return [part for result in shown for part in _pictures(result)]
+        results_shown = [results[call_id] for call_id in self.calls if call_id in results and call_id not in cleared]
+        return [part for result in results_shown for part in _pictures(result)]
 
     def is_empty_for(self, provider: str | None) -> bool:
         """Whether it renders to no message: an answer of vendor fields alone exists only for that vendor."""
         return not (self.calls or self.text or (self.extras and self.provider == provider))
 
-    def render(self, asked: _Audience | None = None) -> list[Message]:
+    def render(self, audience: _Audience | None = None) -> list[Message]:
         """The block's messages for an audience; None for no particular one omits opaque fields."""
         if self.is_user:
             text = sendable(self.text or "")
             if not self.parts:
                 return [{"role": "user", "content": text or " "}]
-            said = [{"type": "text", "text": text}] if text.strip() else []
-            return [{"role": "user", "content": [*said, *self.parts]}]
-        if self.is_empty_for(None if asked is None else asked.provider):
+            text_parts = [{"type": "text", "text": text}] if text.strip() else []
+            return [{"role": "user", "content": [*text_parts, *self.parts]}]
+        if self.is_empty_for(None if audience is None else audience.provider):
             return []
-        provider = None if asked is None else asked.provider
+        provider = None if audience is None else audience.provider
         message: Message = {"role": "assistant", "content": sendable(self.text) if self.text else None}
         if self.calls:
             message["tool_calls"] = [
-                _call(call_id, use, with_extras=asked is not None and use.provider == provider)
+                _call(call_id, use, with_extras=audience is not None and use.provider == provider)
                 for call_id, use in self.calls.items()
             ]
-        if asked is not None and self.extras and self.provider == provider:
+        if audience is not None and self.extras and self.provider == provider:
             message = {**self.extras, **message}
         messages: list[Message] = [
-            message if asked is None or asked.takes(message, self.answers) else without_reasoning(message)
+            message if audience is None or audience.takes(message, self.answers) else without_reasoning(message)
         ]
         for call_id in self.calls:
             cleared = self.cleared.get(call_id)
@@ -204,8 +204,8 @@ def _origins(block: _MessageBlock, provider: str | None) -> list[Origin]:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
     if block.is_empty_for(provider):
         return []
-    said = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
-    origins = [Origin(min(said), max(said), "answer")]
+    seqs = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
+    origins = [Origin(min(seqs), max(seqs), "answer")]
     for call_id, use in block.calls.items():
         result = block.results.get(call_id)
         at = result.seq if result is not None and result.seq is not None else 0
@@ -479,15 +479,15 @@ class Conversation:
 
     def _start_late(self, first_seq: int) -> None:
         view = self._view
-        kept = [block for block in view if block.first_seq >= first_seq]
-        if kept and not kept[0].is_user:
+        blocks = [block for block in view if block.first_seq >= first_seq]
+        if blocks and not blocks[0].is_user:
             prompts = [block for block in view if block.first_seq < first_seq and block.is_user]
-            kept = prompts[-1:] + kept
-        self._show(kept)
+            blocks = prompts[-1:] + blocks
+        self._show(blocks)
 
     def _compact(self, event: SessionCompacted) -> None:
-        kept = [block for block in self._view if block.last_seq > event.up_to_seq]
-        self._show([_summary(event, self._position), *kept])
+        later_blocks = [block for block in self._view if block.last_seq > event.up_to_seq]
+        self._show([_summary(event, self._position), *later_blocks])
 
     def _clear(self, event: ContextCleared) -> None:
         self._show(
@@ -591,12 +591,12 @@ def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
 
 def describe_attachment(part: Mapping[str, Any]) -> str:
     """The placeholder of a prompt's attachment for readers: `[image cat.png, image/png, 1,234 bytes]`."""
-    known = (
+    facts = (
         part.get("name") or part.get("url"),
         part.get("media_type"),
         f"{part['size']:,} bytes" if "size" in part else None,
     )
-    return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in known if word)])}]"
+    return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in facts if word)])}]"
 
 
 def _cleared_text(cleared: Mapping[str, Any]) -> str:
@@ -612,15 +612,15 @@ def result_text(result: ToolResult | None) -> str:
     """A call's result as the model reads it: text unchanged, anything else as JSON, errors preceded by their type."""
     if result is None:
         return NO_RESULT
-    shown = _without_picture(result.output) if _is_picture(result.output) else result.output
-    text = shown if isinstance(shown, str) else _as_json(shown)
+    shown_output = _without_picture(result.output) if _is_picture(result.output) else result.output
+    text = shown_output if isinstance(shown_output, str) else _as_json(shown_output)
     sent = [part for part in result.attachments if _is_picture(part)]
     if sent and isinstance(text, str):
         text = "\n".join([*([text] if text else []), *(f"{describe_attachment(part)} follows below" for part in sent)])
     if result.is_error:
         kind = f" ({result.error_type})" if result.error_type else ""
         error = f"Error{kind}: {result.error_message or 'the tool failed'}"
-        text = error if shown is None else f"{error}\n{text}"
+        text = error if shown_output is None else f"{error}\n{text}"
     return sendable(text)
 
 
@@ -628,8 +628,8 @@ def _is_picture(output: Any) -> bool:
     """Whether a tool returned something that text cannot express: a picture, a document or a sound."""
     if isinstance(output, str) or not isinstance(output, Mapping):
         return False
-    kind, held = output.get("type"), [output.get("data"), output.get("sha256")]
-    return kind in ("image", "file", "audio") and any(isinstance(value, str) for value in held)
+    kind, payloads = output.get("type"), [output.get("data"), output.get("sha256")]
+    return kind in ("image", "file", "audio") and any(isinstance(value, str) for value in payloads)
 
 
 def _pictures(result: ToolResult) -> list[Message]:
@@ -638,8 +638,8 @@ def _pictures(result: ToolResult) -> list[Message]:
 
 
 def _without_picture(output: Mapping[str, Any], where: str = "follows below") -> dict[str, Any]:
-    shown = {key: value for key, value in output.items() if key not in ("data", "sha256")}
-    return {**shown, "note": f"the {output['type']} {where}"}
+    fields = {key: value for key, value in output.items() if key not in ("data", "sha256")}
+    return {**fields, "note": f"the {output['type']} {where}"}
 
 
 def _without_refused(result: ToolResult) -> ToolResult:
@@ -649,8 +649,8 @@ def _without_refused(result: ToolResult) -> ToolResult:
     where = "was refused and is left out"
     output = _without_picture(result.output, where) if _is_picture(result.output) else result.output
     notes = [f"{describe_attachment(part)} {where}" for part in result.attachments if _is_picture(part)]
-    said = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
-    return replace(result, output=said, attachments=[])
+    text = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
+    return replace(result, output=text, attachments=[])
 
 
 def _picture(output: Mapping[str, Any]) -> Message:

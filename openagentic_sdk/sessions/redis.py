@@ -99,12 +99,12 @@ class RedisSessionStore(RedisInbox):
         durability: Durability | None = None,
     ) -> None:
         driver()
-        address, named, wanted = without_settings(url)
-        wanted = durability or wanted
-        prefix = "{%s}" % (prefix or named or DEFAULT_PREFIX)
+        address, url_prefix, url_durability = without_settings(url)
+        url_durability = durability or url_durability
+        prefix = "{%s}" % (prefix or url_prefix or DEFAULT_PREFIX)
         self._wait_for_server(patience_s)
         self._clock = clock or SystemClock()
-        self._join(address, prefix, self._patience_s, wanted and check_durability(wanted))
+        self._join(address, prefix, self._patience_s, url_durability and check_durability(url_durability))
 
     @property
     def durability(self) -> str:  # type: ignore[override]
@@ -118,13 +118,13 @@ class RedisSessionStore(RedisInbox):
 
     def _position_on(self, db: Any, session_id: str) -> SessionRow:
         keys = [*self._own(session_id), self._key("by", "all")]
-        left, *found = run("position", keys, [session_id, self._key("holder", ""), *_FIELDS], db)
-        if found:
-            length, left_ms, fields = found
+        owner_key, *position = run("position", keys, [session_id, self._key("holder", ""), *_FIELDS], db)
+        if position:
+            length, left_ms, fields = position
             return _position(session_id, fields, length, left_ms)
         if self._adopt(session_id, db):
             return self._position_on(db, session_id)
-        if left:
+        if owner_key:
             raise LogCorruptError(session_id, 1, 0, "missing")
         raise SessionNotFoundError(session_id, self._server.where)
 
@@ -139,8 +139,8 @@ class RedisSessionStore(RedisInbox):
             pipe.llen(old[1])
             pipe.exists(*old)
             pipe.zscore(name("by", "all"), session_id)
-            fields, length, found, score = pipe.execute(raise_on_error=False)
-        if isinstance(fields, Exception) or (not found and score is None):
+            fields, length, has_found, score = pipe.execute(raise_on_error=False)
+        if isinstance(fields, Exception) or (not has_found and score is None):
             return False
         epoch, holder = ((fields[_FIELDS.index(field)] or b"").decode() for field in ("epoch", "holder"))
         head = LogHead(start_summary(session_id, 0.0, {}))
@@ -241,8 +241,8 @@ class RedisSessionStore(RedisInbox):
 
     def read_checkpoint(self, session_id: str) -> bytes | None:
         fields = ("format", "checkpoint")
-        found, data = self._call(session_id, lambda client: client.hmget(self._key("head", session_id), *fields))
-        return bytes(data) if data is not None and found == str(FORMAT).encode() else None
+        version, data = self._call(session_id, lambda client: client.hmget(self._key("head", session_id), *fields))
+        return bytes(data) if data is not None and version == str(FORMAT).encode() else None
 
     def list_blobs(self, session_id: str) -> list[str]:
         self._position(session_id)
@@ -302,8 +302,8 @@ class RedisSessionStore(RedisInbox):
         self, session_id: str, created_at: When, metadata: Metadata, events: Iterator[Event], blobs: Iterator[bytes]
     ) -> None:
         created_at = self._clock.now() if created_at is None else created_at
-        known, digests = dumps_json(dict(metadata)), set()
-        head = LogHead(start_summary(check_session_id(session_id), created_at, loads_json(known)))
+        metadata_json, digests = dumps_json(dict(metadata)), set()
+        head = LogHead(start_summary(check_session_id(session_id), created_at, loads_json(metadata_json)))
         with self._staged(session_id) as staged:
             while batch := list(islice(events, self.page_events)):
                 lines = [dumps_stored(event) for event in batch]
@@ -315,13 +315,13 @@ class RedisSessionStore(RedisInbox):
                 digest = hashlib.sha256(data).hexdigest()
                 digests.add(digest)
                 self._call(session_id, partial(_stage_blob, staged.blobs, digest, data))
-            self._create(session_id, staged, head, created_at, known, len(digests))
+            self._create(session_id, staged, head, created_at, metadata_json, len(digests))
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        created_at, known = self._clock.now(), dumps_json(dict(metadata))
-        start = start_summary(check_session_id(target_id), created_at, loads_json(known))
+        created_at, metadata_json = self._clock.now(), dumps_json(dict(metadata))
+        start = start_summary(check_session_id(target_id), created_at, loads_json(metadata_json))
         source = self._position(source_id)
         check_copied_part(source_id, at_seq, source.head.last_seq)
         last = [event.ts for event in self.read_events(source_id, after_seq=at_seq - 1, limit=1)] if at_seq else []
@@ -339,7 +339,7 @@ class RedisSessionStore(RedisInbox):
                 self.list_blobs(source_id)  # raises if the server lost data
             if length != head.last_seq:
                 raise LogCorruptError(source_id, max(0, length) + 1, 0, "missing")
-            self._create(target_id, staged, head, created_at, known, blobs)
+            self._create(target_id, staged, head, created_at, metadata_json, blobs)
         return target_id
 
     # --- keys and rows -----------------------------------------------------------------------------------------------
@@ -359,8 +359,8 @@ class RedisSessionStore(RedisInbox):
             return []
         self._call(None, self._adopt_all)
         if self._server.evicts:
-            found = self._ids_of_keys(index)
-            return found[offset:] if limit is None else found[offset : offset + limit]
+            all_ids = self._ids_of_keys(index)
+            return all_ids[offset:] if limit is None else all_ids[offset : offset + limit]
         last = -1 if limit is None else offset + limit - 1
         names = self._call(None, lambda client: client.zrevrange(self._key("by", index), offset, last))
         return [name.decode() for name in names]
@@ -378,8 +378,8 @@ class RedisSessionStore(RedisInbox):
 
         heads = [at.head for at in self._positions_of(sorted(self._call(None, ask)))]
         heads.sort(key=lambda head: head.summary.updated, reverse=True)
-        wanted = self._key("by", index)
-        return [head.summary.id for head in heads if wanted in self._indexes(head)]
+        index_key = self._key("by", index)
+        return [head.summary.id for head in heads if index_key in self._indexes(head)]
 
     def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
@@ -387,8 +387,8 @@ class RedisSessionStore(RedisInbox):
         index = "all" if include_children else "top"
         if tenant is not None:
             page = self._page(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
-            wanted = (at for at in page if (at.head.summary.tenant or "") == tenant)
-            yield from islice(wanted, offset, None if limit is None else offset + limit)
+            matches = (at for at in page if (at.head.summary.tenant or "") == tenant)
+            yield from islice(matches, offset, None if limit is None else offset + limit)
             return
         ids = self._ids(index if cwd is None else f"{index}:{text_key(cwd)}", offset, limit)
         for start in range(0, len(ids), PAGE_ROWS):
@@ -400,11 +400,11 @@ class RedisSessionStore(RedisInbox):
                 for session_id in ids:
                     pipe.hmget(self._key("head", session_id), *_FIELDS)
                     pipe.llen(self._key("log", session_id))
-                found = list(pipe.execute())
-                holders = {fields[_FIELDS.index("holder")] or b"" for fields in found[::2]} - {b""}
+                answers = list(pipe.execute())
+                holders = {fields[_FIELDS.index("holder")] or b"" for fields in answers[::2]} - {b""}
                 for name in sorted(holders):
                     pipe.pttl(self._key("holder", name.decode()))
-                return [found, dict(zip(sorted(holders), pipe.execute(), strict=True))]
+                return [answers, dict(zip(sorted(holders), pipe.execute(), strict=True))]
 
         answers, leases = self._call(None, ask)
         for place, session_id in enumerate(ids):
@@ -447,10 +447,10 @@ class RedisSessionStore(RedisInbox):
             arguments += [name, str(value)]
         old_name = self._server.old_name
         keys = [*self._own(session_id), old_name("touches", ""), old_name("head", session_id), *self._indexes(head)]
-        made = self._call(session_id, partial(run, "create", keys, arguments))
-        if made == -1:
+        outcome = self._call(session_id, partial(run, "create", keys, arguments))
+        if outcome == -1:
             raise _lost_a_part(session_id)
-        if not made:
+        if not outcome:
             raise SessionExistsError(session_id)
 
 
@@ -478,10 +478,10 @@ def _is_ours(fields: Sequence[bytes | None]) -> bool:
 def _position(session_id: str, fields: Sequence[bytes | None], length: int, left_ms: int) -> SessionRow:
     """The position in a session's hash; one written by an older version lacks the last four fields."""
     texts = [(field or b"").decode("ascii") for field in fields]
-    created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, found, _ = texts
+    created_at, metadata, epoch, holder, summary, updated, revision, key, last_seq, version, _ = texts
     if not _is_ours(fields):
         raise StorageError(
-            f"session {session_id!r} was written in format {found} by a newer version of this package, and this one "
+            f"session {session_id!r} was written in format {version} by a newer version of this package, and this one "
             f"knows format {FORMAT}: update it",
             session_id=session_id,
         )

@@ -32,16 +32,16 @@ def load_view(
     folded from its start, and nothing is released up to that rewind. With a `seal`, the view distinguishes this
     installation's events. Re-raises the errors of `iter_events`.
     """
-    kept, events = store.read_kept_view(session_id)
+    stored_view, events = store.read_kept_view(session_id)
     authority = None if seal is None else Authority(session_id, seal)
-    if kept is None or not kept.has(folds) or (authority is not None and not kept.authority):
+    if stored_view is None or not stored_view.has(folds) or (authority is not None and not stored_view.authority):
         view, events = SessionView(folds, provider=provider, authority=authority), store.iter_events(session_id)
     else:
         if authority is not None:
-            authority.restore(kept.authority)
-        view = SessionView.restored(kept, folds, provider=provider, authority=authority)
+            authority.restore(stored_view.authority)
+        view = SessionView.restored(stored_view, folds, provider=provider, authority=authority)
     keep_all_up_to = 0
-    found: KeptView | None = None
+    view_to_store: KeptView | None = None
     while True:
         blocks = 0
         for count, event in enumerate(events, start=1):
@@ -54,12 +54,12 @@ def load_view(
                 break
             view.apply(event)
             if isinstance(event, SessionCompacted) and (event.seq or 0) > keep_all_up_to:
-                found = view.kept()
-                view.forget(found)
+                view_to_store = view.kept()
+                view.forget(view_to_store)
         else:
             # Render them here, in a thread, because the first request needs all of them.
             view.conversation.messages()
-            return view, found
+            return view, view_to_store
         authority = None if seal is None else Authority(session_id, seal)
-        view, found = SessionView(folds, provider=provider, authority=authority), None
+        view, view_to_store = SessionView(folds, provider=provider, authority=authority), None
         events = store.iter_events(session_id)

@@ -61,11 +61,11 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
     From the first rewritten event on no other digest can match any more: it is removed, because together with the rest it
     would reveal what was erased.
     """
-    known = Authority(session_id, seal)
+    authority = Authority(session_id, seal)
     for event in before:
-        known.apply(event)
+        authority.apply(event)
     forks = [(event.seq or 0, event.parent_session_id) for event in after if isinstance(event, SessionForked)]
-    made, chain, is_same = [], b"", True
+    signed_events, chain, is_same = [], b"", True
     for event, was in zip(after, before, strict=True):
         is_same = is_same and event == was
         body = signed_body(event).encode("ascii")
@@ -73,10 +73,12 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
         if event.mac is not None and not is_same:
             # Copied events of a fork were signed in the source session.
             written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
-            mac = Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
+            mac = (
+                Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if authority.is_ours(was) else None
+            )
             if isinstance(event, UnknownEvent):
                 event = UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
             else:
                 event = changed(event, mac=mac)
-        made.append(event)
-    return made
+        signed_events.append(event)
+    return signed_events

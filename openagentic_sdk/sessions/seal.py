@@ -37,15 +37,15 @@ class Signer(Protocol):
 
 def key_path() -> Path:
     """The path of the key. Raises `OptionsError` if no file is named and there is no home folder."""
-    named = os.environ.get(KEY_FILE_NAME)
-    return Path(named) if named else sdk_home() / KEY_NAME
+    path = os.environ.get(KEY_FILE_NAME)
+    return Path(path) if path else sdk_home() / KEY_NAME
 
 
 def known_home() -> Path | None:
     """The folder for data that outlives a run; None if there is none."""
-    named = os.environ.get(HOME_NAME)
-    if named:
-        return Path(os.path.expanduser(named))
+    path = os.environ.get(HOME_NAME)
+    if path:
+        return Path(os.path.expanduser(path))
     home = user_home()
     return None if home == os.devnull else Path(home, ".openagentic-sdk")
 
@@ -78,8 +78,8 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
     except OSError as error:
         raise OptionsError(f"the key {path} cannot be used: {error.strerror or error}") from error
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or (os.name == "posix" and found.st_mode & 0o077):
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or (os.name == "posix" and info.st_mode & 0o077):
             raise OptionsError(f"the key {path} cannot be used: it must be a file for its owner alone (chmod 600)")
         key = os.read(fd, 4096).strip()
     finally:
@@ -113,16 +113,16 @@ class Seal:
 
     def digest(self, *parts: bytes) -> str:
         """The digest of the parts, unambiguously separated. A missing key is created. Raises `OptionsError`."""
-        made = self._made(parts, create=True)
-        assert made is not None
-        return made
+        mac = self._made(parts, create=True)
+        assert mac is not None
+        return mac
 
     def matches(self, digest: str, *parts: bytes) -> bool:
         """Whether the digest is that of these parts under our key; False without a key. Raises `OptionsError`."""
-        made = self._made(parts, create=False)
-        if made is None:
+        mac = self._made(parts, create=False)
+        if mac is None:
             return False
-        return compare_digest(made.encode(), digest.encode("utf-8", "surrogatepass"))
+        return compare_digest(mac.encode(), digest.encode("utf-8", "surrogatepass"))
 
     def _made(self, parts: tuple[bytes, ...], *, create: bool) -> str | None:
         if self._keyed is None:

@@ -138,9 +138,12 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         changed = 0
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
-            kept = changed_metadata(at.metadata, changes)
-            db.execute("UPDATE sessions SET metadata = ? WHERE key = ?", (kept, at.key))
-            old, new = (start_summary(session_id, at.created_at, loads_json(known)) for known in (at.metadata, kept))
+            metadata = changed_metadata(at.metadata, changes)
+            db.execute("UPDATE sessions SET metadata = ? WHERE key = ?", (metadata, at.key))
+            old, new = (
+                start_summary(session_id, at.created_at, loads_json(metadata_json))
+                for metadata_json in (at.metadata, metadata)
+            )
             if new != old:
                 self._keep_summary(db, at.key, LogHead(self.fold_summary(session_id)))
                 changed = at.key
@@ -442,9 +445,9 @@ class _SqliteWriter(SessionWriter):
                 if at.epoch == self.epoch:
                     self._stands(at)
             self._in_doubt = True
-            stored = self._append(events)
+            stored_events = self._append(events)
             self._in_doubt = False
-            return stored
+            return stored_events
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         if len(events) == 1 and self._last_seq and not moves_summary(events[0]):
@@ -454,12 +457,12 @@ class _SqliteWriter(SessionWriter):
             if self._store._append_one(self, stamped, updated):
                 self._last_seq, self._updated = self._last_seq + 1, updated
                 return stamped
-        stored, self._head = self._store._append(self, events)
+        stored_events, self._head = self._store._append(self, events)
         self._last_seq, self._updated = self._head.last_seq, self._head.updated
-        return stored
+        return stored_events
 
-    def keep_view(self, kept: KeptView) -> None:
-        self._store.keep_view(self.session_id, kept)
+    def keep_view(self, view: KeptView) -> None:
+        self._store.keep_view(self.session_id, view)
 
     def close(self) -> None:
         if not self.lease.is_held or self._pid != os.getpid():
@@ -477,9 +480,9 @@ def _close(file: SqliteFile, beside: list[str]) -> None:
         remove_tree(beside.pop())
 
 
-def _position(key: int, epoch: int, held: int, touched: int, *head: Any) -> SessionRow:
+def _position(key: int, epoch: int, is_held: int, touched: int, *head: Any) -> SessionRow:
     _, created_at, metadata, *_ = head
-    holder = "held" if held else ""
+    holder = "held" if is_held else ""
     return SessionRow(key, epoch, created_at, metadata, read_head(*head), holder=holder, touched=touched)
 
 

@@ -123,8 +123,8 @@ class FileSessionStore(ListedFiles):
         created_at = now if created_at is None else created_at
         passed = _Passed(start_summary(session_id, created_at, metadata), now)
         lines = seal_events(passed.through(events), START, now)
-        named = ((_sha256(data), data) for data in blobs)
-        self._build(session_id, created_at, metadata, lines=lines, blobs=named, summary=passed.summary)
+        blobs_by_digest = ((_sha256(data), data) for data in blobs)
+        self._build(session_id, created_at, metadata, lines=lines, blobs=blobs_by_digest, summary=passed.summary)
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
@@ -135,7 +135,7 @@ class FileSessionStore(ListedFiles):
         """
         path = self.session_dir(source_id) / LOG_NAME
         now = self._clock.now()
-        named = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
+        blobs_by_digest = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
         with self._opened(source_id, path) as fd:
             # Of the copied log itself, because another one may replace it at any time.
             check_copied_part(source_id, at_seq, find_end(self._disk, fd, source_id).position.seq)
@@ -143,7 +143,7 @@ class FileSessionStore(ListedFiles):
             lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
             start = start_summary(target_id, now, metadata)
             summary = partial(self._copied_summary, path.parent, start, at_seq, stamped)
-            return self._build(target_id, now, metadata, lines=lines, blobs=named, summary=summary)
+            return self._build(target_id, now, metadata, lines=lines, blobs=blobs_by_digest, summary=summary)
 
     def open_writer(self, session_id: str) -> LogWriter:
         self._refuse_when_read_only(session_id)
@@ -172,12 +172,12 @@ class FileSessionStore(ListedFiles):
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
         folder = self.session_dir(session_id)
-        found = Checkpoint(self._disk, folder, self.seal).read()
-        if found is not None:
-            position, kept = found
+        checkpoint = Checkpoint(self._disk, folder, self.seal).read()
+        if checkpoint is not None:
+            position, view = checkpoint
             with self._opened(session_id, folder / LOG_NAME) as fd:
                 if stands_at(self._disk, fd, position):
-                    return kept, self._events(session_id, folder / LOG_NAME, position.seq, position)
+                    return view, self._events(session_id, folder / LOG_NAME, position.seq, position)
         return None, self.iter_events(session_id)
 
     def last_seq(self, session_id: str) -> int:
@@ -189,7 +189,7 @@ class FileSessionStore(ListedFiles):
     def wait_for_news(
         self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
     ) -> set[str]:
-        self._lengths = {name: seen for name, seen in self._lengths.items() if name in known}
+        self._lengths = {name: length for name, length in self._lengths.items() if name in known}
         return super().wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
@@ -230,15 +230,15 @@ class FileSessionStore(ListedFiles):
         """The summary stored beside the log, with later events folded in."""
         folder = self.session_dir(session_id)
         beside = SummaryBeside(self._disk, folder)
-        kept = beside.kept()
+        summary = beside.kept()
         with self._opened(session_id, folder / LOG_NAME) as fd:
-            if kept and kept.position.offset == self._disk.fstat(fd).st_size:
-                return kept.summary
+            if summary and summary.position.offset == self._disk.fstat(fd).st_size:
+                return summary.summary
             return beside.brought_up(fd, partial(self._start_summary, session_id), keep=not self.read_only)
 
     def _start_summary(self, session_id: str) -> SessionSummary:
-        known = self._read_meta(session_id)
-        return start_summary(session_id, known.created_at, known.metadata)
+        meta = self._read_meta(session_id)
+        return start_summary(session_id, meta.created_at, meta.metadata)
 
     def list_lost(self) -> list[str]:
         """The ids of sessions whose log was removed, while files beside it remain."""
@@ -360,8 +360,8 @@ class FileSessionStore(ListedFiles):
         self, source: Path, start: SessionSummary, at_seq: int, tail: Sequence[Event]
     ) -> SessionSummary | None:
         """The summary of a copy; None if the source's is not known at `at_seq`, so that the first list folds it."""
-        kept = SummaryBeside(self._disk, source).kept()
-        head = copied_head(LogHead(kept.summary if kept else start), start, at_seq, None)
+        summary = SummaryBeside(self._disk, source).kept()
+        head = copied_head(LogHead(summary.summary if summary else start), start, at_seq, None)
         return head.after(tail).summary if head.is_kept else None
 
     def _folder(self, session_id: str) -> Path:
@@ -393,9 +393,9 @@ class FileSessionStore(ListedFiles):
     def _last_ts(self, session_id: str) -> float:
         try:
             folder = self.session_dir(session_id)
-            kept = SummaryBeside(self._disk, folder).kept()
-            if kept and kept.position.offset == (folder / LOG_NAME).stat().st_size:
-                return kept.summary.updated
+            summary = SummaryBeside(self._disk, folder).kept()
+            if summary and summary.position.offset == (folder / LOG_NAME).stat().st_size:
+                return summary.summary.updated
             last = self.read_events(session_id, after_seq=self.last_seq(session_id) - 1)
             return (last[-1].ts if last else self.read_metadata(session_id)["created_at"]) or 0.0
         except (SessionError, FileNotFoundError):

@@ -51,13 +51,13 @@ class PollingStore(StoreCore):
             # Looking at many costs those who write: it may take a twentieth of the time.
             time.sleep(min(max(next(polls), 20 * (now - began)), deadline - now))
 
-    def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
+    def _news_finder(self, last_seqs: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
         """A function that looks once for news of these sessions; it may block for the given time."""
 
         def look(timeout_s: float) -> set[str]:
-            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, timeout_s)}
+            news = {session_id for session_id, seq in last_seqs.items() if self._has_news(session_id, seq, timeout_s)}
             if messages_after is not None:
-                news.update(message.session_id for message in self.read_messages(known, after=messages_after))
+                news.update(message.session_id for message in self.read_messages(last_seqs, after=messages_after))
             return news
 
         return look

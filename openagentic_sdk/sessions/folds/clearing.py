@@ -52,13 +52,13 @@ def plan_clearing(
     goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
     if goal is None or enough is None:
         return None
-    before = left = conversation.size_bytes()
+    before = bytes_left = conversation.size_bytes()
     cleared: list[OldOutput] = []
     # The outputs that may be cleared, oldest first.
     outputs = conversation.outputs()
     last_read = [path for use, result in outputs if use.name == "Read" and (path := _path_of(use, result))]
     kept_files = list(dict.fromkeys(reversed(last_read)))[:KEPT_FILES]
-    found: list[OldOutput] = []
+    old_outputs: list[OldOutput] = []
     for use, result in reversed(outputs):
         path = _path_of(use, result)
         if path in kept_files and use.name == "Read":
@@ -68,20 +68,20 @@ def plan_clearing(
         # The model, or its vendor, reads the definitions from ToolSearch's results.
         if use.name != "ToolSearch" and not result.is_error and not result.attachments and len(text) >= LEAST_BYTES:
             blob = result.output.get("blob") if isinstance(result.output, dict) else None
-            found.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))
+            old_outputs.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))
     newest = {use.tool_use_id for use, _ in outputs[-KEPT_RESULTS:]}
-    for output in [output for output in reversed(found) if output.tool_use_id not in newest]:
-        if left + overhead_bytes <= goal:
+    for output in [output for output in reversed(old_outputs) if output.tool_use_id not in newest]:
+        if bytes_left + overhead_bytes <= goal:
             break
         cleared.append(output)
-        left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
-    if not cleared or left + overhead_bytes > enough:
+        bytes_left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
+    if not cleared or bytes_left + overhead_bytes > enough:
         return None
-    return ClearingPlan(cleared, before, left)
+    return ClearingPlan(cleared, before, bytes_left)
 
 
 def _path_of(use: ToolUse, result: ToolResult) -> str | None:
     """The file that a call refers to."""
     files: Any = (result.meta or {}).get("files")
-    named = use.input.get("file_path")
-    return next(iter(files), None) if files else named if isinstance(named, str) else None
+    path = use.input.get("file_path")
+    return next(iter(files), None) if files else path if isinstance(path, str) else None

@@ -144,11 +144,13 @@ def plan_compaction(
     cuts = [max(first_kept - 1, conversation.summary_seq()), events[-1].seq or 0]
     plan: CompactionPlan | None = None
     for up_to_seq in cuts:
-        gone = conversation.messages_up_to(up_to_seq)
-        if not gone or any((use.seq or 0) <= up_to_seq for use in conversation.open_calls()):
+        messages = conversation.messages_up_to(up_to_seq)
+        if not messages or any((use.seq or 0) <= up_to_seq for use in conversation.open_calls()):
             continue
-        kept_bytes = before - size_of(gone) + size_of([{"role": "user", "content": SUMMARY_INTRO}])
-        plan = CompactionPlan(up_to_seq, gone, before, kept_bytes, *_carried(events, up_to_seq), *touched_files(events))
+        kept_bytes = before - size_of(messages) + size_of([{"role": "user", "content": SUMMARY_INTRO}])
+        plan = CompactionPlan(
+            up_to_seq, messages, before, kept_bytes, *_carried(events, up_to_seq), *touched_files(events)
+        )
         if not is_near_limit(kept_bytes + overhead_bytes, limits, bytes_per_token):
             break
     return plan
@@ -174,7 +176,7 @@ def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Seque
 
 def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
     """The files that tools read, and those that they changed, according to the results; each once, newest last."""
-    read: dict[str, None] = {}
+    files_read: dict[str, None] = {}
     changed: dict[str, None] = {}
     effects: dict[str, str] = {}
     for event in standing_events(events):
@@ -183,13 +185,13 @@ def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
         elif isinstance(event, ToolStarted):
             effects[event.tool_use_id] = event.effect
         elif isinstance(event, SessionCompacted):
-            read, changed = dict.fromkeys(event.files_read), dict.fromkeys(event.files_changed)
+            files_read, changed = dict.fromkeys(event.files_read), dict.fromkeys(event.files_changed)
         elif isinstance(event, ToolResult) and isinstance(files := (event.meta or {}).get("files"), Mapping):
-            touched = read if effects.get(event.tool_use_id) == "read" else changed
+            touched = files_read if effects.get(event.tool_use_id) == "read" else changed
             for path in files:
                 touched.pop(path, None)
                 touched[str(path)] = None
-    return list(read), list(changed)
+    return list(files_read), list(changed)
 
 
 # --- the summary -----------------------------------------------------------------------------------------------------
@@ -282,15 +284,15 @@ def _newest(parts: Sequence[_SummaryPart], max_bytes: int) -> str:
     """The newest parts that fit, and as much as fits of the next one."""
     note = "[the beginning was left out]\n\n"
     room = max_bytes - _json_bytes(note)
-    kept: list[str] = []
+    chunks: list[str] = []
     for part in reversed(parts):
         size = part.bytes
         if size > room:
-            kept.append(_middle_cut_to_bytes(part.whole, room))
+            chunks.append(_middle_cut_to_bytes(part.whole, room))
             break
-        kept.append(part.whole)
+        chunks.append(part.whole)
         room -= size
-    return (note + "".join(reversed(kept))).rstrip() if max_bytes > _json_bytes(note) else ""
+    return (note + "".join(reversed(chunks))).rstrip() if max_bytes > _json_bytes(note) else ""
 
 
 def _as_text(message: Message) -> tuple[str, str, bool]:

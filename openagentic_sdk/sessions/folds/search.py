@@ -70,9 +70,9 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
 
 def context_of(text: str, words: Sequence[str]) -> str:
     """The line of text around the first match."""
-    text, wanted = unicodedata.normalize("NFC", text), tuple(words)
-    found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
-    place = next(found, 0)
+    text, prefixes = unicodedata.normalize("NFC", text), tuple(words)
+    positions = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(prefixes))
+    place = next(positions, 0)
     begin = max(0, place - CONTEXT_CHARS // 3)
     line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)
     return f"…{line}" if begin else line

@@ -80,12 +80,12 @@ def spent_after(spent: Spent, event: Event) -> Spent:
             children = _put(spent.get("children", {}), name_of(event.name), cell_of(event.usage, event.cost_usd))
             return {**spent, "children": children}
         case SkillActivated():
-            others = [known for known in spent.get("skills", ()) if known[0] != name_of(event.name)]
+            others = [skill for skill in spent.get("skills", ()) if skill[0] != name_of(event.name)]
             return {**spent, "skills": [*others, [name_of(event.name), event.seq or 0]][-MAX_SKILLS:]}
         case SkillDeactivated():
-            return {**spent, "skills": [known for known in spent.get("skills", ()) if known[0] != name_of(event.name)]}
+            return {**spent, "skills": [skill for skill in spent.get("skills", ()) if skill[0] != name_of(event.name)]}
         case SessionRewound():
-            return {**spent, "skills": [known for known in spent.get("skills", ()) if known[1] <= event.to_seq]}
+            return {**spent, "skills": [skill for skill in spent.get("skills", ()) if skill[1] <= event.to_seq]}
         case SessionForked():  # the parent paid for copied events
             return {name: value for name, value in spent.items() if name in ("agent", "skills")}
     return spent
@@ -98,13 +98,13 @@ def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
     dollars = cost_usd if is_known and cost_usd is not None else 0.0
     if tokens is None:
         return (1, 0, 0, 0, 0, 0, dollars, 0 if is_known else 1)
-    cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
-    plain = max(0, tokens["input_tokens"] - cached - written)
+    cached, cache_writes = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
+    plain = max(0, tokens["input_tokens"] - cached - cache_writes)
     return (
         1,
         plain,
         cached,
-        written,
+        cache_writes,
         tokens["output_tokens"],
         tokens["reasoning_tokens"],
         dollars,
@@ -130,14 +130,14 @@ def settled(spent: Spent) -> Spent:
     """Close the record: charge the last answer to its tools, since it will make no more calls."""
     if "last" not in spent:
         return spent
-    known = dict(spent)
-    day, cell, tools = known.pop("last")
-    days = known["days"]
+    record = dict(spent)
+    day, cell, tools = record.pop("last")
+    days = record["days"]
     names = days[day].get("tool", {})
     for tool in tools or (ANSWER,):
         names = _put(names, tool, cell, 1 / max(len(tools), 1))
-    known["days"] = {**days, day: {**days[day], "tool": names}}
-    return known
+    record["days"] = {**days, day: {**days[day], "tool": names}}
+    return record
 
 
 def time_names(ts: float) -> tuple[str, str]:
@@ -147,33 +147,33 @@ def time_names(ts: float) -> tuple[str, str]:
 
 
 def _answered(spent: Spent, event: ModelResponse) -> Spent:
-    known = dict(settled(spent))
-    purpose = known.pop("purpose", None)
-    if event.agent_name is not None and "agent" not in known:
-        known["agent"] = name_of(event.agent_name)
+    record = dict(settled(spent))
+    purpose = record.pop("purpose", None)
+    if event.agent_name is not None and "agent" not in record:
+        record["agent"] = name_of(event.agent_name)
     if event.usage is None and not event.complete:
-        return known  # it was cut off before its usage arrived, so the usage is unknown
-    cell, days = cell_of(event.usage, event.cost_usd), known.get("days", {})
+        return record  # it was cut off before its usage arrived, so the usage is unknown
+    cell, days = cell_of(event.usage, event.cost_usd), record.get("days", {})
     day, hour = time_names(event.ts or 0)
     if day not in days and len(days) >= MAX_DAYS:
         day = max(days, key=int)
-    found = dict(days.get(day, {}))
-    found["model"] = _put(found.get("model", {}), name_of(event.model or ""), cell)
-    hours = {name: cells for name, cells in known.get("hours", {}).items() if name != hour}
-    of_hour = _put(known.get("hours", {}).get(hour, {}), name_of(event.model or ""), cell)
-    known["hours"] = {**dict([*hours.items()][1 - MAX_HOURS :]), hour: of_hour}
-    skills = known.get("skills", ())
+    costs = dict(days.get(day, {}))
+    costs["model"] = _put(costs.get("model", {}), name_of(event.model or ""), cell)
+    hours = {name: cells for name, cells in record.get("hours", {}).items() if name != hour}
+    of_hour = _put(record.get("hours", {}).get(hour, {}), name_of(event.model or ""), cell)
+    record["hours"] = {**dict([*hours.items()][1 - MAX_HOURS :]), hour: of_hour}
+    skills = record.get("skills", ())
     for name, _ in skills:
-        found["skill"] = _put(found.get("skill", {}), name, cell, 1 / len(skills))
+        costs["skill"] = _put(costs.get("skill", {}), name, cell, 1 / len(skills))
     if purpose is not None:
-        found["tool"] = _put(found.get("tool", {}), f"({purpose})", cell)
-        found["compaction"] = add_cells(found.get("compaction", ZERO), cell)
+        costs["tool"] = _put(costs.get("tool", {}), f"({purpose})", cell)
+        costs["compaction"] = add_cells(costs.get("compaction", ZERO), cell)
     else:
-        known["last"] = [day, list(cell), []]
+        record["last"] = [day, list(cell), []]
     if not event.complete:
-        found["retries"] = add_cells(found.get("retries", ZERO), cell)
-    known["days"] = {**days, day: found}
-    return known
+        costs["retries"] = add_cells(costs.get("retries", ZERO), cell)
+    record["days"] = {**days, day: costs}
+    return record
 
 
 def _put(cells: Mapping[str, Cell], name: str, cell: Cell, share: float = 1) -> dict[str, Cell]:

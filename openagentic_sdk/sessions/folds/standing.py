@@ -99,24 +99,24 @@ def with_lease(state: State, is_held: bool | None) -> State:
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
     """The first request of a log with one of the given ids, from the events of its session; None if there is none. Pure."""
-    found: Request | None = None
+    request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:
         if event.parent_tool_use_id is not None:
             continue
-        said = event.request_id if isinstance(event, UserMessage) else None
-        if found is None:
+        request_id = event.request_id if isinstance(event, UserMessage) else None
+        if request is None:
             if isinstance(event, SystemInit):
                 began = (event.seq or 1) - 1
-            elif said is not None and is_wanted(said):
-                found = Request(said, began, event.seq or 0, 0)
-        elif isinstance(event, UserMessage) and event.origin == "user" and said != found.id:
+            elif request_id is not None and is_wanted(request_id):
+                request = Request(request_id, began, event.seq or 0, 0)
+        elif isinstance(event, UserMessage) and event.origin == "user" and request_id != request.id:
             # The run that took the prompt may have begun only for it.
             end = last_seq if fold.has_asked else fold.began
-            return replace(found, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
+            return replace(request, last_seq=end, state="over", result=fold.result, deaths=fold.deaths, is_newest=False)
         else:
             fold.apply(event)
         last_seq = event.seq or last_seq
-    if found is None:
+    if request is None:
         return None
-    return replace(found, last_seq=last_seq, state=fold.state, result=fold.result, deaths=fold.deaths)
+    return replace(request, last_seq=last_seq, state=fold.state, result=fold.result, deaths=fold.deaths)

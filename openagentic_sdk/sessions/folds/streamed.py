@@ -61,8 +61,8 @@ class _Growing:
 
     def lacks(self, whole: str) -> str:
         """The remainder of the stored message; empty if that differs because its secrets are masked."""
-        said = "".join(self.pieces)
-        return whole[len(said) :] if whole.startswith(said) else ""
+        streamed_text = "".join(self.pieces)
+        return whole[len(streamed_text) :] if whole.startswith(streamed_text) else ""
 
 
 class Streamed:
@@ -113,14 +113,14 @@ class Streamed:
 
     def _begin(self, event: Event, attempt: str | None) -> list[Piece]:
         """The next message, after the end of the one left open."""
-        left = [
+        ended_pieces = [
             Piece(self._id(is_thought, event), self._seq, "", growing.chars, is_thought, ends=True, is_incomplete=True)
             for is_thought, growing in self._growing.items()
         ]
         self._growing.clear()
         self._seq = event.seq or self._seq
         self._name = None if attempt is None else str(event.seq or f"unsaved.{attempt}")
-        return left
+        return ended_pieces
 
     def _id(self, is_thought: bool, event: Event) -> str:
         # Logs of older tools have messages without requests.

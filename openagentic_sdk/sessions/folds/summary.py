@@ -226,8 +226,8 @@ def summary_matches(
 
 def summary_text(summary: SessionSummary) -> str:
     """The text in which a list's query is searched, without case."""
-    told = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
-    return "\n".join(part or "" for part in told).casefold()
+    parts = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
+    return "\n".join(part or "" for part in parts).casefold()
 
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> Iterator[SessionSummary]:
@@ -238,10 +238,10 @@ def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -
 
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     """The text on one line that is safe to print: no control, format or surrogate characters, truncated with an ellipsis."""
-    head = shown = text[: max_chars * 4]
+    head = shown_text = text[: max_chars * 4]
     if not (head.isascii() and head.isprintable()):
-        shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
-    line = " ".join(shown.split())
+        shown_text = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
+    line = " ".join(shown_text.split())
     return shortened(line if len(head) == len(text) else line.ljust(max_chars + 1), max_chars, "…")
 
 
@@ -328,8 +328,8 @@ def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return names if name in names else (*names, name)
 
 
-def _without(names: tuple[str, ...], gone: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name != gone)
+def _without(names: tuple[str, ...], name_to_drop: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name != name_to_drop)
 
 
 # The events that change more of a summary than its counters, and functions that update the summary's fields.

@@ -64,21 +64,21 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     if prompt is None and answer is None:
         return None
     prompt, answer = prompt or 0, answer or 0
-    cached, written = _first(numbers, _CACHED) or 0, _first(numbers, _WRITTEN) or 0
+    cached, cache_writes = _first(numbers, _CACHED) or 0, _first(numbers, _WRITTEN) or 0
     beside = "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw
     if beside and "prompt_tokens" not in raw:
-        prompt += cached + written
+        prompt += cached + cache_writes
     answer = max(answer, numbers.get("total_tokens", 0) - prompt)
     cached = min(cached, prompt)
-    written = min(written, prompt - cached)
+    cache_writes = min(cache_writes, prompt - cached)
     normal = {
         "input_tokens": prompt,
         "cached_input_tokens": cached,
-        "cache_write_tokens": written,
+        "cache_write_tokens": cache_writes,
         "output_tokens": answer,
         "reasoning_tokens": min(_first(numbers, _REASONING) or 0, answer),
     }
-    if for_an_hour := min(_first(numbers, _WRITTEN_1H) or 0, written):
+    if for_an_hour := min(_first(numbers, _WRITTEN_1H) or 0, cache_writes):
         normal[HOUR] = for_an_hour
     return normal
 
@@ -120,18 +120,18 @@ def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinish
     sum is in `subagent.finished`; they have another `parent_tool_use_id` than the session's own events.
     """
     spending: list[ModelResponse | SubagentFinished] = []
-    seen: set[int] = set()
+    seqs: set[int] = set()
     own_parent: list[str | None] = []
     for event in events:
         own_parent = own_parent or [event.parent_tool_use_id]
-        if event.parent_tool_use_id != own_parent[0] or event.seq in seen:
+        if event.parent_tool_use_id != own_parent[0] or event.seq in seqs:
             continue
         if isinstance(event, SessionForked):
             spending.clear()
         elif isinstance(event, ModelResponse | SubagentFinished):
             spending.append(event)
             if event.seq is not None:
-                seen.add(event.seq)
+                seqs.add(event.seq)
     return spending
 
 

@@ -137,11 +137,11 @@ class KeptView:
         """Rebuild the value from `to_dict`; None for another version. The input is trusted to be ours."""
         if data.get("version") != KEPT_VERSION:
             return None
-        known = {name: value for name, value in data.items() if name != "version"}
-        known["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
-        known["blocks"] = tuple(map(tuple, data["blocks"]))
-        known["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
-        return cls(**known)
+        fields = {name: value for name, value in data.items() if name != "version"}
+        fields["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
+        fields["blocks"] = tuple(map(tuple, data["blocks"]))
+        fields["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
+        return cls(**fields)
 
 
 # For one type of event: the kernel's function, None if it does not read the type, and `apply` of the folds that do.
@@ -209,10 +209,10 @@ class SessionView:
 
     def fold(self, kind: type[F]) -> F:
         """The fold of this type. Raises `FoldNotFoundError` if the view was created without it."""
-        found = self._folds.get(kind)
-        if not isinstance(found, kind):
+        fold = self._folds.get(kind)
+        if not isinstance(fold, kind):
             raise FoldNotFoundError(kind.name, [fold.name for fold in self._folds])
-        return found
+        return fold
 
     def kept(self) -> KeptView:
         """The part of this view to keep. Call it right after a compaction."""
@@ -270,8 +270,8 @@ class SessionView:
                     is_open = event.question_id not in self.answers or event.tool_use_id in cut.open_call_ids
                     counts = is_open and event is self._questions.get(event.question_id)
                 case UserAnswer():
-                    asked = self._questions.get(event.question_id)
-                    counts = asked is not None and asked.tool_use_id in cut.open_call_ids
+                    question = self._questions.get(event.question_id)
+                    counts = question is not None and question.tool_use_id in cut.open_call_ids
                 case SystemNotice():
                     counts = (event.code, event.message) not in notices
                     notices.add((event.code, event.message))
@@ -298,15 +298,15 @@ class SessionView:
         fold, reads = self._dispatch.get(event.type) or self._bind(event.type)
         if fold is not None:
             fold(self, event)
-        for read in reads:
-            read(event, self)
+        for reader in reads:
+            reader(event, self)
 
     def _fold(self, event: Event) -> None:
         fold, reads = self._dispatch.get(event.type) or self._bind(event.type)
         if fold is not None:
             fold(self, event)
-        for read in reads:
-            read(event, self)
+        for reader in reads:
+            reader(event, self)
 
     def _bind(self, kind: str) -> _Calls:
         """The functions to call for events of this type: the kernel's, and `apply` of each fold that reads them."""
@@ -333,10 +333,10 @@ class SessionView:
 
         Each is used once: those in `taken` were.
         """
-        answered = (
+        answered_ids = (
             same.question_id for same in self._same_questions(question, taken) if same.question_id in self.answers
         )
-        first = next(answered, None)
+        first = next(answered_ids, None)
         return None if first is None else self.answers[first]
 
     def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
@@ -344,13 +344,13 @@ class SessionView:
         open_ones = (same for same in self._same_questions(question, taken) if same.question_id not in self.answers)
         return next(open_ones, None)
 
-    def _same_questions(self, question: UserQuestion, taken: Container[str]) -> Iterator[UserQuestion]:
-        """The recorded questions about exactly the same arguments of the same call, except those in `taken`."""
-        wanted = (question.kind, question.prompt, question.details.get("input_sha256"))
+    def _same_questions(self, question: UserQuestion, taken_ids: Container[str]) -> Iterator[UserQuestion]:
+        """The recorded questions about exactly the same arguments of the same call, except those in `taken_ids`."""
+        key = (question.kind, question.prompt, question.details.get("input_sha256"))
         for question_id in self._asked_by.get(question.tool_use_id or "", ()):
             earlier = self._questions[question_id]
-            asked = (earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
-            if asked == wanted and question_id not in taken and self.is_ours(earlier):
+            earlier_key = (earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
+            if earlier_key == key and question_id not in taken_ids and self.is_ours(earlier):
                 yield earlier
 
     def has_asked(self, tool_use_id: str) -> bool:

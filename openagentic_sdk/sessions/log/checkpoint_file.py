@@ -27,21 +27,21 @@ class Checkpoint:
         self._session_id = folder.name
         self._seal = seal
 
-    def write(self, position: Position, kept: KeptView) -> None:
+    def write(self, position: Position, view: KeptView) -> None:
         """Keep a view of the log up to `position`. Failures are ignored: it is a cache."""
         place = {"offset": position.offset, "seq": position.seq, "crc": position.crc}
-        data = seal_view(self._seal, self._session_id, place, kept)
+        data = seal_view(self._seal, self._session_id, place, view)
         if data is not None:
             with suppress(OSError):
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:
         """The kept view and its position; None unless this installation wrote it for this session."""
-        found = open_view(self._seal, self._session_id, read_cache(self._path))
-        if found is None:
+        checkpoint = open_view(self._seal, self._session_id, read_cache(self._path))
+        if checkpoint is None:
             return None
-        known, kept = found
-        return Position(known["offset"], known["seq"], known["crc"]), kept
+        place, view = checkpoint
+        return Position(place["offset"], place["seq"], place["crc"]), view
 
 
 def stands_at(disk: Disk, fd: int, position: Position) -> bool:

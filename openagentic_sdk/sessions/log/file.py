@@ -107,19 +107,19 @@ class LogWriter(SessionWriter):
                 self._check_end()
             now = self._clock.now()
             ts, dur, seq, crc = dumps_time(now), self._durable_seq, self._seq, self._crc
-            stored, lines = [], []
+            stored_events, lines = [], []
             for event, body in zip(events, bodies, strict=True):
                 seq += 1
                 line, crc = seal_line(body, seq=seq, ts=ts, dur=dur, crc=crc)
                 lines.append(line)
-                stored.append(stamp_event(event, seq, now))
+                stored_events.append(stamp_event(event, seq, now))
             self._write(b"".join(lines), seq, crc)
             if self._summary:
-                self._summary.add(stored, self._end, self._crc)
+                self._summary.add(stored_events, self._end, self._crc)
             waits = self._durability == "fsync" or (is_barred and self._durability == "barrier")
             if waits or self._end - self._durable_end > MAX_UNSYNCED_BYTES:
                 self._sync()
-        return stored
+        return stored_events
 
     def sync(self) -> None:
         """Sync everything appended to disk, whatever the durability level. Raises `StorageError`."""
@@ -151,9 +151,9 @@ class LogWriter(SessionWriter):
     def _write(self, data: bytes, seq: int, crc: int) -> None:
         size, end = len(data), self._end + len(data)
         try:
-            written = self._disk.write(self._fd, data)
-            if written != size:
-                raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
+            count = self._disk.write(self._fd, data)
+            if count != size:
+                raise OSError(errno.ENOSPC, f"only {count} of {size} bytes were written")
             # Ctrl-C interrupts at calls: none is between the write's return and here, so the write is recorded or undone.
             self._end, self._seq, self._crc = end, seq, crc
         except OSError as error:
@@ -250,15 +250,15 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
             hold(fd)
-            found = disk.fstat(fd)
-            if found.st_nlink == 0:
+            info = disk.fstat(fd)
+            if info.st_nlink == 0:
                 # Deleted between opening and locking, or replaced by another log.
                 if path.exists():
                     raise SessionLockedError(session_id, "a process that rewrites its log: try again")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
             names = os.listdir(path.parent)
             marked = marked_size(path.name, names)
-            if marked is not None or (found.st_dev, found.st_ino) in DISTRUSTED:
+            if marked is not None or (info.st_dev, info.st_ino) in DISTRUSTED:
                 old_fd, fd = fd, renew_log(disk, fd, path)
                 let_go(old_fd)
                 disk.close(old_fd)
@@ -298,9 +298,9 @@ def _repaired_writer(
         names = [*{*names, moved_to}]
     # While the log ends there, no tail that was cut off there has been reported.
     cut_here = sorted(name for name in names if name.startswith(f"{path.name}{_TORN}{place}-"))
-    found = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
-    if (lost := (marked_size(path.name, names) or 0) - end.size) > 0:
-        found.append(LogRecovered(lost, end.size))
+    events = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
+    if (lost_bytes := (marked_size(path.name, names) or 0) - end.size) > 0:
+        events.append(LogRecovered(lost_bytes, end.size))
     if not end.position.terminated:
         if disk.write(fd, b"\n") != 1:
             raise OSError(errno.ENOSPC, "the last line's newline could not be written")
@@ -310,8 +310,8 @@ def _repaired_writer(
     # this, writers that append one event each would never know what the previous one synced.
     if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:
         writer.sync()
-    if found:
-        writer.append(found)
+    if events:
+        writer.append(events)
         writer.sync()
     return writer
 

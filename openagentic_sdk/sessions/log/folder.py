@@ -61,18 +61,18 @@ def is_session_folder(folder: Path) -> bool:
     """
     path = os.fspath(folder)  # joined as text, because this is the most frequent query
     try:
-        found = os.lstat(path)
-        is_there = stat.S_ISDIR(found.st_mode) and stat.S_ISREG(os.lstat(f"{path}{os.sep}{LOG_NAME}").st_mode)
+        info = os.lstat(path)
+        is_there = stat.S_ISDIR(info.st_mode) and stat.S_ISREG(os.lstat(f"{path}{os.sep}{LOG_NAME}").st_mode)
     except OSError:
         return False
-    return is_there and not _is_spelled_otherwise(path, found)
+    return is_there and not _is_spelled_otherwise(path, info)
 
 
-def _is_spelled_otherwise(path: str, found: os.stat_result) -> bool:
+def _is_spelled_otherwise(path: str, info: os.stat_result) -> bool:
     parent, name = os.path.split(path)
     other = name.swapcase()
     try:
-        ignores_case = other != name and os.path.samestat(found, os.lstat(f"{parent}{os.sep}{other}"))
+        ignores_case = other != name and os.path.samestat(info, os.lstat(f"{parent}{os.sep}{other}"))
     except OSError:
         return False
     return ignores_case and name not in os.listdir(parent)
@@ -163,13 +163,13 @@ def _fill_folder(
 
     # Copied lines claim (`dur`) to be on disk, so that must be true here at every level.
     write_new_file(disk, folder / LOG_NAME, measured(), sync=sync or lines != ())
-    for made in (folder / BLOBS_NAME, folder):
-        if sync and made.is_dir():
-            disk.fsync_folder(str(made))
-    known = summary()
-    if known is not None:
-        kept = KeptSummary(known, Position(size, known.events, crc))
-        write_new_file(disk, folder / SUMMARY_NAME, [kept.to_json()], sync=False)
+    for path in (folder / BLOBS_NAME, folder):
+        if sync and path.is_dir():
+            disk.fsync_folder(str(path))
+    folded = summary()
+    if folded is not None:
+        kept_summary = KeptSummary(folded, Position(size, folded.events, crc))
+        write_new_file(disk, folder / SUMMARY_NAME, [kept_summary.to_json()], sync=False)
 
 
 # --- files beside the log ----------------------------------------------------------------------------------------------
@@ -197,10 +197,10 @@ def read_cache(path: Path) -> bytes | None:
 
 def read_open_cache(fd: int) -> bytes | None:
     """The bytes of an open cache file; None unless it is a regular file of a plausible size."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CACHE_BYTES:
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_CACHE_BYTES:
         return None
-    return os.read(fd, found.st_size)
+    return os.read(fd, info.st_size)
 
 
 @contextlib.contextmanager

@@ -60,15 +60,15 @@ class InboxFile:
             return
         with self._guard, folder_lock(self._folder):
             last, waiting = self._read()
-            kept = [each for each in waiting if not is_doomed(each)]
-            if len(kept) < len(waiting):
-                self._write(last, kept)
+            remaining = [each for each in waiting if not is_doomed(each)]
+            if len(remaining) < len(waiting):
+                self._write(last, remaining)
             yield
 
     def _read(self) -> tuple[int, _Waiting]:
         try:
-            kept = loads_json(self._path.read_bytes())
-            return int(kept["last"]), [(int(number), str(name), str(text)) for number, name, text in kept["waiting"]]
+            inbox = loads_json(self._path.read_bytes())
+            return int(inbox["last"]), [(int(number), str(name), str(text)) for number, name, text in inbox["waiting"]]
         except FileNotFoundError:
             return 0, []
         except (InvalidEventError, KeyError, TypeError, ValueError) as error:
@@ -98,9 +98,9 @@ class MessageFiles(RewritingFiles):
             return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        wanted = set(session_ids)
+        ids = set(session_ids)
         with storage_errors(",".join(session_ids), "has messages that cannot be read"):
-            return [each for each in self._inbox.read() if each.number > after and each.session_id in wanted]
+            return [each for each in self._inbox.read() if each.number > after and each.session_id in ids]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
         if numbers and not self.read_only:

@@ -88,7 +88,7 @@ class RewritingFiles(SessionStore):
                     pass  # it refers to the log at this place
                 elif path.name not in _OURS and not DIGEST.fullmatch(path.name) and not path.is_dir():
                     self._disk.unlink(str(path))
-            left = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
-            for path in left:
+            folders = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
+            for path in folders:
                 self._disk.fsync_folder(str(path))
         return ()

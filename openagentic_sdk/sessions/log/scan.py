@@ -225,9 +225,9 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
     while seq > 0 and window_bytes <= _NEAR_BYTES:
         start = max(0, size - window_bytes)
         window = read_range(disk, fd, start, size)
-        found = _line_of(window, start, FORMAT_VERSION, seq)
-        if found or start == 0:
-            return found or START
+        position = _line_of(window, start, FORMAT_VERSION, seq)
+        if position or start == 0:
+            return position or START
         last = _last_envelope(window, whole=False)
         # After the synced part the log may end at a hole, which only reading from there on would show.
         if last and seq <= last.dur:
@@ -238,19 +238,19 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
 
 def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position:
     """The position after a line not far before `seq`, found by bisection; the start if its numbers do not increase."""
-    found, low, high = START, 0, size
+    nearest, low, high = START, 0, size
     while high - low > _FIRST_WINDOW_BYTES:
         middle = (low + high) // 2
         here = _line_behind(disk, fd, middle, min(high, middle + _NEAR_BYTES))
         if here is None or here.seq > seq:
             high = middle
-        elif found.seq < here.seq:
-            found, low = here, here.offset
+        elif nearest.seq < here.seq:
+            nearest, low = here, here.offset
         else:
             return START
-        if here is not None and not found.seq <= here.seq <= last_seq:
+        if here is not None and not nearest.seq <= here.seq <= last_seq:
             return START
-    return found
+    return nearest
 
 
 def _line_behind(disk: Disk, fd: int, offset: int, end: int) -> Position | None:

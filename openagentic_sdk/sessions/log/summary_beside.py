@@ -34,7 +34,7 @@ class SummaryBeside:
         """The stored summary; None if there is none that could be this session's."""
         # Its writer may be updating it during the read, which only takes a moment.
         looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
-        return next((kept for kept in looks if kept), None)
+        return next((summary for summary in looks if summary), None)
 
     def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
         """The summary of the whole open log, folded on from the stored one, otherwise from the start; `keep` stores it.
@@ -42,14 +42,14 @@ class SummaryBeside:
         A stored one that disagrees with the log is left in place, as evidence of what the log lost.
         """
         # In this order: the summary must belong to this metadata, and the log must contain all its events.
-        start, kept = start_summary(), self.kept()
+        start, stored_summary = start_summary(), self.kept()
         size = self._disk.fstat(fd).st_size
         fresh = None
-        if kept and kept.position.offset <= size:
+        if stored_summary and stored_summary.position.offset <= size:
             # The cache may belong to an earlier log at this place; only the log itself shows whether it is damaged.
             with suppress(LogCorruptError):
-                fresh = self._folded(fd, kept)
-        agrees = kept is None or fresh is not None
+                fresh = self._folded(fd, stored_summary)
+        agrees = stored_summary is None or fresh is not None
         fresh = fresh or self._folded(fd, KeptSummary(start, START))
         if fresh.position.terminated and keep and agrees:
             with suppress(OSError, SessionError), folder_lock(self._folder):
@@ -60,9 +60,9 @@ class SummaryBeside:
 
     def _keep(self, fresh: KeptSummary) -> None:
         """Store a summary beside the log, unless the log's writer has stored a newer one meanwhile."""
-        kept = self.kept()
+        stored_summary = self.kept()
         size = (self._folder / LOG_NAME).stat().st_size
-        if not (kept and fresh.position.offset <= kept.position.offset <= size):
+        if not (stored_summary and fresh.position.offset <= stored_summary.position.offset <= size):
             write_durably(self._disk, self._folder / SUMMARY_NAME, fresh.to_json(), sync=False)
 
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:
@@ -76,42 +76,42 @@ class SummaryBeside:
         cache = None if sys.platform == "win32" else open_cache(path, os.O_RDWR)
         if cache is None:
             return None
-        found = None
+        summary = None
         try:
             # A hard link to the file would disclose what is written here.
-            kept = self._ours(read_open_cache(cache)) if os.fstat(cache).st_nlink == 1 else None
-            if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
-                found = self._caught_up(kept, end)
-                if found is None and kept.position.seq > end.seq:
-                    os.replace(path, path.with_name(f"{SUMMARY_NAME}{LOST}{end.seq}-{kept.position.seq}"))
-                elif found is None:
+            stored_summary = self._ours(read_open_cache(cache)) if os.fstat(cache).st_nlink == 1 else None
+            if stored_summary and end.offset - stored_summary.position.offset <= MAX_TAIL_BYTES:
+                summary = self._caught_up(stored_summary, end)
+                if summary is None and stored_summary.position.seq > end.seq:
+                    os.replace(path, path.with_name(f"{SUMMARY_NAME}{LOST}{end.seq}-{stored_summary.position.seq}"))
+                elif summary is None:
                     path.unlink(missing_ok=True)
         finally:
-            if found is None:
+            if summary is None:
                 os.close(cache)
-        return None if found is None else (cache, found)
+        return None if summary is None else (cache, summary)
 
-    def _caught_up(self, kept: KeptSummary, end: Position) -> KeptSummary | None:
+    def _caught_up(self, stored_summary: KeptSummary, end: Position) -> KeptSummary | None:
         """The summary with the events up to `end` folded in; None if it belongs to an earlier log at this path."""
-        if kept.position == end:
-            return kept
-        if kept.position.offset >= end.offset:
+        if stored_summary.position == end:
+            return stored_summary
+        if stored_summary.position.offset >= end.offset:
             return None
         fd = self._disk.open(str(self._folder / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)
         try:
-            folded = self._folded(fd, kept)
+            folded = self._folded(fd, stored_summary)
         except LogCorruptError:
             return None
         finally:
             self._disk.close(fd)
         return folded if folded.position == end else None
 
-    def _folded(self, fd: int, kept: KeptSummary) -> KeptSummary:
-        reader = LogReader(self._disk, fd, self._folder.name, kept.position)
-        summary = fold_session_summary(kept.summary, reader.events())
+    def _folded(self, fd: int, stored_summary: KeptSummary) -> KeptSummary:
+        reader = LogReader(self._disk, fd, self._folder.name, stored_summary.position)
+        summary = fold_session_summary(stored_summary.summary, reader.events())
         return KeptSummary(summary, reader.position)
 
     def _ours(self, text: bytes | None) -> KeptSummary | None:
         """The summary if it is this session's; None also for that of the session from which this folder was copied."""
-        kept = KeptSummary.from_json(text) if text else None
-        return kept if kept and kept.summary.id == self._folder.name else None
+        stored_summary = KeptSummary.from_json(text) if text else None
+        return stored_summary if stored_summary and stored_summary.summary.id == self._folder.name else None

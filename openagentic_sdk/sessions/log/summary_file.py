@@ -76,12 +76,12 @@ class SummaryFile:
     def _begin(self, end: Position) -> None:
         """Release the previous file, and continue with the current one."""
         self.close()
-        found = self._find(end)
-        if found is None:
+        opened = self._find(end)
+        if opened is None:
             return
-        self._fd, kept = found
+        self._fd, stored_summary = opened
         self._room = os.fstat(self._fd).st_size
-        self._summary, self._counters = kept.summary, _counters(kept.summary)
+        self._summary, self._counters = stored_summary.summary, _counters(stored_summary.summary)
         # Not certain to be in the file before the first append has written them.
         self._head_bytes = self._sums_bytes = self._head_crc = self._sums_crc = 0
 
@@ -96,10 +96,10 @@ class SummaryFile:
             return
         if not (self._counters[0] and self._head_bytes) or any(map(moves_summary, events)):
             seq, updated = self._counters
-            known = changed(self._summary, events=seq, updated=updated)
-            self._summary = fold_session_summary(known, events)
+            old_summary = changed(self._summary, events=seq, updated=updated)
+            self._summary = fold_session_summary(old_summary, events)
             self._counters = _counters(self._summary)
-            self._write_moved(known, offset, crc)
+            self._write_moved(old_summary, offset, crc)
             return
         self._counters = counted(self._counters, events)
         text = _tail_text(offset, crc, self._counters, self._sums_crc)
@@ -108,15 +108,15 @@ class SummaryFile:
         except OSError:
             self.close()
 
-    def _write_moved(self, known: SessionSummary, offset: int, crc: int) -> None:
-        """Write the differences from `known`, the file's contents as far as known."""
+    def _write_moved(self, old_summary: SessionSummary, offset: int, crc: int) -> None:
+        """Write the differences from `old_summary`, the file's contents as far as known."""
         try:
             if not os.fstat(self._fd).st_nlink:
                 # A list that read between an event and its summary has replaced this file with its own.
                 self._begin(Position(offset, self._counters[0], crc))
                 return
             head = b""
-            if not self._head_bytes or _in_head(known.__dict__) != _in_head(self._summary.__dict__):
+            if not self._head_bytes or _in_head(old_summary.__dict__) != _in_head(self._summary.__dict__):
                 head = _head_text(self._summary)
                 self._head_bytes, self._head_crc = len(head), crc32(head)
             at = 0 if head else self._head_bytes
@@ -150,8 +150,8 @@ def _counters(summary: SessionSummary) -> Counters:
 
 def _head_text(summary: SessionSummary) -> bytes:
     left_out = (*_COUNTERS, *_SUMS)
-    shown = {name: value for name, value in summary_to_dict(summary).items() if name not in left_out}
-    return f'{{"summary":{dumps_json(shown)}'.encode("ascii")
+    fields = {name: value for name, value in summary_to_dict(summary).items() if name not in left_out}
+    return f'{{"summary":{dumps_json(fields)}'.encode("ascii")
 
 
 def _sums_text(summary: SessionSummary) -> bytes:

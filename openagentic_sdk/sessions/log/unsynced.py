@@ -30,8 +30,8 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
 
     The mark must outlive this process, but not the operating system: whatever a later one reads comes from the disk.
     """
-    found = os.fstat(fd)
-    DISTRUSTED.add((found.st_dev, found.st_ino))
+    info = os.fstat(fd)
+    DISTRUSTED.add((info.st_dev, info.st_ino))
     mark = str(path.with_name(f"{path.name}{MARK}{size}"))
     try:
         disk.close(disk.open(mark, os.O_WRONLY | os.O_CREAT | BINARY | NO_FOLLOW, 0o600))
@@ -60,10 +60,10 @@ def renew_log(disk: Disk, fd: int, path: Path) -> int:
 
     Until this has returned, the mark is kept, and a second attempt starts over.
     """
-    found = disk.fstat(fd)
-    new_fd = replace_log(disk, path, _chunks(disk, fd), mode=found.st_mode & 0o777)
+    info = disk.fstat(fd)
+    new_fd = replace_log(disk, path, _chunks(disk, fd), mode=info.st_mode & 0o777)
     hold(new_fd)
-    DISTRUSTED.discard((found.st_dev, found.st_ino))
+    DISTRUSTED.discard((info.st_dev, info.st_ino))
     return new_fd
 
 

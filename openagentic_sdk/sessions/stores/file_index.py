@@ -138,15 +138,15 @@ class FileIndex:
 
         With `cwd` or `query`, only those that may match; `describe` returns the summary of a session.
         """
-        asked = trigram_query(query)
+        trigrams = trigram_query(query)
         conditions: list[str] = []
         values: list[Any] = []
         if cwd is not None:
             conditions.append("cwd = ?")
             values.append(dumps_json(cwd))
-        if asked:
+        if trigrams:
             conditions.append("key IN (SELECT rowid FROM told WHERE told MATCH ?)")
-            values.append(asked)
+            values.append(trigrams)
         where = "WHERE " + "".join(f"{each} AND " for each in conditions)
 
         def ask(db: sqlite3.Connection) -> list[tuple[int, list[str]]]:
@@ -156,10 +156,10 @@ class FileIndex:
             rows = db.execute(command, (*values, _LATEST if most is None else most, count)).fetchall()
             return [(tick, names.split("/")) for tick, names in rows]
 
-        found: list[tuple[int, list[str]]] | None = self._checked(
+        pages: list[tuple[int, list[str]]] | None = self._checked(
             ask, lambda rows: {name: tick for tick, names in rows for name in names}
         )
-        return found
+        return pages
 
     def beginning(self, start: str) -> list[str] | None:
         """At most three ids with this prefix; None if the index is unusable."""
@@ -182,10 +182,10 @@ class FileIndex:
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[tuple[str, int]] | None:
         """The ids and `seq` of events that contain every word, newest session first; None without an index."""
         values = (" ".join(f'"{word}"*' for word in words), None if tenant is None else dumps_json(tenant or None))
-        found: list[tuple[str, int]] | None = self._using(
+        matches: list[tuple[str, int]] | None = self._using(
             lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
         )
-        return found
+        return matches
 
     def read_all(
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None
@@ -231,14 +231,14 @@ class FileIndex:
 
         def work(db: sqlite3.Connection) -> Any:
             for _ in range(LOOKS):
-                found = ask(db)
-                looks = {name: (tick, self._look(name)) for name, tick in ticks_of(found).items()}
+                result = ask(db)
+                looks = {name: (tick, self._look(name)) for name, tick in ticks_of(result).items()}
                 changed = {name: look for name, (tick, look) in looks.items() if look[0] != tick}
                 if not changed:
                     break
                 with _change(db):
                     self._put(db, changed, active=0)
-            return found
+            return result
 
         return self._using(work)
 
@@ -291,10 +291,10 @@ class FileIndex:
         elif notes["few"] or now - notes["names"] > SHARE * notes["took"]:
             moved = os.stat(self._sessions).st_mtime_ns
             if moved != notes.get("folder"):
-                known = {row[0] for row in db.execute("SELECT id FROM rows WHERE size >= 0")}
+                listed_ids = {row[0] for row in db.execute("SELECT id FROM rows WHERE size >= 0")}
                 names = set(filter(_may_be_id, os.listdir(self._sessions)))
                 with _change(db):
-                    self._put(db, {name: self._look(name) for name in names ^ known}, active=0)
+                    self._put(db, {name: self._look(name) for name in names ^ listed_ids}, active=0)
                     self._note(db, names=now, folder=moved)
         # In two steps, so that a touched session stays marked until its log was read, even if the process dies in between.
         if touched:
@@ -307,15 +307,15 @@ class FileIndex:
                     with suppress(OSError):
                         os.unlink(self._touched / name)
                 for (name,) in db.execute("SELECT id FROM rows WHERE active").fetchall():
-                    held = self._is_held(name)
-                    self._put(db, {name: self._look(name)}, active=int(held))
+                    is_held = self._is_held(name)
+                    self._put(db, {name: self._look(name)}, active=int(is_held))
 
     def _compare(self, db: sqlite3.Connection, looks: dict[str, Look], **notes: Any) -> None:
         """Update the rows of all logs that have changed."""
         with _change(db):
-            known = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
-            self._put(db, {name: look for name, look in looks.items() if known.get(name) != look}, active=0)
-            self._put(db, dict.fromkeys(known.keys() - looks.keys(), GONE), active=0)
+            old_looks = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
+            self._put(db, {name: look for name, look in looks.items() if old_looks.get(name) != look}, active=0)
+            self._put(db, dict.fromkeys(old_looks.keys() - looks.keys(), GONE), active=0)
             self._note(db, took=elapsed_s() - notes["logs"], few=len(looks) <= FEW_SESSIONS, **notes)
 
     def _put(self, db: sqlite3.Connection, looks: dict[str, Look], *, active: int) -> None:
@@ -373,12 +373,14 @@ class FileIndex:
                     db.execute("UPDATE rows SET undescribed = 0, cwd = ?, tenant = ?, parent = ? WHERE key = ?", values)
                     tell_of(db, key, row)
 
-    def _read(self, db: sqlite3.Connection, row: tuple[int, str, int], read: Callable[..., Iterator[Event]]) -> None:
+    def _read(
+        self, db: sqlite3.Connection, row: tuple[int, str, int], read_events: Callable[..., Iterator[Event]]
+    ) -> None:
         """Add the words of the events after the last indexed one; `row` is a row's key, id and `seq`."""
         key, session_id, seq = row
         # A damaged log hides only its own events; another command checks logs.
         with suppress(SessionError, InvalidEventError):
-            for event in read(session_id, after_seq=seq):
+            for event in read_events(session_id, after_seq=seq):
                 seq = event.seq or seq + 1
                 if words := " ".join(search_words(event_text(event))):
                     command = "INSERT OR REPLACE INTO found (rowid, words) VALUES (?, ?)"
@@ -410,10 +412,10 @@ def _may_be_id(name: str) -> bool:
 def look_at(path: str) -> Look:
     """The state of a log; `GONE` if it does not exist."""
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except (OSError, ValueError):
         return GONE
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return info.st_mtime_ns, info.st_size, info.st_ino
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _folder() -> Path | None:
     folder = Path(tempfile.gettempdir()) / f"openagentic-sdk-{user}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        info = folder.lstat()
     except OSError:
         return None
-    return folder if stat.S_ISDIR(found.st_mode) and (not hasattr(os, "getuid") or found.st_uid == user) else None
+    return folder if stat.S_ISDIR(info.st_mode) and (not hasattr(os, "getuid") or info.st_uid == user) else None

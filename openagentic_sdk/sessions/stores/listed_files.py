@@ -44,8 +44,8 @@ class ListedFiles(MessageFiles):
         The resolution of file times is milliseconds: within the same time, the time of the last event decides.
         """
         most = None if after is None else int(after[0])
-        for tick, found in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
-            names = [name for name in found if is_session_id(name)]
+        for tick, ids in self._by_time(most, query, cwd, asks_index=asks_index and not self.read_only):
+            names = [name for name in ids if is_session_id(name)]
             if len(names) == 1 and (after is None or tick < after[0]):
                 yield partial(lambda tick, name: (tick, self._last_ts(name), name), tick, names[0]), names[0]
                 continue
@@ -60,34 +60,34 @@ class ListedFiles(MessageFiles):
         count = FIRST_TIMES
         while asks_index and self._index.exists:
             # Read the newest first: a common word occurs there, which costs less than finding every session with it.
-            asked = query if count == MORE_TIMES else ""
-            found = self._index.newest(most, count, cwd=cwd, query=asked, describe=self.kept_summary)
-            if found is None:
+            index_query = query if count == MORE_TIMES else ""
+            pages = self._index.newest(most, count, cwd=cwd, query=index_query, describe=self.kept_summary)
+            if pages is None:
                 break
-            yield from found
-            if len(found) < count:
+            yield from pages
+            if len(pages) < count:
                 return
-            most, count = found[-1][0] - 1, MORE_TIMES
+            most, count = pages[-1][0] - 1, MORE_TIMES
         sessions = self.root_dir / "sessions"
         if not self.read_only and sessions.is_dir() and any(map(_is_unfinished, os.listdir(sessions))):
             sweep_unfinished(sessions)
-        written: dict[int, list[str]] = {}
+        names_by_tick: dict[int, list[str]] = {}
         looks = list_logs(sessions, LOG_NAME)
         if len(looks) >= self.index_from and asks_index:
             self._index.begin()
         for name, look in looks.items():
             if most is None or look[0] <= most:
-                written.setdefault(look[0], []).append(name)
-        for tick in sorted(written, reverse=True):
-            yield tick, written[tick]
+                names_by_tick.setdefault(look[0], []).append(name)
+        for tick in sorted(names_by_tick, reverse=True):
+            yield tick, names_by_tick[tick]
 
     def ids_beginning(self, start: str) -> list[str]:
-        found = self._index.beginning(start) if is_session_id(start) and self._has_index() else None
-        return super().ids_beginning(start) if found is None else [name for name in found if self.session_exists(name)]
+        ids = self._index.beginning(start) if is_session_id(start) and self._has_index() else None
+        return super().ids_beginning(start) if ids is None else [name for name in ids if self.session_exists(name)]
 
     def list_children(self, session_id: str) -> list[str]:
-        found = self._index.children(session_id, self.kept_summary) if self._has_index() else None
-        return super().list_children(session_id) if found is None else found
+        children = self._index.children(session_id, self.kept_summary) if self._has_index() else None
+        return super().list_children(session_id) if children is None else children
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that contain every word of `query`, newest session first, of one tenant as in lists.
@@ -97,9 +97,9 @@ class ListedFiles(MessageFiles):
         words = search_words(query)
         if words and self._has_index():
             self.update_search()
-            found = self._index.search(words, limit, tenant)
-            if found is not None:
-                return [hit for session_id, seq in found for hit in self._hits(session_id, seq, words)]
+            matches = self._index.search(words, limit, tenant)
+            if matches is not None:
+                return [hit for session_id, seq in matches for hit in self._hits(session_id, seq, words)]
         return super().search(query, limit=limit, tenant=tenant)
 
     def _hits(self, session_id: str, seq: int, words: Sequence[str]) -> list[SearchHit]:

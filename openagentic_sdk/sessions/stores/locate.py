@@ -39,8 +39,8 @@ def open_store(url: str | None = None) -> SessionStore:
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
         password = urlsplit(url).password if "@" in url else None
-        shown = url.replace(f":{password}@", ":...@") if password else url
-        raise OptionsError(f"store {shown!r} cannot be used: name it as {FORMS}")
+        safe_url = url.replace(f":{password}@", ":...@") if password else url
+        raise OptionsError(f"store {safe_url!r} cannot be used: name it as {FORMS}")
     return opener(url)
 
 

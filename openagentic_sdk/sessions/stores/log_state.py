@@ -45,10 +45,15 @@ class LogHead:
 
 
 def read_head(
-    session_id: str, created_at: float, metadata: str, kept: str | None, last_seq: int | None, updated: float | None
+    session_id: str,
+    created_at: float,
+    metadata: str,
+    summary_json: str | None,
+    last_seq: int | None,
+    updated: float | None,
 ) -> LogHead:
     """The head in a row of the database."""
-    summary = summary_from_dict(loads_json(kept)) if kept else None
+    summary = summary_from_dict(loads_json(summary_json)) if summary_json else None
     start = summary or start_summary(session_id, created_at, loads_json(metadata))
     updated = updated or start.updated
     if last_seq and (last_seq, updated) != (start.events, start.updated):
@@ -64,9 +69,9 @@ def copied_head(source: LogHead, start: SessionSummary, at_seq: int, updated: fl
     """
     if at_seq == 0:
         return LogHead(start)
-    shown = source.summary
-    begins_alike = start.cwd in (None, shown.cwd) and start.model in (None, shown.model)
+    shown_summary = source.summary
+    begins_alike = start.cwd in (None, shown_summary.cwd) and start.model in (None, shown_summary.model)
     if not source.is_kept or source.last_seq != at_seq or not begins_alike:
         return LogHead(replace(start, events=at_seq, updated=updated or start.updated), False)
     mine = {name: getattr(start, name) for name in ("id", "created", "parent", "is_child", "tenant")}
-    return LogHead(replace(shown, **mine))
+    return LogHead(replace(shown_summary, **mine))

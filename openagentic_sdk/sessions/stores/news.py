@@ -119,9 +119,9 @@ class News:
                 entry.asked_until = time.monotonic() + FOLLOW_S
             self._learn(entries, self._source.places(entries))
 
-    def _learn(self, asked: Collection[str], places: Mapping[str, tuple[int, int]]) -> None:
+    def _learn(self, session_ids: Collection[str], places: Mapping[str, tuple[int, int]]) -> None:
         with self._changed:
-            for session_id in asked:
+            for session_id in session_ids:
                 entry = self._followed.get(session_id)
                 if entry is not None and session_id in places:
                     entry.last_seq, entry.last_message = places[session_id]
@@ -141,12 +141,12 @@ class News:
                 # Polling many sessions slows down writers: it may take at most a twentieth of the time.
                 poll_s = max(POLL_S if listener else DEAF_POLL_S, 20 * took_s)
                 left_s = max(0.0, polled + poll_s - time.monotonic())
-                heard = listener.hear(left_s) if listener else self._pause(left_s)
+                names_with_news = listener.hear(left_s) if listener else self._pause(left_s)
                 began = time.monotonic()
-                places = self._source.places(heard or names)
-                if not heard:
+                places = self._source.places(names_with_news or names)
+                if not names_with_news:
                     polled, took_s = time.monotonic(), time.monotonic() - began
-                self._learn(heard or names, places)
+                self._learn(names_with_news or names, places)
             except SessionError:
                 # The server is unreachable or refuses: subscribe again, and poll until then.
                 self._end(listener)

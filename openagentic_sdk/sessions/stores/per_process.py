@@ -72,9 +72,9 @@ class SharedByName(Generic[S]):
             shared.users -= 1
             if shared.users > 0:
                 return
-            known = self._known.get()
-            for name in [name for name, each in known.items() if each is shared]:
-                del known[name]
+            by_key = self._known.get()
+            for name in [name for name, each in by_key.items() if each is shared]:
+                del by_key[name]
         shared.close()
 
 

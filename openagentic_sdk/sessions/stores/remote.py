@@ -236,20 +236,20 @@ class RemoteStore(DatabaseStore, Generic[S]):
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self.refuse_kept(session_id)
-        sent: SessionRow | None = None
+        sent_row: SessionRow | None = None
         while True:
             try:
                 at = self._position(session_id)
             except SessionNotFoundError:
                 # The answer to the previous attempt may have been lost.
-                if sent is None:
+                if sent_row is None:
                     raise
                 return
-            if sent is not None and sent.key != at.key:
+            if sent_row is not None and sent_row.key != at.key:
                 return
             self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
-            sent = at
+            sent_row = at
             if self._call(session_id, partial(self._delete, at=at)):
                 return
 

@@ -109,8 +109,8 @@ class SubagentsFold(Fold):
         """The events of open subagents with their calls, and of calls that the model still waits for."""
         open_ids = {started.tool_use_id for started in self.open.values()}
         calls = [view.calls[call_id] for call_id in open_ids if call_id in view.calls]
-        told = (part for record in calls for part in (record.use, record.result) if part is not None)
-        return [event.seq or 0 for event in (*self.open.values(), *told)] + [
+        records = (part for record in calls for part in (record.use, record.result) if part is not None)
+        return [event.seq or 0 for event in (*self.open.values(), *records)] + [
             event.seq or 0
             for event in view.events
             if isinstance(event, SubagentStarted | SubagentFinished) and event.tool_use_id in cut.open_call_ids

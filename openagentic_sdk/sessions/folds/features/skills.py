@@ -45,8 +45,8 @@ class SkillsFold(Fold):
                 return
         if isinstance(event, SessionForked):
             # Events signed in the parent count as signed here from now on.
-            stored = {earlier.seq: earlier for earlier in view.events}
-            self.events = [_as_allowed(stored.get(earlier.seq, earlier), view) for earlier in self.events]
+            stored_by_seq = {earlier.seq: earlier for earlier in view.events}
+            self.events = [_as_allowed(stored_by_seq.get(earlier.seq, earlier), view) for earlier in self.events]
         else:
             self.events.append(_as_allowed(event, view))
         self.changes += 1

@@ -95,9 +95,9 @@ def untrusted_source(
     if result.outcome in ("denied", "cancelled"):
         return None  # the model saw none of it
     meta = result.meta or {}
-    said = meta.get("untrusted")
-    if isinstance(said, str) and said:
-        return short_source(said)
+    source = meta.get("untrusted")
+    if isinstance(source, str) and source:
+        return short_source(source)
     if name.startswith("mcp__"):
         return short_source(f"MCP: {name}")
     if name in _RESOURCES:
@@ -109,9 +109,9 @@ def untrusted_source(
     if name not in _READS:
         return None
     files = meta.get("files")
-    named = [str(input[key]) for key in _PATH_KEYS if isinstance(input.get(key), str)]
-    named = named if not isinstance(files, Mapping) else [*files, *named]
-    return next((short_source(f"file: {path}") for path in named if is_outside(path, cwd, roots)), None)
+    paths = [str(input[key]) for key in _PATH_KEYS if isinstance(input.get(key), str)]
+    paths = paths if not isinstance(files, Mapping) else [*files, *paths]
+    return next((short_source(f"file: {path}") for path in paths if is_outside(path, cwd, roots)), None)
 
 
 def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | None:

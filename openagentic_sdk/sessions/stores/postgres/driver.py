@@ -50,10 +50,10 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
     Behind a pooler the next statement may reach another backend, which lacks the prepared statements, and a setting would
     reach other clients.
     """
-    known = conninfo.conninfo_to_dict(url)
-    limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
+    settings = conninfo.conninfo_to_dict(url)
+    limits = {name: value for name, value in KEEPALIVE.items() if name not in settings}
     # libpq treats a timeout below two seconds as two.
-    limits["connect_timeout"] = max(2, min(int(timeout_s), int(str(known.get("connect_timeout") or 10))))
+    limits["connect_timeout"] = max(2, min(int(timeout_s), int(str(settings.get("connect_timeout") or 10))))
     db = BoundedConnection.connect(url, autocommit=True, prepare_threshold=None, **limits)  # type: ignore[arg-type]
     try:
         db.deadline = time.monotonic() + limits["connect_timeout"]
@@ -71,12 +71,12 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
 def _until(deadline: float | None, work: Any) -> Generator[Any, Any, Any]:
     """Wrap the generator, which psycopg resumes every 0.1 s without data, to fail after the deadline."""
     try:
-        wanted = next(work)
+        condition = next(work)
         while True:
-            ready = yield wanted
+            ready = yield condition
             if not ready and deadline is not None and time.monotonic() > deadline:
                 work.close()
                 raise WaitedTooLong("the server did not answer in time")
-            wanted = work.send(ready)
+            condition = work.send(ready)
     except StopIteration as end:
         return end.value

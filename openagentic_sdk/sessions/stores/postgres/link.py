@@ -56,7 +56,7 @@ class PostgresServer(StoreServer):
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         psycopg = self._driver.psycopg
         # The last is raised in a process that was stopped in a transaction and goes on.
-        gone = (
+        connection_errors = (
             psycopg.OperationalError,
             psycopg.InterfaceError,
             psycopg.errors.IdleInTransactionSessionTimeout,
@@ -69,7 +69,7 @@ class PostgresServer(StoreServer):
                 try:
                     with self._connection(deadline) as db:
                         return work(db)
-                except gone as error:
+                except connection_errors as error:
                     # Work in several steps extends its time with each step.
                     deadline = deadline if db is None else max(deadline, db.deadline)
                     until = deadline if self.is_ready else began + first_s
@@ -141,7 +141,7 @@ class PostgresServer(StoreServer):
     def _drop_idle(self, *, older_than: float) -> None:
         with self._guard:
             old = [db for since, db in self._idle if since < older_than]
-            self._idle = [kept for kept in self._idle if kept[0] >= older_than]
+            self._idle = [entry for entry in self._idle if entry[0] >= older_than]
         for db in old:
             db.close()
 

@@ -92,8 +92,8 @@ def search_index(
         "JOIN openagentic_events ON openagentic_events.session = found.session AND openagentic_events.seq = found.seq "
         f"WHERE {matches} AND tenant = coalesce(%s, tenant) ORDER BY touched DESC, found.seq LIMIT %s"
     )
-    wanted = [f"% {word}%" for word in words]
-    values = (*wanted, tenant, max(0, limit))
+    patterns = [f"% {word}%" for word in words]
+    values = (*patterns, tenant, max(0, limit))
     return search_hits(call(None, lambda db: db.execute(command, values).fetchall()), words)
 
 
@@ -109,10 +109,10 @@ def update_index(
     if not call(None, has_index):
         return None
     behind = call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))
-    taken = behind if at_most is None else [row for row in behind if not row[-1]][:at_most]
-    for first in range(0, len(taken), STEP_SESSIONS):
+    chosen_rows = behind if at_most is None else [row for row in behind if not row[-1]][:at_most]
+    for first in range(0, len(chosen_rows), STEP_SESSIONS):
         marks: list[tuple[int, int, str]] = []
-        for key, session_id, indexed_seq, last_seq, mark, is_held in taken[first : first + STEP_SESSIONS]:
+        for key, session_id, indexed_seq, last_seq, mark, is_held in chosen_rows[first : first + STEP_SESSIONS]:
             # A damaged log hides only its own events; another command checks logs.
             with suppress(LogCorruptError, InvalidEventError, SessionNotFoundError):
                 events = store.iter_events(session_id, after_seq=indexed_seq) if indexed_seq < last_seq else iter(())
@@ -124,10 +124,10 @@ def update_index(
         if marks:
             call(None, partial(_mark, values=[list(column) for column in zip(*marks, strict=True)]))
         if progress is not None:
-            progress(min(first + STEP_SESSIONS, len(taken)), len(taken))
-    if len(taken) >= STEP_SESSIONS:
+            progress(min(first + STEP_SESSIONS, len(chosen_rows)), len(chosen_rows))
+    if len(chosen_rows) >= STEP_SESSIONS:
         call(None, lambda db: db.execute(_TIDY).fetchall())
-    return len(behind) - len(taken)
+    return len(behind) - len(chosen_rows)
 
 
 def keys_with_words(query: str) -> tuple[str, list[str]] | None:
@@ -161,6 +161,6 @@ def _mark(db: Any, values: Sequence[Any]) -> None:
 
 def _add_words(db: Any, key: int, events: Sequence[Event]) -> None:
     texts = [(event.seq, " ".join(["", *search_words(event_text(event))])) for event in events]
-    found = [(seq, text) for seq, text in texts if text]
-    seqs, words = [seq for seq, _ in found], [text for _, text in found]
+    seqs_and_texts = [(seq, text) for seq, text in texts if text]
+    seqs, words = [seq for seq, _ in seqs_and_texts], [text for _, text in seqs_and_texts]
     db.execute(_ADD, {"key": key, "seqs": seqs, "words": words, "upto": events[-1].seq})

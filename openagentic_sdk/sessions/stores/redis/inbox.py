@@ -42,12 +42,14 @@ class RedisInbox(RewritingRedis):
                     pipe.hgetall(self._key("inbox", name))
                 return list(pipe.execute())
 
-        found = self._call(None, ask) if names else []
+        answers = self._call(None, ask) if names else []
         waiting: list[InboxMessage] = []
         for place, name in enumerate(names):
-            key, kept = found[2 * place], found[2 * place + 1]
-            if key is not None and kept.pop(b"key", None) == key:  # without messages to an earlier session with this id
-                waiting += [loads_message(int(number), name, text.decode()) for number, text in kept.items()]
+            key, messages = answers[2 * place], answers[2 * place + 1]
+            if (
+                key is not None and messages.pop(b"key", None) == key
+            ):  # without messages to an earlier session with this id
+                waiting += [loads_message(int(number), name, text.decode()) for number, text in messages.items()]
         return sorted((each for each in waiting if each.number > after), key=lambda each: each.number)
 
     def remove_messages(self, numbers: Collection[int]) -> None:

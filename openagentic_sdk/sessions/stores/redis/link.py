@@ -155,8 +155,8 @@ class RedisServer(StoreServer):
         self._hides = not persistence or None in settings
         if persistence.get("aof_enabled") and not is_first:  # after enabling, the file is not used until it is complete
             # With everysec, a write that waits for a running sync is acknowledged early; without syncs, no write waits.
-            kept = {"always": "fsync" if pauses == "no" else "flush", "no": "flush"}
-            self.durability = kept.get(synced or "", "everysec")
+            durabilities = {"always": "fsync" if pauses == "no" else "flush", "no": "flush"}
+            self.durability = durabilities.get(synced or "", "everysec")
         else:
             self.durability = "snapshot" if save else "memory"
         least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
@@ -209,11 +209,11 @@ class _RedisNews:
                     pipe.hkeys(self._server.name("inbox", name))
                 return list(pipe.execute())
 
-        found = self._server.call(None, ask, ANSWER_S)
-        rows = [(name, *found[3 * place : 3 * place + 3]) for place, name in enumerate(names)]
+        answers = self._server.call(None, ask, ANSWER_S)
+        rows = [(name, *answers[3 * place : 3 * place + 3]) for place, name in enumerate(names)]
         return {
-            name: (length, max((int(number) for number in kept if number != b"key"), default=0))
-            for name, is_there, length, kept in rows
+            name: (length, max((int(number) for number in messages if number != b"key"), default=0))
+            for name, is_there, length, messages in rows
             if is_there
         }
 
@@ -247,10 +247,10 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         # Created but not opened: the driver parses the other settings in the URL, such as `?socket_timeout=5`.
         driver().ConnectionPool.from_url(address).make_connection()
     except (ValueError, TypeError, AttributeError, driver().RedisError) as error:
-        shown = re.sub("//[^/]*@", "//", url)
+        safe_url = re.sub("//[^/]*@", "//", url)
         reason = on_one_line(str(error), 200).replace(url, "it")
         raise OptionsError(
-            f"{shown!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number], "
+            f"{safe_url!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number], "
             f"or rediss:// for TLS ({reason})"
         ) from None
     return address, prefix, durability

@@ -55,11 +55,11 @@ class RewritingRedis(RemoteStore[RedisServer]):
             def read(client: Any, below: str = below) -> Any:
                 return client.zrevrangebyscore(key, below, "-inf", 0, PAGE_ROWS, withscores=True)
 
-            found = self._call(None, read)
-            for name, score in found:
+            rows = self._call(None, read)
+            for name, score in rows:
                 below = f"({score:.0f}"
                 yield partial(as_it_is, (score, 0.0, name.decode())), name.decode()
-            if len(found) < PAGE_ROWS:
+            if len(rows) < PAGE_ROWS:
                 return
 
     def scrub(self, session_id: str) -> Sequence[str]:

@@ -20,8 +20,8 @@ FORMAT = 2
 @cache
 def _scripts() -> dict[str, str]:
     head, *scripts = read_packaged(__spec__, "scripts.lua").split("\n-- script ")
-    named = (script.partition("\n") for script in scripts)
-    return {name: f"local FORMAT = '{FORMAT}'\n{head}\n{script}" for name, _, script in named}
+    parts = (script.partition("\n") for script in scripts)
+    return {name: f"local FORMAT = '{FORMAT}'\n{head}\n{script}" for name, _, script in parts}
 
 
 def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:

@@ -53,8 +53,8 @@ class SteadyClock:
         """Read what was recorded since the machine was started."""
         if self._is_noted:
             return
-        made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone()
-        row = made and db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (boot(),)).fetchone()
+        has_table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone()
+        row = has_table and db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (boot(),)).fetchone()
         if row:
             self._ahead_s, self._is_noted = float(row[0]), True
             return

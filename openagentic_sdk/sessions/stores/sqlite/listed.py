@@ -46,8 +46,8 @@ class ListedSqlite(RewritingSqlite):
             return super().search(query, limit=limit, tenant=tenant)
         with self._file.reading():
             pass  # create the database before it is searched
-        found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
-        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+        hits = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
+        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
 
     def _found_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
@@ -59,10 +59,10 @@ class ListedSqlite(RewritingSqlite):
         for place, row in islice(self._shown_behind(after, page), LISTED_UNASKED):
             before = place()[0]
             yield place, row
-        while found := self._index.listed(query, before, LISTED_AT_ONCE, self.kept_summary):
-            before = found[-1][1]
-            for at in page(limit=None, keys=[key for key, _ in found]):
-                if (shown := self._shown(at)) is not None:
-                    yield partial(as_it_is, (at.touched, 0.0, at.id)), shown
-        if found is None:
+        while candidates := self._index.listed(query, before, LISTED_AT_ONCE, self.kept_summary):
+            before = candidates[-1][1]
+            for at in page(limit=None, keys=[key for key, _ in candidates]):
+                if (summary := self._shown(at)) is not None:
+                    yield partial(as_it_is, (at.touched, 0.0, at.id)), summary
+        if candidates is None:
             yield from self._shown_behind((before, 0.0, ""), page)

@@ -87,9 +87,9 @@ class SearchFile:
             try:
                 with self._opened() as index:
                     self._catch_up(index)
-                    asked = " ".join(f'"{word}"*' for word in words)
+                    match_query = " ".join(f'"{word}"*' for word in words)
                     with index.lock:
-                        rows = index.connection.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
+                        rows = index.connection.execute(_FIND, (match_query, tenant, max(0, limit))).fetchall()
             except driver().OperationalError:
                 # SQLite without full text search, or the store's folder is not writable.
                 return None
@@ -177,8 +177,8 @@ class SearchFile:
 
         All are touched earlier than `before`. None if there can be no such index.
         """
-        asked = trigram_query(query)
-        if not asked:
+        trigrams = trigram_query(query)
+        if not trigrams:
             return None
         try:
             with self._opened() as index, index.lock:
@@ -195,7 +195,7 @@ class SearchFile:
                                 tell_of(db, key, describe(session_id))
                             db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
-                return db.execute(_LISTED, (asked, before, limit)).fetchall()
+                return db.execute(_LISTED, (trigrams, before, limit)).fetchall()
         except driver().OperationalError:
             return None
         except driver().DatabaseError:

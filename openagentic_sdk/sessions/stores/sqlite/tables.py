@@ -74,12 +74,12 @@ class SqliteTables(Tables):
 
     def wait(self, channel: str, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        while (written := self._file.written()) == self._seen:
+        while (version := self._file.written()) == self._seen:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
             time.sleep(min(LOOK_S, left_s))
-        self._seen = written
+        self._seen = version
         return True
 
     def close(self) -> None:

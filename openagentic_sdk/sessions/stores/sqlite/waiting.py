@@ -32,21 +32,21 @@ class SqliteWaiting(DatabaseStore):
         has_news = bool(self.wait_for_news({session_id: after_seq}, timeout_s=timeout_s))
         return has_news and self.last_seq(session_id) > after_seq
 
-    def _news_finder(self, known: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
+    def _news_finder(self, given_seqs: Mapping[str, int], messages_after: int | None) -> Callable[[float], set[str]]:
         """Query the sessions only if something was written to the file."""
-        seen = (-1, -1)
+        last_version = (-1, -1)
         command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
 
         def look(timeout_s: float) -> set[str]:
-            nonlocal seen
+            nonlocal last_version
             # First, so that changes during the query cause another query.
-            if (written := self._file.written()) == seen:
+            if (version := self._file.written()) == last_version:
                 return set()
-            seen = written
-            last_seqs = dict(self._rows_of(known, command, ()))  # missing sessions are omitted
-            news = {name for name, seq in known.items() if last_seqs.get(name, sys.maxsize) > seq}
+            last_version = version
+            last_seqs = dict(self._rows_of(given_seqs, command, ()))  # missing sessions are omitted
+            news = {name for name, seq in given_seqs.items() if last_seqs.get(name, sys.maxsize) > seq}
             if messages_after is not None:
-                news.update(each.session_id for each in self.read_messages(known, after=messages_after))
+                news.update(each.session_id for each in self.read_messages(given_seqs, after=messages_after))
             return news
 
         return look
