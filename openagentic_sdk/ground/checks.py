@@ -24,14 +24,14 @@ def check_settings(settings: object, checks: Mapping[str, Check], where: str = "
     """Raise `OptionsError` for the first invalid setting, with `where`, its name, its value and the accepted values.
     `settings` is a mapping or an object with attributes. The value of a secret never appears in an error.
     """
-    held: Any = settings
+    source: Any = settings
     is_mapping = isinstance(settings, Mapping)
     for name, check in checks.items():
-        value = held[name] if is_mapping else getattr(held, name, None)
-        wanted = check(value)
-        if wanted is not None:
-            given = f"a {type(value).__name__}" if name in _SECRET else shown(value)
-            raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
+        value = source[name] if is_mapping else getattr(source, name, None)
+        requirement = check(value)
+        if requirement is not None:
+            actual = f"a {type(value).__name__}" if name in _SECRET else shown(value)
+            raise OptionsError(f"{where}{name} must be {requirement}, not {actual}")
 
 
 _SECRET = frozenset({"api_key", "otlp_headers", "env", "headers", "token", "oauth", "secrets"})
@@ -64,9 +64,9 @@ def above_0(value: Any) -> str | None:
     return None if SECONDS(value) is None and value > 0 else f"a number of seconds above 0, up to {TIMEOUT_MAX:g}"
 
 
-def is_a(kind: type | UnionType, wanted: str) -> Check:
-    """An instance of a class, described as `wanted`."""
-    return lambda value: None if isinstance(value, kind) else wanted
+def is_a(kind: type | UnionType, description: str) -> Check:
+    """An instance of a class, described as `description`."""
+    return lambda value: None if isinstance(value, kind) else description
 
 
 def is_callable(value: Any) -> str | None:
@@ -83,8 +83,8 @@ def or_none(check: Check) -> Check:
     """A value that passes the check, or None."""
 
     def checked(value: Any) -> str | None:
-        wanted = None if value is None else check(value)
-        return None if wanted is None else f"{wanted}, or None"
+        requirement = None if value is None else check(value)
+        return None if requirement is None else f"{requirement}, or None"
 
     return checked
 
@@ -97,8 +97,8 @@ def list_of(check: Check, each: str) -> Check:
 
     def checked(value: Any) -> str | None:
         is_list = isinstance(value, Collection) and not isinstance(value, _NO_LISTS)
-        wanted = next((found for found in map(check, value) if found is not None), None) if is_list else each
-        return None if wanted is None else f"a list of {each}"
+        requirement = next((text for text in map(check, value) if text is not None), None) if is_list else each
+        return None if requirement is None else f"a list of {each}"
 
     return checked
 
@@ -137,9 +137,9 @@ SECONDS = number(0, most=TIMEOUT_MAX)
 
 def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An `object_pairs_hook` for JSON that grants something: parsers disagree on which duplicate of a key counts."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key!r:.100} appears twice in one object: leave one of them")
-        found[key] = value
-    return found
+        members[key] = value
+    return members

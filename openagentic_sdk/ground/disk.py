@@ -230,10 +230,10 @@ def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: boo
         for block in blocks:
             view = memoryview(block)
             while view:
-                written = disk.write(fd, view)
-                if not written:
+                count = disk.write(fd, view)
+                if not count:
                     raise OSError(errno.ENOSPC, "nothing more can be written")
-                view = view[written:]
+                view = view[count:]
         if sync:
             disk.fdatasync(fd)
     finally:

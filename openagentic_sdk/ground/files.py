@@ -207,9 +207,9 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
         fd = os.open(temporary, _CREATE_FLAGS, 0o600 if before else 0o666, dir_fd=folder_fd)
         try:
             try:
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(fd, left) :]
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
                 notes = _keep_owner_and_mode(fd, before)
                 if mode is not None:
                     os.fchmod(fd, mode)

@@ -65,10 +65,10 @@ def mutable(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard:
 
 def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
-        known = None if standard else _look_at(cls, is_frozen, kw_only)
-        if known is None:
+        facts = None if standard else _look_at(cls, is_frozen, kw_only)
+        if facts is None:
             return dataclass(frozen=is_frozen, kw_only=kw_only, **standard)(cls)
-        return _make_at_first_use(cls, known)
+        return _make_at_first_use(cls, facts)
 
     return decorate
 
@@ -86,9 +86,9 @@ def changed(value: T, **changes: Any) -> T:
 def values_of(value: Any) -> dict[str, Any]:
     """The fields of a value by name: its `__dict__`, unless a subclass added slots."""
     if not _has_slots(value.__class__):
-        held: dict[str, Any] = value.__dict__
-        return held
-    return {known.name: getattr(value, known.name) for known in fields(value)}
+        values: dict[str, Any] = value.__dict__
+        return values
+    return {spec.name: getattr(value, spec.name) for spec in fields(value)}
 
 
 @cache
@@ -104,15 +104,15 @@ class _AtFirstUse:
     def __init__(self, cls: type, name: str, make: Make) -> None:
         self._cls, self._name, self._make = cls, name, make
 
-    def __get__(self, found: object, owner: type) -> Any:
-        made = self._make(self._cls)
-        if isinstance(made, FunctionType):
-            made.__name__, made.__qualname__ = self._name, f"{self._cls.__qualname__}.{self._name}"
-            made.__module__ = self._cls.__module__
+    def __get__(self, instance: object, owner: type) -> Any:
+        method = self._make(self._cls)
+        if isinstance(method, FunctionType):
+            method.__name__, method.__qualname__ = self._name, f"{self._cls.__qualname__}.{self._name}"
+            method.__module__ = self._cls.__module__
             if self._name != "__init__":
-                made.__annotations__ = {}
-        setattr(self._cls, self._name, made)
-        return made.__get__(found, owner) if isinstance(made, FunctionType) else made
+                method.__annotations__ = {}
+        setattr(self._cls, self._name, method)
+        return method.__get__(instance, owner) if isinstance(method, FunctionType) else method
 
 
 class _InitAtFirstUse(_AtFirstUse):
@@ -127,38 +127,38 @@ class _InitAtFirstUse(_AtFirstUse):
         self._filled = 0
         self._places: list[str] | None = None
 
-    def __get__(self, found: object, owner: type) -> Any:
+    def __get__(self, instance: object, owner: type) -> Any:
         # Code that only inspects it passes no object, or one that is already filled.
-        if self._filled < _FILLED_BY_HAND and isinstance(found, self._cls) and not vars(found):
+        if self._filled < _FILLED_BY_HAND and isinstance(instance, self._cls) and not vars(instance):
             self._filled += 1
-            return partial(self._fill, found)
-        return super().__get__(found, owner)
+            return partial(self._fill, instance)
+        return super().__get__(instance, owner)
 
-    def _fill(self, found: Any, /, *given: Any, **named: Any) -> None:
+    def _fill(self, instance: Any, /, *args: Any, **kwargs: Any) -> None:
         """Do what the compiled constructor does; an invalid call is left to that one, for its error message."""
         table = fields(cast(Any, self._cls))
         if self._places is None:
-            self._places = [known.name for known in table if known.init and not known.kw_only]
-        left = {**dict(zip(self._places, given, strict=False)), **named}
+            self._places = [spec.name for spec in table if spec.init and not spec.kw_only]
+        rest = {**dict(zip(self._places, args, strict=False)), **kwargs}
         values: dict[str, Any] = {}
         makes: dict[str, Callable[[], Any]] = {}
-        is_whole = len(left) == len(given) + len(named)
-        for known in table:
-            name = known.name
-            if known.init and name in left:
-                values[name] = left.pop(name)
-            elif known.default_factory is not MISSING:
-                makes[name], values[name] = known.default_factory, None
-            elif known.init:
-                values[name] = known.default
-                is_whole = is_whole and known.default is not MISSING
-        if left or not is_whole:
-            super().__get__(found, self._cls)(*given, **named)  # raises
+        is_whole = len(rest) == len(args) + len(kwargs)
+        for spec in table:
+            name = spec.name
+            if spec.init and name in rest:
+                values[name] = rest.pop(name)
+            elif spec.default_factory is not MISSING:
+                makes[name], values[name] = spec.default_factory, None
+            elif spec.init:
+                values[name] = spec.default
+                is_whole = is_whole and spec.default is not MISSING
+        if rest or not is_whole:
+            super().__get__(instance, self._cls)(*args, **kwargs)  # raises
         for name, make in makes.items():
             values[name] = make()
-        found.__dict__.update(values)
+        instance.__dict__.update(values)
         if hasattr(self._cls, "__post_init__"):
-            found.__post_init__()
+            instance.__post_init__()
 
 
 _FILLED_BY_HAND = 8
@@ -167,23 +167,23 @@ _FILLED_BY_HAND = 8
 # The following runs at the definition of every class: it is written for speed.
 
 
-def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
-    present, made = vars(cls), cast(Any, cls)
-    for name, default in known.own.items():
+def _make_at_first_use(cls: type[T], facts: _Known) -> type[T]:
+    present, target = vars(cls), cast(Any, cls)
+    for name, default in facts.own.items():
         if default.__class__ is Field:
             if default.default is MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, default.default)
     has_hash = "__hash__" in present and (present["__hash__"] is not None or "__eq__" not in present)
-    for name, make in _FROZEN if known.is_frozen else _MUTABLE:
+    for name, make in _FROZEN if facts.is_frozen else _MUTABLE:
         if name not in present:
             setattr(cls, name, (_InitAtFirstUse if make is _init else _AtFirstUse)(cls, name, make))
     if not has_hash:
-        made.__hash__ = _AtFirstUse(cls, "__hash__", _hash) if known.is_frozen else None
+        target.__hash__ = _AtFirstUse(cls, "__hash__", _hash) if facts.is_frozen else None
     if present.get("__doc__") is None:
-        made.__doc__ = _AtFirstUse(cls, "__doc__", _doc)
-    _MADE_HERE[cls] = known
+        target.__doc__ = _AtFirstUse(cls, "__doc__", _doc)
+    _MADE_HERE[cls] = facts
     return abc.update_abstractmethods(cls)
 
 
@@ -193,7 +193,7 @@ def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
     positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
     if positional is None:
         return None
-    known = _Known(is_frozen, kw_only, positional)
+    facts = _Known(is_frozen, kw_only, positional)
     annotations = present.get("__annotations__", {})
     for name, value in present.items():
         if value.__class__ is Field and name not in annotations:
@@ -201,38 +201,38 @@ def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
     module = sys.modules.get(cls.__module__)
     names = {} if module is None else vars(module)
     for name, annotation in annotations.items():
-        meant = _meaning(annotation, names)
-        if meant is InitVar or meant is KW_ONLY:
+        meaning = _meaning(annotation, names)
+        if meaning is InitVar or meaning is KW_ONLY:
             return None
-        default = known.own[name] = present[name] if name in present else getattr(cls, name, MISSING)
-        by_name, is_optional = kw_only or meant is ClassVar, default is not MISSING
+        default = facts.own[name] = present[name] if name in present else getattr(cls, name, MISSING)
+        by_name, is_optional = kw_only or meaning is ClassVar, default is not MISSING
         if default.__class__ not in _PLAIN:
             if default.__class__ is Field:
                 by_name = kw_only if default.kw_only is MISSING else default.kw_only
                 is_optional = not (default.init and default.default is MISSING and default.default_factory is MISSING)
-            if not _may_stand(cls, name, default, meant):
+            if not _may_stand(cls, name, default, meaning):
                 return None
-            known.own[name] = getattr(cls, name, MISSING)
+            facts.own[name] = getattr(cls, name, MISSING)
         if by_name:
             positional.pop(name, None)
         else:
             positional[name] = is_optional
     orders = tuple(positional.values())
-    return None if True in orders and False in orders[orders.index(True) :] else known
+    return None if True in orders and False in orders[orders.index(True) :] else facts
 
 
 def _positional_of_bases(cls: type, is_frozen: bool) -> dict[str, bool] | None:
     """The positional fields of the base classes; None if one of these was not made here."""
     positional: dict[str, bool] = {}
     for base in cls.__mro__[-2:0:-1]:
-        held = vars(base)
-        if held.get("__slots__") or (not is_frozen and "__setattr__" in held):
+        attrs = vars(base)
+        if attrs.get("__slots__") or (not is_frozen and "__setattr__" in attrs):
             return None
-        if "__dataclass_fields__" in held:
-            known = _MADE_HERE.get(base)
-            if known is None or known.is_frozen is not is_frozen:
+        if "__dataclass_fields__" in attrs:
+            facts = _MADE_HERE.get(base)
+            if facts is None or facts.is_frozen is not is_frozen:
                 return None
-            positional.update(known.positional)
+            positional.update(facts.positional)
     return positional
 
 
@@ -240,23 +240,23 @@ def _meaning(annotation: Any, names: dict[str, Any]) -> object:
     """The value of an annotation's first name in a module with these names; `KW_ONLY` for one that is hard to resolve."""
     if annotation.__class__ is not str:
         return InitVar if isinstance(annotation, InitVar) else get_origin(annotation) or annotation
-    meant = names.get(annotation.partition("[")[0])
+    meaning = names.get(annotation.partition("[")[0])
     is_doubtful = (
-        "InitVar" in annotation or "KW_ONLY" in annotation or ("ClassVar" in annotation and meant is not ClassVar)
+        "InitVar" in annotation or "KW_ONLY" in annotation or ("ClassVar" in annotation and meaning is not ClassVar)
     )
-    return KW_ONLY if is_doubtful else meant
+    return KW_ONLY if is_doubtful else meaning
 
 
-def _may_stand(cls: type, name: str, default: Any, meant: object) -> bool:
+def _may_stand(cls: type, name: str, default: Any, meaning: object) -> bool:
     """Whether a default can be a class attribute, as the standard decorator would make it one."""
     if default.__class__ is Field:
-        if meant is ClassVar:
+        if meaning is ClassVar:
             return False
         default = default.default
     if default.__class__.__hash__ is None:
         return False
-    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-    return not hasattr(held.__class__, "__set__") and not hasattr(default.__class__, "__set__")
+    attr = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    return not hasattr(attr.__class__, "__set__") and not hasattr(default.__class__, "__set__")
 
 
 def _field_table(cls: type) -> dict[str, Field[Any]]:
@@ -265,16 +265,16 @@ def _field_table(cls: type) -> dict[str, Field[Any]]:
     for base in cls.__mro__[-1:0:-1]:
         table.update(getattr(base, "__dataclass_fields__", {}))
     plain, class_var = _field_kinds()
-    known, module = _MADE_HERE[cls], sys.modules.get(cls.__module__)
+    facts, module = _MADE_HERE[cls], sys.modules.get(cls.__module__)
     names = {} if module is None else vars(module)
-    for name, default in known.own.items():
-        made: Any = default if isinstance(default, Field) else field(default=default)
+    for name, default in facts.own.items():
+        entry: Any = default if isinstance(default, Field) else field(default=default)
         annotation = vars(cls)["__annotations__"][name]
         is_class_var = _meaning(annotation, names) is ClassVar
-        made.name, made.type, made._field_type = name, annotation, class_var if is_class_var else plain
-        if made.kw_only is MISSING and not is_class_var:
-            made.kw_only = known.kw_only
-        table[name] = made
+        entry.name, entry.type, entry._field_type = name, annotation, class_var if is_class_var else plain
+        if entry.kw_only is MISSING and not is_class_var:
+            entry.kw_only = facts.kw_only
+        table[name] = entry
     return table
 
 
@@ -318,19 +318,19 @@ def _init(cls: Any) -> Any:
     positional, keyword_only, values, annotations = [this], ["*"], [], {}
     defaults: list[Any] = []
     keyword_defaults: dict[str, Any] = {}
-    for known in fields(cls):
-        name, value, default = known.name, known.name, known.default
-        if known.default_factory is not MISSING:
-            factories[f"__make_{name}__"], default = known.default_factory, _MAKE_IT
-            value = f"__make_{name}__() if {name} is __make_it__ else {name}" if known.init else f"__make_{name}__()"
-        elif not known.init:
+    for spec in fields(cls):
+        name, value, default = spec.name, spec.name, spec.default
+        if spec.default_factory is not MISSING:
+            factories[f"__make_{name}__"], default = spec.default_factory, _MAKE_IT
+            value = f"__make_{name}__() if {name} is __make_it__ else {name}" if spec.init else f"__make_{name}__()"
+        elif not spec.init:
             continue
         values.append(f"{name}={value}" if is_frozen else f"{this}.{name}={value}")
-        if not known.init:
+        if not spec.init:
             continue
-        annotations[name] = known.type
-        (keyword_only if known.kw_only else positional).append(name)
-        if default is not MISSING and known.kw_only:
+        annotations[name] = spec.type
+        (keyword_only if spec.kw_only else positional).append(name)
+        if default is not MISSING and spec.kw_only:
             keyword_defaults[name] = default
         elif default is not MISSING:
             defaults.append(default)
@@ -344,29 +344,29 @@ def _init(cls: Any) -> Any:
     module = sys.modules.get(cls.__module__)
     here: dict[str, Any] = {}
     exec(source, {} if module is None else vars(module), here)
-    made = here["make"](_MAKE_IT, **factories) if factories else here["__init__"]
+    init = here["make"](_MAKE_IT, **factories) if factories else here["__init__"]
     # Set here, because in the source each would cost as much to compile as its parameter.
-    made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, keyword_defaults or None
-    made.__annotations__ = {**annotations, "return": None}
-    return made
+    init.__defaults__, init.__kwdefaults__ = tuple(defaults) or None, keyword_defaults or None
+    init.__annotations__ = {**annotations, "return": None}
+    return init
 
 
 def _repr(cls: Any) -> Any:
-    names = [known.name for known in fields(cls) if known.repr]
+    names = [spec.name for spec in fields(cls) if spec.repr]
 
     def __repr__(self: Any) -> str:
-        shown = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
-        return f"{self.__class__.__qualname__}({shown})"
+        text = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
+        return f"{self.__class__.__qualname__}({text})"
 
-    made: Any = recursive_repr()(__repr__)
+    method: Any = recursive_repr()(__repr__)
     # With this name, `pprint` formats the fields itself.
-    made.__wrapped__, __repr__.__qualname__ = __repr__, "__create_fn__.<locals>.__repr__"
+    method.__wrapped__, __repr__.__qualname__ = __repr__, "__create_fn__.<locals>.__repr__"
     __repr__.__annotations__ = {}
-    return made
+    return method
 
 
 def _eq(cls: Any) -> Any:
-    names = [known.name for known in fields(cls) if known.compare]
+    names = [spec.name for spec in fields(cls) if spec.compare]
     values = _values(names)
 
     def compare_as_tuples(self: Any, other: Any) -> Any:
@@ -389,7 +389,7 @@ def _eq(cls: Any) -> Any:
 
 
 def _hash(cls: Any) -> Any:
-    values = _values([known.name for known in fields(cls) if (known.compare if known.hash is None else known.hash)])
+    values = _values([spec.name for spec in fields(cls) if (spec.compare if spec.hash is None else spec.hash)])
 
     def __hash__(self: Any) -> int:
         return hash(values(self))
@@ -404,7 +404,7 @@ def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _setattr(cls: Any) -> Any:
-    names = {known.name for known in fields(cls)}
+    names = {spec.name for spec in fields(cls)}
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if type(self) is cls or name in names:
@@ -415,7 +415,7 @@ def _setattr(cls: Any) -> Any:
 
 
 def _delattr(cls: Any) -> Any:
-    names = {known.name for known in fields(cls)}
+    names = {spec.name for spec in fields(cls)}
 
     def __delattr__(self: Any, name: str) -> None:
         if type(self) is cls or name in names:
@@ -433,7 +433,7 @@ def _replace(cls: Any) -> Any:
 
 
 def _match_args(cls: Any) -> tuple[str, ...]:
-    return tuple(known.name for known in fields(cls) if known.init and not known.kw_only)
+    return tuple(spec.name for spec in fields(cls) if spec.init and not spec.kw_only)
 
 
 def _doc(cls: Any) -> str:

@@ -148,10 +148,10 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
     """Start, end and choices of the first closed `{a,b}` with a comma."""
-    found: list[int] = []  # the start of the group, its commas, and its end
+    marks: list[int] = []  # the start of the group, its commas, and its end
     groups: list[list[int]] = []  # the start of each open group, and its commas
     at = 0
-    while at < len(pattern) and (groups or not found):
+    while at < len(pattern) and (groups or not marks):
         character = pattern[at]
         if character == "\\":
             at += 1
@@ -161,9 +161,9 @@ def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
             groups[-1].append(at)
         elif character == "}" and groups:
             group = groups.pop()
-            if len(group) > 1 and (not found or group[0] < found[0]):
-                found = [*group, at]
+            if len(group) > 1 and (not marks or group[0] < marks[0]):
+                marks = [*group, at]
         at += 1
-    if not found:
+    if not marks:
         return None
-    return found[0], found[-1] + 1, [pattern[begin + 1 : end] for begin, end in pairwise(found)]
+    return marks[0], marks[-1] + 1, [pattern[begin + 1 : end] for begin, end in pairwise(marks)]

@@ -123,16 +123,16 @@ class Peer:
         Cancelling this call sends the cancellation to the other side.
         """
         self._asked += 1
-        asked = self._asked
-        answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
+        request_id = self._asked
+        answer = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._send(encode({"jsonrpc": "2.0", "id": asked, "method": method, "params": params}))
+            await self._send(encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
             return await answer
         except asyncio.CancelledError:
-            self._spawn(self.notify(self._cancel_method, {"requestId": asked}))
+            self._spawn(self.notify(self._cancel_method, {"requestId": request_id}))
             raise
         finally:
-            del self._waiting[asked]
+            del self._waiting[request_id]
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -156,9 +156,11 @@ class Peer:
             if not self._take_answer(message) and self._on_stray is not None:
                 self._on_stray("it answers nothing that was asked, or not any more", line)
         elif not isinstance(message.get("method"), str) or not isinstance(message.get("params", {}), dict | None):
-            known = message.get("id")
+            request_id = message.get("id")
             self._refuse(
-                known if _is_id(known) else None, INVALID_REQUEST, "method must be a text and params an object"
+                request_id if _is_id(request_id) else None,
+                INVALID_REQUEST,
+                "method must be a text and params an object",
             )
         elif "id" not in message:
             self._take_notification(message["method"], message.get("params") or {})
@@ -190,8 +192,10 @@ class Peer:
 
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
         """Deliver an answer to its request; False if that was cancelled, already answered, or never sent."""
-        asked = message.get("id")
-        answer = self._waiting.get(asked) if asked.__class__ is int else None  # like all of ours; True would equal 1
+        request_id = message.get("id")
+        answer = (
+            self._waiting.get(request_id) if request_id.__class__ is int else None
+        )  # like all of ours; True would equal 1
         if answer is None or answer.done():
             return False
         if "result" in message:
@@ -216,21 +220,21 @@ class Peer:
         with suppress(Exception):  # a notification is never answered, not even an invalid one
             await self._on_notification(method, params)
 
-    async def _answer(self, asked: Id, method: str, params: Mapping[str, Any]) -> None:
+    async def _answer(self, request_id: Id, method: str, params: Mapping[str, Any]) -> None:
         then: Callable[[], Awaitable[None]] | None = None
         try:
             result = await self._on_request(method, params)
             if isinstance(result, AnswerThen):
                 result, then = result.result, result.then
-            line = encode({"jsonrpc": "2.0", "id": asked, "result": result})
+            line = encode({"jsonrpc": "2.0", "id": request_id, "result": result})
         except asyncio.CancelledError:
-            line = _error_line(asked, REQUEST_CANCELLED, "the request was cancelled")
+            line = _error_line(request_id, REQUEST_CANCELLED, "the request was cancelled")
         except RpcError as error:
-            line = _error_line(asked, error.code, str(error), error.data)
+            line = _error_line(request_id, error.code, str(error), error.data)
         except Exception as error:  # noqa: BLE001 - a handler's error is an answer and must not end the connection
-            line = _error_line(asked, INTERNAL_ERROR, ": ".join(error_words(error)))
+            line = _error_line(request_id, INTERNAL_ERROR, ": ".join(error_words(error)))
         finally:
-            del self._answering[asked]
+            del self._answering[request_id]
         await self._send(line)
         if then is not None:
             await then()
@@ -241,8 +245,8 @@ class Peer:
         else:
             self._on_stray(text, line or b"")
 
-    def _refuse(self, asked: Id, code: int, text: str) -> None:
-        self._spawn(self._send(_error_line(asked, code, text)))
+    def _refuse(self, request_id: Id, code: int, text: str) -> None:
+        self._spawn(self._send(_error_line(request_id, code, text)))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -254,6 +258,6 @@ def _is_id(value: Any) -> bool:
     return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
-def _error_line(asked: Id, code: int, text: str, data: Any = None) -> bytes:
+def _error_line(request_id: Id, code: int, text: str, data: Any = None) -> bytes:
     error = {"code": code, "message": text, **({} if data is None else {"data": data})}
-    return encode({"jsonrpc": "2.0", "id": asked, "error": error})
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": error})

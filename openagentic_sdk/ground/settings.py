@@ -82,10 +82,10 @@ class WithAdvice:
 
     if not TYPE_CHECKING:
 
-        def __new__(cls, *given, **named):
-            known = cls.__dataclass_fields__
-            for name in named:
-                if name not in known:
+        def __new__(cls, *args, **kwargs):
+            field_names = cls.__dataclass_fields__
+            for name in kwargs:
+                if name not in field_names:
                     raise TypeError(f"{cls.__name__}() takes no argument {name!r}{cls.advice(name)}")
             return object.__new__(cls)
 
@@ -109,13 +109,13 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
 @cache
 def settings_of(cls: type) -> Mapping[str, Setting]:
     """The fields of a class by name. Annotations are evaluated together: one by one takes twice as long."""
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         own = vars(base).get("__annotations__", {})
         if own:
             texts = ", ".join(map(str, own.values()))
-            found |= zip(own, eval(f"({texts},)", vars(sys.modules[base.__module__])), strict=True)
-    return {name: _read(annotation) for name, annotation in found.items()}
+            annotations |= zip(own, eval(f"({texts},)", vars(sys.modules[base.__module__])), strict=True)
+    return {name: _read(annotation) for name, annotation in annotations.items()}
 
 
 def open_at(cls: type, door: str) -> dict[str, Setting]:
@@ -134,29 +134,28 @@ def _check_of(cls: type, name: str) -> Check | None:
 def _usual_values(cls: Any) -> Mapping[str, Any]:
     """The default of each field, or its factory."""
     return {
-        known.name: known.default if known.default_factory is MISSING else known.default_factory
-        for known in fields(cls)
+        spec.name: spec.default if spec.default_factory is MISSING else spec.default_factory for spec in fields(cls)
     }
 
 
 def given_values(value: object, cls: type | None = None) -> dict[str, Any]:
     """The fields that differ from their defaults and from an empty value of the factory's class."""
     return {
-        name: held
+        name: current
         for name, usual in _usual_values(cls or value.__class__).items()
-        if (held := getattr(value, name)) is not usual and (held or held.__class__ is not usual)
+        if (current := getattr(value, name)) is not usual and (current or current.__class__ is not usual)
     }
 
 
 def _read(annotation: Any) -> Setting:
     if isinstance(annotation, InitVar):
         annotation = annotation.type
-    given = getattr(annotation, "__metadata__", ())
-    kind = annotation.__origin__ if given else annotation
+    metadata = getattr(annotation, "__metadata__", ())
+    kind = annotation.__origin__ if metadata else annotation
     if get_origin(kind) in (Union, UnionType):
         some = [each for each in get_args(kind) if each is not NoneType]
         kind = some[0] if len(some) == 1 else kind
-    doors = next((each for each in given if isinstance(each, Doors)), Doors())
+    doors = next((each for each in metadata if isinstance(each, Doors)), Doors())
     return Setting(
         getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind, _check(annotation), doors
     )
@@ -192,8 +191,8 @@ def sentences(cls: type) -> Mapping[str, Mapping[str, str]]:
     """The purpose of each field of a class, grouped by heading."""
     loader: Any = __spec__.loader  # also inside a zip file
     data = loader.get_data(os.path.join(os.path.dirname(__file__), "settings.json"))
-    found: Mapping[str, Mapping[str, str]] = json.loads(data).get(f"{cls.__module__}.{cls.__qualname__}", {})
-    return found
+    texts: Mapping[str, Mapping[str, str]] = json.loads(data).get(f"{cls.__module__}.{cls.__qualname__}", {})
+    return texts
 
 
 def described(cls: type[T]) -> type[T]:
@@ -206,7 +205,7 @@ class _Description:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def __get__(self, found: object, owner: type) -> str:
+    def __get__(self, instance: object, owner: type) -> str:
         import inspect  # slow to import, and only needed by help()
         import textwrap
 
@@ -267,14 +266,14 @@ _WORDS = {
 }
 
 
-def advice_on(word: str, known: Collection[str], options: Collection[str] = ()) -> str:
-    """The replacement for a word that is not `known`: a clause for the end of an error, empty if there is none.
+def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) -> str:
+    """The replacement for a word that is not `names`: a clause for the end of an error, empty if there is none.
 
     `options` are words that are valid inside `options=OpenAgenticOptions(...)`.
     """
     if word in options and word not in ("system_prompt", "session_id"):
         return f": write options=OpenAgenticOptions({word}=...)"
-    if (meant := _WORDS.get(word)) is not None and meant.removesuffix("=") != word:
-        return f": here that is {meant}"
-    near = look_alikes(word, known, 0.7)
+    if (replacement := _WORDS.get(word)) is not None and replacement.removesuffix("=") != word:
+        return f": here that is {replacement}"
+    near = look_alikes(word, names, 0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""

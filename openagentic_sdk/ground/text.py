@@ -96,11 +96,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def look_alikes(name: str, known: Iterable[str], least: float) -> list[str]:
+def look_alikes(name: str, names: Iterable[str], least: float) -> list[str]:
     """At most three known names with a similarity of at least `least` (0 to 1), for an error's suggestion."""
     from difflib import get_close_matches  # slow to import, and only needed for a mistake
 
-    folded = {each.casefold(): each for each in known}
+    folded = {each.casefold(): each for each in names}
     return [folded[key] for key in get_close_matches(name.casefold(), folded, 3, least)]
 
 
@@ -131,15 +131,15 @@ def one_line(text: str) -> str:
 
 def escape(letter: str) -> str:
     r"""A letter in Python's source notation: `\n`, `\x1b`, `\u202e`, `\U000e0041`."""
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
     code = ord(letter)
-    return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
 
 
 def _replace_hidden(text: str, replacement: Callable[[str], str]) -> str:
     hidden = {letter for letter in set(text) if is_hidden(letter)}
     if len(_JOINER.findall(text)) <= _MAX_JOINERS:
-        text = _JOINER.sub(lambda found: found[0] if _is_at_work(text, found.start()) else replacement(found[0]), text)
+        text = _JOINER.sub(lambda match: match[0] if _is_at_work(text, match.start()) else replacement(match[0]), text)
         hidden = {letter for letter in hidden if not _JOINER.match(letter)}
     for letter in hidden:
         text = text.replace(letter, replacement(letter))
@@ -204,7 +204,7 @@ def safe_cut(text: str, at: int, redact: Redact | None, *, forward: bool = False
             place = max(span[1] for span in inside) if forward else min(span[0] for span in inside)
         return start + place
     whole = redact(window)
-    ends = (found.end() for found in re.finditer("\n", window))
+    ends = (newline.end() for newline in re.finditer("\n", window))
     lines = [end for end in ends if end >= place] if forward else [end for end in ends if end <= place][::-1]
     edge = len(window) if forward else 0
     safe = (end for end in (place, *lines) if redact(window[:end]) + redact(window[end:]) == whole)

@@ -98,8 +98,8 @@ async def run_in_thread(
 
 async def ask_callable(work: Callable[[], Any], name: str) -> Any:
     """Call a user's callable and return its result; plain code runs in a thread of its own, async code is awaited."""
-    given = work() if inspect.iscoroutinefunction(work) else await run_in_thread(work, name=name, moment_s=0)
-    return await given if inspect.isawaitable(given) else given
+    value = work() if inspect.iscoroutinefunction(work) else await run_in_thread(work, name=name, moment_s=0)
+    return await value if inspect.isawaitable(value) else value
 
 
 def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asyncio.Future[T]:
@@ -110,9 +110,9 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     loop = running_loop("this call, which waits for a thread,")
     done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
     carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
-    kept = _kept.get() if keep else None
-    if kept is not None and kept.is_open and kept.loop is loop:
-        kept.do(carry, name)
+    keeper = _kept.get() if keep else None
+    if keeper is not None and keeper.is_open and keeper.loop is loop:
+        keeper.do(carry, name)
         return done
     # After handing over its outcome, the thread only has to return, so joining it then is short.
     thread = threading.Thread(target=lambda: carry(thread.join), name=name, daemon=True)
@@ -210,11 +210,11 @@ def _wake(waiter: asyncio.Future[None], _: object = None) -> None:
 
 
 async def settled(
-    work: Awaitable[T], told: Callable[[], object] = lambda: None
+    work: Awaitable[T], on_cancel: Callable[[], object] = lambda: None
 ) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
     """Wait for work to finish through any number of cancellations; return the last of them for the caller to raise.
 
-    `told` is called for each of them.
+    `on_cancel` is called for each of them.
     """
     done = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -223,7 +223,7 @@ async def settled(
             await wait_until(done)
         except asyncio.CancelledError as error:
             cancelled = error
-            told()
+            on_cancel()
     return done, cancelled
 
 
@@ -440,12 +440,12 @@ def error_trace(error: BaseException) -> str:
     Empty if it cannot be formatted, and for errors by which this package's tools inform the model.
     """
     try:
-        told = traceback.TracebackException.from_exception(error, compact=True)
-        frames = list(dropwhile(lambda frame: frame.filename.startswith(_OWN_FOLDERS), told.stack))
+        trace = traceback.TracebackException.from_exception(error, compact=True)
+        frames = list(dropwhile(lambda frame: frame.filename.startswith(_OWN_FOLDERS), trace.stack))
         if not frames and isinstance(error, OpenAgentSdkError | OSError | ValueError):
             return ""
-        told.stack[:] = frames or told.stack
-        return "".join(told.format())
+        trace.stack[:] = frames or trace.stack
+        return "".join(trace.format())
     except BaseException as own:  # a guest's exception may raise anything when it is formatted
         if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
             raise

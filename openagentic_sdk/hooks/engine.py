@@ -135,28 +135,28 @@ class HookEngine:
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
         """Run the hooks of a point one after the other."""
-        known = POINTS[point]
+        row = POINTS[point]
         if not getattr(self, point):
-            return payload.get(known.value), [], None
+            return payload.get(row.value), [], None
         running_loop("a hook")
-        left = dict(payload)
+        current = dict(payload)
         events: list[HookEvent] = []
         wish: HookDecision | None = None
         for matcher in getattr(self, point):
-            if matcher.hook is None or not _concerns(matcher, left.get(known.matched)):
+            if matcher.hook is None or not _concerns(matcher, current.get(row.matched)):
                 continue
-            event, decision = await self._run_one(point, matcher, left, context or {})
+            event, decision = await self._run_one(point, matcher, current, context or {})
             if event is not None:
                 events.append(event)
             if decision is None:
                 continue
-            replacement = getattr(decision, known.replaced_by) if known.replaced_by else None
+            replacement = getattr(decision, row.replaced_by) if row.replaced_by else None
             if replacement is not None:
-                left[known.value] = replacement
+                current[row.value] = replacement
             wish = decision if wish is None else _together(wish, decision)
             if wish.block or wish.stops:
                 break
-        return left.get(known.value), events, wish
+        return current.get(row.value), events, wish
 
     async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> Outcome:
         """Call `run` for this point; likewise the following methods."""
@@ -210,12 +210,12 @@ class HookEngine:
         """Run one hook; return its event and decision, or None for both if it chooses not to run."""
         started = self.clock.monotonic()
         paths = _resolved_paths(payload, context)
-        told = {**context, "paths": paths} if paths else dict(context)
-        given = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": told}
+        hook_context = {**context, "paths": paths} if paths else dict(context)
+        hook_input = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": hook_context}
         error: Exception | None = None
         decision: HookDecision | None
         try:
-            answer = await self._call(matcher, given)
+            answer = await self._call(matcher, hook_input)
             if answer is _NOT_NOW:
                 return None, None
             decision, action, details = self._judge(point, answer)
@@ -224,8 +224,8 @@ class HookEngine:
             closes = POINTS[point].closes if matcher.fail_closed is None else matcher.fail_closed
             details = {"fails": "closed" if closes else "open"}
             if closes:
-                said = ": ".join(error_words(caught))
-                what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {said}"
+                message = ": ".join(error_words(caught))
+                what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {message}"
                 decision = HookDecision(True, f"{what}; it stops what it cannot judge", action="error")
         event = (HookEvent if decision is None else decision.log_as)(
             hook_point=point,
@@ -285,8 +285,8 @@ def _resolved_paths(payload: Mapping[str, Any], context: Mapping[str, Any]) -> d
     """The resolved paths of a file tool's call, by the keys of its input."""
     keys, input = PATH_KEYS.get(str(payload.get("tool_name")), ()), payload.get("tool_input")
     texts = {key: input.get(key) for key in keys} if isinstance(input, Mapping) else {}
-    named = {key: absolute_path(text, context.get("cwd")) for key, text in texts.items() if isinstance(text, str)}
-    return {key: os.path.realpath(path) for key, path in named.items() if path is not None}
+    paths = {key: absolute_path(text, context.get("cwd")) for key, text in texts.items() if isinstance(text, str)}
+    return {key: os.path.realpath(path) for key, path in paths.items() if path is not None}
 
 
 def absolute_path(text: str, cwd: Any) -> str | None:
@@ -323,7 +323,7 @@ def _details(decision: HookDecision) -> dict[str, Any]:
     """The changes of a hook, small enough for the log: a new input or prompt itself, only the fact for large values."""
     changed = decision.override_tool_input
     big = {"messages": decision.override_messages, "tool_output": decision.override_tool_output}
-    told = {
+    changes = {
         "tool_input": None if changed is None else copy.deepcopy(dict(changed)),
         "prompt": decision.override_prompt,
         "replaced": next((name for name, value in big.items() if value is not None), None),
@@ -333,17 +333,17 @@ def _details(decision: HookDecision) -> dict[str, Any]:
         "system_message": decision.system_message,
     }
     blocked: dict[str, Any] = {"block_reason": decision.block_reason} if decision.block else {}
-    return blocked | {name: value for name, value in told.items() if value is not None}
+    return blocked | {name: value for name, value in changes.items() if value is not None}
 
 
 def _together(first: HookDecision, second: HookDecision) -> HookDecision:
     """Combine two decisions: the later replacement, the stricter permission, both contexts."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
-    kept = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
+    replacements = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
     return replace(
         second,
-        **kept,
+        **replacements,
         permission=stricter.permission,
         block_reason=second.block_reason or stricter.block_reason,
         additional_context="\n".join(contexts) or None,

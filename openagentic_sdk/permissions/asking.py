@@ -45,30 +45,37 @@ class People:
 
 async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
     """Decide a call that the rules leave open; if nobody can be asked, it is denied."""
-    asked, changed = facts, None
+    final_facts, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request
-    said = None if request is None else await request(facts.subject.tool, copy.deepcopy(dict(facts.subject.input)))
-    if said is not None:
-        reason = said.reason or f"a hook {'allowed' if said.allowed else 'denied'} this call"
-        spoken = replace(
-            result, allowed=said.allowed, reason=reason, category="hook", hook=said.hook, answered_by="hook"
+    hook_answer = (
+        None if request is None else await request(facts.subject.tool, copy.deepcopy(dict(facts.subject.input)))
+    )
+    if hook_answer is not None:
+        reason = hook_answer.reason or f"a hook {'allowed' if hook_answer.allowed else 'denied'} this call"
+        hook_result = replace(
+            result,
+            allowed=hook_answer.allowed,
+            reason=reason,
+            category="hook",
+            hook=hook_answer.hook,
+            answered_by="hook",
         )
-        if said.allowed and said.updated_input is not None:
+        if hook_answer.allowed and hook_answer.updated_input is not None:
             # The input from the hook is judged like a new call, and the hook's approval does not override an ask rule.
-            changed = dict(said.updated_input)
-            asked = facts.with_input(changed)
-            verdict = judge_rules(asked)
-            result = replace(asked.result(verdict), hook=said.hook)
-        if not said.allowed or verdict.outcome == "deny" or not verdict.firm:
-            return _with_input(facts, spoken, changed)
+            changed = dict(hook_answer.updated_input)
+            final_facts = facts.with_input(changed)
+            verdict = judge_rules(final_facts)
+            result = replace(final_facts.result(verdict), hook=hook_answer.hook)
+        if not hook_answer.allowed or verdict.outcome == "deny" or not verdict.firm:
+            return _with_input(facts, hook_result, changed)
     if people.approver is not None:
-        answered = await _ask_callback(asked, result, people.approver, people.clock)
+        answer = await _ask_callback(final_facts, result, people.approver, people.clock)
     else:
-        answered = await ask_person(asked, result, people)
-    if changed is not None and answered.allowed and answered.updated_input is None:
-        answered = replace(answered, updated_input=changed)
-    return answered
+        answer = await ask_person(final_facts, result, people)
+    if changed is not None and answer.allowed and answer.updated_input is None:
+        answer = replace(answer, updated_input=changed)
+    return answer
 
 
 async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver, clock: Clock) -> ApprovalResult:
@@ -77,15 +84,15 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
     began = clock.monotonic()
     call = partial(approver, tool, copy.deepcopy(dict(facts.subject.input)), dict(facts.context.told))
     try:
-        said = await call_guest(partial(ask_callable, call, "openagentic-approver"), "the approver")
+        answer = await call_guest(partial(ask_callable, call, "openagentic-approver"), "the approver")
     except Exception as error:  # noqa: BLE001 - a callback may raise anything; one that fails has not approved
-        said = ApprovalResult(False, f"the approver failed: {': '.join(error_words(error))}")
+        answer = ApprovalResult(False, f"the approver failed: {': '.join(error_words(error))}")
     result = replace(result, category="callback", answered_by="callback", waited_s=clock.monotonic() - began)
-    if isinstance(said, ApprovalResult):
-        result = replace(result, allowed=said.allowed, reason=said.reason or result.reason)
-        return _with_input(facts, result, said.updated_input)
-    reason = f"the approver {'allowed' if said is True else 'refused'} {tool}"
-    return replace(result, allowed=said is True, reason=reason)
+    if isinstance(answer, ApprovalResult):
+        result = replace(result, allowed=answer.allowed, reason=answer.reason or result.reason)
+        return _with_input(facts, result, answer.updated_input)
+    reason = f"the approver {'allowed' if answer is True else 'refused'} {tool}"
+    return replace(result, allowed=answer is True, reason=reason)
 
 
 async def ask_person(
@@ -93,14 +100,14 @@ async def ask_person(
     result: ApprovalResult,
     people: People,
     prompt: str = "Allow {}?",
-    shown: Mapping[str, Any] | None = None,
+    extra_details: Mapping[str, Any] | None = None,
 ) -> ApprovalResult:
-    """A person's decision on a call; `prompt` is formatted with the tool's name, `shown` are details that differ."""
+    """A person's decision on a call; `prompt` is formatted with the tool's name, `extra_details` are details that differ."""
     subject = facts.subject
-    put: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
+    put_question: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
     offers = offered_rules(subject) if result.category not in ("ask_rule", "path", "objection") else ()
     answer = ""
-    if put is not None:
+    if put_question is not None:
         keeps = ("always", "always save") if people.save_rule is not None else ("always",)
         question = UserQuestion(
             os.urandom(16).hex(),
@@ -115,16 +122,16 @@ async def ask_person(
                 "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
                 "reason": result.reason,
                 "offers": list(offers),
-                **(shown or {}),
+                **(extra_details or {}),
                 **(facts.objection.details if facts.objection is not None else {}),
             },
         )
         began = people.clock.monotonic()
-        said = await put(question)
+        reply = await put_question(question)
         waited = people.clock.monotonic() - began
-        said, by = (said.answer, said.answered_by) if isinstance(said, UserAnswer) else (said, "user")
-        answer = said.strip() if isinstance(said, str) else ""
-    if put is None or (not answer and people.answer is None):
+        reply, by = (reply.answer, reply.answered_by) if isinstance(reply, UserAnswer) else (reply, "user")
+        answer = reply.strip() if isinstance(reply, str) else ""
+    if put_question is None or (not answer and people.answer is None):
         why = "mode callback has no approver" if facts.mode == "callback" else "nobody is there to ask"
         reason = f"{subject.tool} needs approval and {why}: {result.reason}. {advice(subject)}"
         return replace(result, reason=reason, category="nobody")

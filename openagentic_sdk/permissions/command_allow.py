@@ -161,9 +161,9 @@ class _JudgedCommand:
             yield Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
         elif rule is not None:
             yield self.covered(rule, self.problem(len(rule.words)))
-        found = book.for_wildcard(self.command)
-        if found is not None:
-            rule, wildcard = found
+        rule_match = book.for_wildcard(self.command)
+        if rule_match is not None:
+            rule, wildcard = rule_match
             problem = self.problem(max(wildcard.literal_words, 1))
             if self.command.globs and not wildcard.is_prefix:
                 problem = "its own wildcard could become other words than the rule's"
@@ -174,17 +174,17 @@ class _JudgedCommand:
             return Judged(False, f"{rule.text} does not cover it: {problem}")
         return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
 
-    def problem(self, named: int) -> str | None:
-        """The reason why a rule about the first `named` words of a call does not cover the rest after all."""
+    def problem(self, rule_words: int) -> str | None:
+        """The reason why a rule about the first `rule_words` words of a call does not cover the rest after all."""
         argv = self.command.argv
-        if self.command.globs and min(self.command.globs) < named:
+        if self.command.globs and min(self.command.globs) < rule_words:
             return "the wildcard stands where the rule has a word"
-        found = self.could_be_option() or hazard(argv, named)
-        if found is not None:
-            return found
-        if not self.subject.workspace.confined and not is_known(argv) and len(argv) > named:
+        reason = self.could_be_option() or hazard(argv, rule_words)
+        if reason is not None:
+            return reason
+        if not self.subject.workspace.confined and not is_known(argv) and len(argv) > rule_words:
             return f"nothing confines it, and no table says what {argv[0]} does with more words: allow the whole line"
-        protected = self.reaches_protected(named)
+        protected = self.reaches_protected(rule_words)
         if protected is not None:
             return protected
         link = link_out(self.subject, argv, self.cwds)
@@ -192,13 +192,13 @@ class _JudgedCommand:
             return f"it follows links, and {link} leads out of the workspace"
         if base_name(argv[0]) in WRITERS:
             return self.writes_elsewhere()
-        return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))
+        return self.reaches_outside(rule_words) or self.reads_forbidden_tree(read_only(argv, trusted=True))
 
-    def reaches_protected(self, named: int) -> str | None:
+    def reaches_protected(self, rule_words: int) -> str | None:
         """Whether a word names a protected path: a program that is not read-only may write to any path among its words."""
         if read_only(self.command.argv, trusted=True) is not None:
             return None
-        for word in self.command.argv[named:]:
+        for word in self.command.argv[rule_words:]:
             for text in path_like(word):
                 is_revision = base_name(self.command.argv[0]) == "git" and text.rpartition("/")[2] == "HEAD"
                 for access in () if is_revision else self.accesses(text, write=True):
@@ -219,7 +219,7 @@ class _JudgedCommand:
                         return verdict.reason
         return None
 
-    def reaches_outside(self, named: int) -> str | None:
+    def reaches_outside(self, rule_words: int) -> str | None:
         """Whether a word names an existing file outside the workspace, which needs a rule of its own."""
         name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
@@ -227,7 +227,7 @@ class _JudgedCommand:
         stays_inside = self.subject.stays_inside
         if stays_inside and (takes_texts or "/" not in "".join(self.command.argv)):
             return None
-        for index, word in enumerate(self.command.argv[named:], named):
+        for index, word in enumerate(self.command.argv[rule_words:], rule_words):
             texts = () if stays_inside else path_like(word)
             if "/" in word and not takes_texts and _PARTS.search(word):
                 texts += tuple(part for part in _PARTS.split(word) if "/" in part)
@@ -253,9 +253,9 @@ class _JudgedCommand:
             return None
         folders = [(os.path.join(cwd, literal(path)), False) for path in reads.paths or (".",) for cwd in self.cwds]
         for book in (self.policy.deny, self.policy.ask):
-            met = first_met(book, self.subject, Reach(tuple(folders))) if book.paths else None
-            if met is not None:
-                return f"it reads a whole folder, and rules forbid {met.path}: use Grep or Glob, which obey them"
+            hit = first_met(book, self.subject, Reach(tuple(folders))) if book.paths else None
+            if hit is not None:
+                return f"it reads a whole folder, and rules forbid {hit.path}: use Grep or Glob, which obey them"
         return None
 
     def reading(self, reads: Reads, reason: str) -> Judged:
@@ -347,8 +347,8 @@ class _JudgedCommand:
         """The names that a word expands to in every folder that the command may run in; the word itself if unknown."""
         if not self.is_glob(text):
             return (literal(text),)
-        found = [self.subject.workspace.expand(text, cwd) for cwd in self.cwds]
-        return tuple(name for names in found for name in ((text,) if names is None else names))
+        expansions = [self.subject.workspace.expand(text, cwd) for cwd in self.cwds]
+        return tuple(name for names in expansions for name in ((text,) if names is None else names))
 
     def is_glob(self, text: str | None) -> bool:
         return any(text == self.command.argv[index] for index in self.command.globs)
@@ -376,10 +376,10 @@ class _JudgedCommand:
             yield Access(workspace.follow(literal(text), cwd), write)
             if not is_glob:
                 continue
-            found = workspace.expand(text, cwd)
-            if found is None:
+            expansion = workspace.expand(text, cwd)
+            if expansion is None:
                 yield Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write)
-            for name in found or ():
+            for name in expansion or ():
                 places = workspace.follow(literal(name), cwd)
                 yield Access(replace(places, problem=OPTION_NAME) if name.startswith("-") else places, write)
 

@@ -117,30 +117,30 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
             continue
         # These append words from their input to the command that they are given, or put them in place of `{}`.
         for inner in inner_commands(command.argv):
-            known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
-            rule = book.for_beginning(known) if known and known[0] else None
+            fixed_words = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
+            rule = book.for_beginning(fixed_words) if fixed_words and fixed_words[0] else None
             if rule is not None:
                 return rule
     return None
 
 
-def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
+def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     """Whether the commands of a rule follow each other in the line, or could in a part that was not understood.
 
     Each of several commands may have more words than in the rule, and others may stand between them.
     """
     line = subject.line
-    if wanted[0].line:
-        return any(wanted[0].fits_line(text) for text in (subject.command or "").splitlines())
+    if wildcards[0].line:
+        return any(wildcards[0].fits_line(text) for text in (subject.command or "").splitlines())
     commands = line.commands if isinstance(line, CommandLine) else ()
-    left = iter(commands)
-    if all(any(_is_wildcard(one, command, len(wanted) > 1) for command in left) for one in wanted):
+    remaining = iter(commands)
+    if all(any(_is_wildcard(one, command, len(wildcards) > 1) for command in remaining) for one in wildcards):
         return True
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
         words.append(LooseWord("$", False, True))
-    for one in wanted:
+    for one in wildcards:
         count = one.could_end_in(words)
         if count is None:
             return False
@@ -148,12 +148,12 @@ def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
     return True
 
 
-def _is_wildcard(wanted: Wildcard, command: SimpleCommand, may_go_on: bool) -> bool:
-    if wanted.assignments and not any(wanted.sets((each,)) for each in command.assignments):
+def _is_wildcard(wildcard: Wildcard, command: SimpleCommand, may_go_on: bool) -> bool:
+    if wildcard.assignments and not any(wildcard.sets((each,)) for each in command.assignments):
         return False
-    wanted = replace(wanted, is_open=True) if may_go_on else wanted
+    wildcard = replace(wildcard, is_open=True) if may_go_on else wildcard
     return any(
-        wanted.fits(argv) or wanted.fits((base_name(argv[0]), *argv[1:])) for argv in _all_commands(command.argv, 0)
+        wildcard.fits(argv) or wildcard.fits((base_name(argv[0]), *argv[1:])) for argv in _all_commands(command.argv, 0)
     )
 
 
@@ -189,9 +189,9 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     for index, word in enumerate(words):
         name = base_name(word.text) or word.text
         if IS_GLOB.search(name):
-            rules = [rule for known, rules in book.commands.items() if could_become(name, known) for rule in rules]
+            rules = [rule for program, rules in book.commands.items() if could_become(name, program) for rule in rules]
         else:
-            rules = [rule for known in dict.fromkeys((name, word.text)) for rule in book.commands.get(known, ())]
+            rules = [rule for key in dict.fromkeys((name, word.text)) for rule in book.commands.get(key, ())]
         behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
         is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
         texts = {word.text for word in behind}
@@ -202,16 +202,16 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     return None
 
 
-def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
+def _could_follow(rule_words: Sequence[str], words: Sequence[LooseWord]) -> bool:
     """Whether the words may be the rule's: each is equal, could become anything, or is a wildcard that matches.
 
     Options and their values may be between them.
     """
-    left = iter(words)
-    for expected in wanted:
+    remaining = iter(words)
+    for expected in rule_words:
         option = ""
         anything = False
-        for word in left:
+        for word in remaining:
             is_value, option = option, word.text if word.text.startswith("-") else ""
             if word.open and len(is_value) == 2:
                 anything = anything or word.text == "$"

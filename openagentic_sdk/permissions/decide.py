@@ -124,8 +124,8 @@ def _denied_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
     """A denied file that a command may reach although no word names it, if no mount hides it."""
     if not policy.deny.paths or subject.workspace.confined:
         return None
-    met = first_met(policy.deny, subject, reach_of(subject))
-    return None if met is None else _verdict_of(met, "deny")
+    hit = first_met(policy.deny, subject, reach_of(subject))
+    return None if hit is None else _verdict_of(hit, "deny")
 
 
 def _asked_by_rule(policy: Policy, subject: Subject) -> Verdict | None:
@@ -137,8 +137,8 @@ def _asked_by_rule(policy: Policy, subject: Subject) -> Verdict | None:
 
 def _asked_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
     """A file of an ask rule that a command may reach although no word names it."""
-    met = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
-    return None if met is None else _verdict_of(met, "ask")
+    hit = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
+    return None if hit is None else _verdict_of(hit, "ask")
 
 
 def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
@@ -148,21 +148,21 @@ def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
     return verdict if opaque is None else Verdict("ask", opaque, "ask_rule", firm=True)
 
 
-def _verdict_of(met: Met, effect: str) -> Verdict:
+def _verdict_of(hit: Met, effect: str) -> Verdict:
     """The verdict on a forbidden path that a command may reach: denied if a word may name it, asked if a folder contains
     it.
     """
-    if met.rule is None:
+    if hit.rule is None:
         reason = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
         return Verdict("ask", reason, "ask_rule", firm=True)
-    about = f"the {effect} rule {met.rule.text} ({met.rule.source})"
-    if met.is_tree:
-        reason = f"it takes a folder with all that lies in it, and {about} covers {met.path}"
-        return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
-    reason = f"a word of it that only the shell can work out could be {met.path}, which {about} covers: write it out"
+    about = f"the {effect} rule {hit.rule.text} ({hit.rule.source})"
+    if hit.is_tree:
+        reason = f"it takes a folder with all that lies in it, and {about} covers {hit.path}"
+        return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
+    reason = f"a word of it that only the shell can work out could be {hit.path}, which {about} covers: write it out"
     if effect == "deny":
-        return Verdict("deny", reason, "deny_rule", met.rule)
-    return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
+        return Verdict("deny", reason, "deny_rule", hit.rule)
+    return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
 
 
 def _doubted(policy: Policy, subject: Subject) -> Verdict | None:
@@ -179,8 +179,8 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
         return (
             "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
         )
-    if not confined and policy.mode != "bypass" and (named := runs_settings(subject)) is not None:
-        return named
+    if not confined and policy.mode != "bypass" and (reason := runs_settings(subject)) is not None:
+        return reason
     problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
     if problem is not None:
         return problem

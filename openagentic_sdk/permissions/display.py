@@ -61,9 +61,9 @@ def _diff(old: str, new: str) -> list[str]:
     if len(old) + len(new) > 2 * MAX_FILE_BYTES:
         return [f"({len(old)} characters become {len(new)}: too many to compare)"]
     lines = difflib.unified_diff(old.split("\n") if old else [], new.split("\n") if new else [], lineterm="", n=3)
-    shown = [line[:1] + visible(line[1:].replace("\t", "    ")) for line in list(lines)[2:]]
-    more = len(shown) - MAX_DIFF_LINES
-    return shown if more <= 0 else [*shown[:MAX_DIFF_LINES], f"({more} more lines are not shown)"]
+    visible_lines = [line[:1] + visible(line[1:].replace("\t", "    ")) for line in list(lines)[2:]]
+    more = len(visible_lines) - MAX_DIFF_LINES
+    return visible_lines if more <= 0 else [*visible_lines[:MAX_DIFF_LINES], f"({more} more lines are not shown)"]
 
 
 def _short(value: Any) -> str:

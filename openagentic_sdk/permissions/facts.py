@@ -19,18 +19,18 @@ from .subject import Subject, describe
 _MOST_LOGGED_COMMANDS = 50
 
 
-_KEYS = frozenset(known.name for known in fields(CallContext)) - {"told"}
+_KEYS = frozenset(member.name for member in fields(CallContext)) - {"told"}
 
 
-def read_context(given: CallContext | Mapping[str, Any] | None) -> CallContext:
+def read_context(context: CallContext | Mapping[str, Any] | None) -> CallContext:
     """Build a call's context from the mapping passed to `PermissionGate.approve`; unknown keys are only passed to
     callbacks.
     """
-    if isinstance(given, CallContext):
-        return given
-    given = given or {}
-    known = {key: given[key] for key in _KEYS.intersection(given) if given[key] is not None}
-    return CallContext(**known, told=given)
+    if isinstance(context, CallContext):
+        return context
+    context = context or {}
+    values = {key: context[key] for key in _KEYS.intersection(context) if context[key] is not None}
+    return CallContext(**values, told=context)
 
 
 @frozen
@@ -61,25 +61,25 @@ class Facts:
 
     def details(self) -> dict[str, Any]:
         """How the call was understood, for the log."""
-        found: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         subject = self.subject
         if subject.accesses:
-            found["paths"] = [access.places.real for access in subject.accesses]
+            details["paths"] = [access.places.real for access in subject.accesses]
         if isinstance(subject.line, CommandLine):
             commands = [
                 [*command.assignments, *command.argv] for command in subject.line.commands[:_MOST_LOGGED_COMMANDS]
             ]
-            found["commands"], found["parser_version"] = commands, PARSER_VERSION
+            details["commands"], details["parser_version"] = commands, PARSER_VERSION
         elif subject.line is not None:
-            found["not_understood"], found["parser_version"] = subject.line.reason, PARSER_VERSION
-        return {**found, **self.notes, **(self.objection.details if self.objection is not None else {})}
+            details["not_understood"], details["parser_version"] = subject.line.reason, PARSER_VERSION
+        return {**details, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
     def told(self) -> dict[str, Any]:
         """What the judgement depended on besides policy and input, for judging the call again; usual values are omitted.
         `call_context` in `hindsight.calls` reads it.
         """
         context, subject = self.context, self.subject
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "effect": subject.effect,
             "cwd": context.cwd if context.session_cwd not in (None, context.cwd) else None,
             "names": list(subject.other_names),
@@ -88,7 +88,7 @@ class Facts:
             "disallowed": list(context.disallowed_tools),
             "confined": context.confined,
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in record.items() if value}
 
     def result(self, verdict: Verdict) -> ApprovalResult:
         """A verdict in the form of the gate's decision."""

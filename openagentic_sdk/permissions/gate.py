@@ -83,9 +83,9 @@ class _GateMemory:
             for root in roots:
                 if root not in self.named_by_git:
                     self.named_by_git[root] = git_places_above(root)
-            named = [path for root in roots for path in self.named_by_git[root]]
+            git_paths = [path for root in roots for path in self.named_by_git[root]]
             real = [each for path in paths for each in (path, self.real_root(path))]
-            self.protected[key] = protected_places(roots, (*real, *named))
+            self.protected[key] = protected_places(roots, (*real, *git_paths))
         return self.protected[key]
 
     def real_root(self, path: str) -> str:
@@ -256,11 +256,11 @@ class PermissionGate(WithAdvice):
         """Return this gate, which was narrowed from `old`, as if it had been narrowed from `new`."""
         own = self.layers[len(old.layers) :]
         # A list that applies only to the starter was omitted from the subagent's gate, and stays omitted.
-        taken = [
+        new_layers = [
             replace(layer, only=None) if layer.only_itself and before.only is None else layer
             for layer, before in zip(new.layers, self.layers, strict=False)
         ]
-        return changed(self, layers=(*taken, *own))
+        return changed(self, layers=(*new_layers, *own))
 
     def forgetful(self) -> PermissionGate:
         """Return the gate with a separate memory, so that approvals are not shared."""
@@ -286,33 +286,33 @@ class PermissionGate(WithAdvice):
         if answerer is None:
             return ""
         assert not isinstance(answerer, InteractiveApprover), "it has answered"
-        said = await ask_callable(partial(answerer, question), "openagentic-answerer")
-        if isinstance(said, UserAnswer):
-            return said
-        text = said if isinstance(said, str) else "yes" if said is True else "no" if said is False else ""
+        reply = await ask_callable(partial(answerer, question), "openagentic-answerer")
+        if isinstance(reply, UserAnswer):
+            return reply
+        text = reply if isinstance(reply, str) else "yes" if reply is True else "no" if reply is False else ""
         return text if self.user_answerer is not None else typed_here(question, text)
 
     # --- the decision ----------------------------------------------------------------------------------------------------
 
     async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
         """Decide whether this call may run with exactly this input. `context` holds the fields of `CallContext`."""
-        known = read_context(context)
+        call_context = read_context(context)
         try:
-            facts = self._facts(tool_name, tool_input, known)
+            facts = self._facts(tool_name, tool_input, call_context)
         except _NotJson as error:
-            return ApprovalResult(False, str(error), self.mode, "input", hook=known.hook)
+            return ApprovalResult(False, str(error), self.mode, "input", hook=call_context.hook)
         verdict = judge(facts)
         if verdict.outcome == "ask":
             result = await ask(facts, verdict, self._people())
         else:
             result = facts.result(verdict)
-        if result.allowed and known.tool_use_id:
+        if result.allowed and call_context.tool_use_id:
             judged = facts if result.updated_input is None else facts.with_input(result.updated_input)
             if not judged.subject.accesses:
                 return result
-            kept = self.memory.paths.get(known.tool_use_id, frozenset())
+            earlier_paths = self.memory.paths.get(call_context.tool_use_id, frozenset())
             paths = {(access.places.real, access.write) for access in judged.subject.accesses}
-            self.memory.paths[known.tool_use_id] = kept | paths
+            self.memory.paths[call_context.tool_use_id] = earlier_paths | paths
             while len(self.memory.paths) > _REMEMBERED_CALLS:
                 self.memory.paths.popitem(last=False)
         return result
@@ -356,9 +356,9 @@ class PermissionGate(WithAdvice):
         """Ask a person whether to keep the effects of a call on a copy; `shown` is how the question describes them."""
         facts = self._facts(tool_name, tool_input, read_context(context))
         prompt, open_result = "Keep what {} changed?", replace(tried, allowed=False)
-        answered = await ask_person(facts, open_result, self._people(), prompt, shown)
-        if answered.updated_input is None:
-            return replace(answered, input_sha256=facts.input_sha256)
+        answer = await ask_person(facts, open_result, self._people(), prompt, shown)
+        if answer.updated_input is None:
+            return replace(answer, input_sha256=facts.input_sha256)
         return replace(open_result, reason="what was tried can no longer be edited: ask for another call")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
@@ -384,12 +384,12 @@ class PermissionGate(WithAdvice):
         It may by policy, or because the call was approved for this very path, or for a folder above it that no ask rule is
         about.
         """
-        known = read_context(context)
-        facts = self._facts("Edit" if write else "Read", {"file_path": path}, known, only_reads=not write)
+        call_context = read_context(context)
+        facts = self._facts("Edit" if write else "Read", {"file_path": path}, call_context, only_reads=not write)
         verdict = judge_rules(facts)
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
-        approved = self.memory.paths.get(str(known.tool_use_id), frozenset())
+        approved = self.memory.paths.get(str(call_context.tool_use_id), frozenset())
         if verdict.firm:
             return all((access.places.real, access.write) in approved for access in facts.subject.accesses)
         folders = [name for name, writes in approved if writes == write]
@@ -399,8 +399,8 @@ class PermissionGate(WithAdvice):
 
     def remember(self, session_id: str, rules: Iterable[str]) -> None:
         """Allow what these rules cover for the rest of the session."""
-        known = self.memory.rules.get(session_id, ())
-        self.memory.rules[session_id] = tuple(dict.fromkeys((*known, *rules)))
+        earlier_rules = self.memory.rules.get(session_id, ())
+        self.memory.rules[session_id] = tuple(dict.fromkeys((*earlier_rules, *rules)))
 
     def restore(self, session_id: str, events: Iterable[Event]) -> None:
         """Restore the approvals recorded in the log of a resumed session."""
@@ -412,13 +412,13 @@ class PermissionGate(WithAdvice):
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tools to show to a model: all but those that a deny rule forbids for every input."""
-        shown = tuple(names)
+        tools = tuple(names)
         for layer in self.layers:
             if layer.only is not None:
-                shown = tuple([name for name in shown if any(rule.covers(name) for rule in layer.only.rules)])
+                tools = tuple([name for name in tools if any(rule.covers(name) for rule in layer.only.rules)])
             if layer.deny.tools:
-                shown = tuple([name for name in shown if layer.deny.for_tool(name) is None])
-        return shown
+                tools = tuple([name for name in tools if layer.deny.for_tool(name) is None])
+        return tools
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """A fast path filter for Grep and Glob: False for what a deny or ask rule keeps from being read.
@@ -510,10 +510,10 @@ class PermissionGate(WithAdvice):
         """Rebuild a gate from its `record`, without anybody to ask; `rules` replace those of its settings and options.
         Raises `OptionsError` for an invalid record.
         """
-        found = record.get("layers")
-        if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found) or not found:
+        layers = record.get("layers")
+        if not isinstance(layers, list) or not all(isinstance(each, Mapping) for each in layers) or not layers:
             raise OptionsError("the log does not say which policy was in force")
-        first, *inner = map(read_layer, found)
+        first, *inner = map(read_layer, layers)
         return cls(
             layers=(first if rules is None else under_settings(first, rules), *inner),
             is_mode_given=True,
@@ -550,8 +550,8 @@ class PermissionGate(WithAdvice):
     def _workspace(self, context: CallContext) -> Workspace:
         real, follower = self.memory.real_root, LinkFollower()
         cwd = os.path.abspath(context.cwd or self.cwd or working_dir())
-        named = context.project_dir or self.cwd or cwd
-        base = cwd if named == context.cwd else os.path.abspath(named)
+        folder = context.project_dir or self.cwd or cwd
+        base = cwd if folder == context.cwd else os.path.abspath(folder)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)
         resolved = tuple(dict.fromkeys([real(root) for root in roots]))
         protected = (*self.protected_paths, *context.protected_paths)

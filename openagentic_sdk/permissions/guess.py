@@ -37,13 +37,13 @@ _QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 def loose_words(text: str) -> list[LooseWord]:
     """Everything that could be a word of a command in a line, whatever quotes, escapes and braces surround it."""
     continued = text
-    text = written = _CONTINUED.sub("", text)
+    text = source_text = _CONTINUED.sub("", text)
     text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)
-    if _CHANGED_SEPARATOR.search(written):
-        words += _split_loosely(_QUOTES.sub("", _SEPARATOR_VARIABLE.sub("$", written)), _LOOSE)
+    if _CHANGED_SEPARATOR.search(source_text):
+        words += _split_loosely(_QUOTES.sub("", _SEPARATOR_VARIABLE.sub("$", source_text)), _LOOSE)
     if "=" in bare:
         whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
         words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
@@ -188,8 +188,8 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
         elif row:
             is_known = is_known and not _SEEN.search(row[0]) and UNKNOWN not in row[0] and row[0] != "."
             commands.append(row)
-    known = values if is_known else {}
-    return [tuple(reading for word in row for reading in _readings(word, known)) for row in commands]
+    variables = values if is_known else {}
+    return [tuple(reading for word in row for reading in _readings(word, variables)) for row in commands]
 
 
 def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
@@ -207,7 +207,7 @@ def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
     return readings
 
 
-def _scan(text: str, found: list[list[str]], depth: int) -> None:
+def _scan(text: str, commands: list[list[str]], depth: int) -> None:
     """Add the commands of a text, each a list of words."""
     row: list[str] = []
     word: str | None = None
@@ -219,7 +219,7 @@ def _scan(text: str, found: list[list[str]], depth: int) -> None:
                 row += [one.replace("$", UNKNOWN) for one in _braced_words(word)] if "{" in word else [word]
                 word = None
             if letter in "\n;&|()" and row:
-                found.append(row)
+                commands.append(row)
                 row = []
             if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
                 row.append(letter)
@@ -239,9 +239,9 @@ def _scan(text: str, found: list[list[str]], depth: int) -> None:
             word, at = word + text[at + 1 : end], end + 1
         elif letter == '"':
             end = _end_of_double(text, at + 1)
-            word, at = word + _unquoted(text[at + 1 : end], found, depth), end + 1
+            word, at = word + _unquoted(text[at + 1 : end], commands, depth), end + 1
         elif letter in "$`":
-            piece, at = _expanded(text, at, found, depth)
+            piece, at = _expanded(text, at, commands, depth)
             word += piece
         elif letter == "~" and start:
             is_home = text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")")
@@ -251,21 +251,21 @@ def _scan(text: str, found: list[list[str]], depth: int) -> None:
             word, at = word + (plain[0] if plain else letter), plain.end() if plain else at + 1
 
 
-def _unquoted(inner: str, found: list[list[str]], depth: int) -> str:
+def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
     """The contents of double quotes."""
     word, at = "", 0
     while at < len(inner):
         if inner[at] == "\\" and inner[at + 1 : at + 2] in ("$", "`", '"', "\\"):
             word, at = word + inner[at + 1], at + 2
         elif inner[at] in "$`":
-            piece, at = _expanded(inner, at, found, depth)
+            piece, at = _expanded(inner, at, commands, depth)
             word += piece
         else:
             word, at = word + inner[at], at + 1
     return word
 
 
-def _expanded(text: str, at: int, found: list[list[str]], depth: int) -> tuple[str, int]:
+def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
     """The stand-in for the expansion that begins here, and its end; commands inside it are found, too."""
     behind = text[at + 1 : at + 2]
     if text[at] == "`" or behind in ("(", "[", "{"):
@@ -275,9 +275,9 @@ def _expanded(text: str, at: int, found: list[list[str]], depth: int) -> tuple[s
         if behind == "{" and text[at] == "$" and _NAME.fullmatch(inner):
             return f"\x01{inner}\x01", end + 1
         if behind == "{" and text[at] == "$":
-            _unquoted(inner, found, depth + 1)
+            _unquoted(inner, commands, depth + 1)
         else:
-            _scan(inner, found, depth + 1)
+            _scan(inner, commands, depth + 1)
         return UNKNOWN, end + 1
     coded = _ANSI_QUOTED.match(text, at)
     if coded:

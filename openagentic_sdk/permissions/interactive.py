@@ -47,21 +47,21 @@ class InteractiveApprover:
         with _one_at_a_time:
             for _ in range(TRIES):
                 try:
-                    said = str(self.input_fn(text)).strip()
+                    reply = str(self.input_fn(text)).strip()
                 except EOFError:
                     return ""
-                if not said:
+                if not reply:
                     return ""
-                answer = read_answer(question, said)
+                answer = read_answer(question, reply)
                 if answer is not None:
                     return answer
-                text = f"{unclear(question, said)}: "
+                text = f"{unclear(question, reply)}: "
         return UNANSWERED[question.kind]
 
 
-def unclear(question: UserQuestion, said: str) -> str:
+def unclear(question: UserQuestion, reply: str) -> str:
     """The message after an invalid answer."""
-    return visible(f"{said!r:.80} is not an answer: {', '.join(answers_of(question))}")
+    return visible(f"{reply!r:.80} is not an answer: {', '.join(answers_of(question))}")
 
 
 def typed_here(question: UserQuestion, answer: str) -> UserAnswer:
@@ -76,8 +76,8 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     preview = details.get("preview")
     if isinstance(preview, (list, tuple)):
         # Our own questions are already sanitized; one from elsewhere may not be.
-        shown = [visible(str(line)) for line in preview]
-        lines += coloured(shown) if colour else shown
+        preview_lines = [visible(str(line)) for line in preview]
+        lines += coloured(preview_lines) if colour else preview_lines
     size = sum(len(line) + 1 for line in lines)
     if len(lines) > LONG_LINES or size > LONG_CHARS:
         # Placed next to the prompt, because the important part may have scrolled off the screen.

@@ -78,17 +78,17 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
     A path like `/x` is relative to `root`; if `cwd` names the folder where the session began, it is relative to `~/.claude`
     in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a project's.
     """
-    found: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
+    by_effect: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
     notes: list[Diagnostic] = []
-    written: dict[Effect, tuple[SettingsRule, ...]] = {
+    settings_rules: dict[Effect, tuple[SettingsRule, ...]] = {
         "allow": settings.allow,
         "ask": settings.ask,
         "deny": settings.deny,
     }
-    for effect, rules in written.items():
+    for effect, rules in settings_rules.items():
         for rule in rules:
             try:
-                found[effect].append(parse_rule(rule.text, effect, rule.source, _anchor(rule, root, cwd)))
+                by_effect[effect].append(parse_rule(rule.text, effect, rule.source, _anchor(rule, root, cwd)))
                 continue
             except PermissionRuleError as error:
                 reason = error.reason
@@ -96,11 +96,11 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
                 outcome = "is left out"
             else:
                 tool = _tool_named(rule.text)
-                found["ask"].append(replace(parse_rule(tool, "ask", rule.source, root), text=rule.text))
+                by_effect["ask"].append(replace(parse_rule(tool, "ask", rule.source, root), text=rule.text))
                 outcome = f"is taken for {'every tool' if tool == '*' else f'all of {tool}'}, which will be asked for"
             text = f"the {effect} rule {rule.text[:200]!r} is not understood and {outcome}: {reason}"
             notes.append(Diagnostic("rule-not-understood", text, rule.line, rule.source, is_error=True))
-    return SettingsRules(tuple(found["allow"]), tuple(found["ask"]), tuple(found["deny"]), tuple(notes))
+    return SettingsRules(tuple(by_effect["allow"]), tuple(by_effect["ask"]), tuple(by_effect["deny"]), tuple(notes))
 
 
 def _anchor(rule: SettingsRule, root: str, cwd: str | None) -> str:
@@ -142,14 +142,14 @@ KEPT_SOURCES = ("built in", "options.memory")
 def layer_record(layer: Policy) -> dict[str, Any]:
     """A layer as JSON: its mode, and its rules grouped by source."""
     books = {"allow": layer.allow, "ask": layer.ask, "deny": layer.deny}
-    found: dict[str, Any] = {"mode": layer.mode}
+    record: dict[str, Any] = {"mode": layer.mode}
     for effect, book in {**books, "only": layer.only}.items():
         if book is not None and (book.rules or effect == "only"):
             places = groupby(book.rules, key=lambda rule: (rule.source, rule.root))
-            found[effect] = [
+            record[effect] = [
                 {"from": source, "root": root, "rules": [r.text for r in rules]} for (source, root), rules in places
             ]
-    return found
+    return record
 
 
 def read_layer(record: Mapping[str, Any]) -> Policy:

@@ -62,6 +62,6 @@ def advice(subject: Subject) -> str:
     """What would permit the call, for the person who reads the denial."""
     offers = offered_rules(subject)
     rules = "rules such as " if len(offers) > 1 else "a rule such as "
-    named = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"
+    rule_list = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"
     mode = " or mode acceptEdits" if subject.tool in EDIT_TOOLS else ""
-    return f"To allow it, add {named}{mode}, or give somebody to ask."
+    return f"To allow it, add {rule_list}{mode}, or give somebody to ask."

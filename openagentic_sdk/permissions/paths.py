@@ -88,14 +88,14 @@ class LinkFollower:
         if path == "~" or path.startswith("~/"):
             path = os.path.expanduser(path)
         whole = path if path.startswith("/") else f"{cwd}/{path}"
-        written = os.path.normpath("/" + whole.lstrip("/"))
+        lexical_path = os.path.normpath("/" + whole.lstrip("/"))
         if whole is not path and self._is_real(cwd):
             real, passed = self._walk(path, cwd.rstrip("/"))
         else:
             real, passed = self._walk(whole)
         if real is None:
-            return Places(written, written, tuple(passed), problem=f"{path!r} is a loop of links")
-        return Places(written, real, tuple(passed))
+            return Places(lexical_path, lexical_path, tuple(passed), problem=f"{path!r} is a loop of links")
+        return Places(lexical_path, real, tuple(passed))
 
     def _is_real(self, folder: str) -> bool:
         """Whether a folder's path contains no link."""
@@ -158,12 +158,12 @@ def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | N
     if plain is None or sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
         return None
     climbing = "/".join(".." if part[:1] == "." and fnmatchcase("..", part) else part for part in plain.split("/"))
-    found: list[str] = [] if climbing == plain else [climbing]
+    paths: list[str] = [] if climbing == plain else [climbing]
     for name in glob.iglob(plain, root_dir=cwd):
-        found.append(name)
-        if len(found) > most:
+        paths.append(name)
+        if len(paths) > most:
             return None
-    return tuple(found)
+    return tuple(paths)
 
 
 # --- patterns ----------------------------------------------------------------------------------------------------------

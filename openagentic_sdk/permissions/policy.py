@@ -124,19 +124,19 @@ def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside:
         return whole
     base = subject.workspace.base
     rules = [rule for rule in book.paths if rule.covers(tool) or (not access.write and rule.tool in EDIT_TOOLS)]
-    found: Rule | None = None
+    rule: Rule | None = None
     for name in access.places.all:
         fitting = (r for r in rules if matches(compile_pattern(r.pattern, base, r.root or base, wide=False), name))
-        found = next(fitting, None)
-        if found is None:
+        rule = next(fitting, None)
+        if rule is None:
             return None
-    return found
+    return rule
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
     """Combine the verdicts of several layers: what any denies is denied, what any asks about is asked about."""
     for outcome in ("deny", "ask"):
-        found = [verdict for verdict in verdicts if verdict.outcome == outcome]
-        if found:
-            return next((verdict for verdict in found if verdict.firm), found[0])
+        same_outcome = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        if same_outcome:
+            return next((verdict for verdict in same_outcome if verdict.firm), same_outcome[0])
     return next((verdict for verdict in verdicts if verdict.rule), verdicts[0])

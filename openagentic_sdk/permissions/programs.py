@@ -60,18 +60,18 @@ def program_of(word: str) -> str:
     return re.sub(r"[-.0-9]+$", "", name) or name
 
 
-def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
-    """The reason why a rule about the first `named` words of a call does not cover the whole call, or None.
+def hazard(argv: tuple[str, ...], rule_words: int = 1) -> str | None:
+    """The reason why a rule about the first `rule_words` words of a call does not cover the whole call, or None.
 
     A subcommand (`docker compose`) that the rule names is intended; an option or a wrapper is a hazard even then. Calls
     covered by a rule about the program alone are also covered by one that names more of its words.
     """
-    found = _hazard(argv, 1)
-    return found if found is None or named == 1 else _hazard(argv, named)
+    reason = _hazard(argv, 1)
+    return reason if reason is None or rule_words == 1 else _hazard(argv, rule_words)
 
 
 @functools.lru_cache(maxsize=1024)
-def _hazard(argv: tuple[str, ...], named: int) -> str | None:
+def _hazard(argv: tuple[str, ...], rule_words: int) -> str | None:
     name = base_name(argv[0])
     program = program_of(argv[0])
     if _only_looks_up(argv):
@@ -86,10 +86,10 @@ def _hazard(argv: tuple[str, ...], named: int) -> str | None:
         return f"{name} changes what programs may do"
     special = _SPECIAL.get(program)
     if special is not None:
-        return special(argv, named)
+        return special(argv, rule_words)
     if program in INTERPRETERS or program in SHELLS:
         return _code_hazard(argv, INTERPRETERS.get(program, SHELL_OPTIONS))
-    return _option_hazard(argv, named)
+    return _option_hazard(argv, rule_words)
 
 
 # Values that no recipe can run as a command: a name, a number, a list of switches.
@@ -114,9 +114,9 @@ _CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
 _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/-])")
 
 
-def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
+def _unknown_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     """The hazard of an unknown program: an argument that names a shell or contains code, an option that takes a program."""
-    for word in argv[named:]:
+    for word in argv[rule_words:]:
         if word.isalnum() and word not in SHELLS:
             continue
         if _SHELL_NAMED.search(word):
@@ -150,7 +150,7 @@ def is_known(argv: Sequence[str]) -> bool:
     return any(not names.isdisjoint(table) for table in tables) or subcommands(argv[0]) is not None
 
 
-def _option_hazard(argv: Sequence[str], named: int) -> str | None:
+def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     """The hazard of a program that is harmless except for some options and words."""
     name, program = base_name(argv[0]), program_of(argv[0])
     most, writes = _WRITES_LAST.get(program, (None, ""))
@@ -158,9 +158,9 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
         return f"{name} {writes}"
     if program == "printf" and _sets_variable(argv):
         return "printf sets a variable"
-    if program in _COMPILERS and any(word.startswith("@") for word in argv[named:]):
+    if program in _COMPILERS and any(word.startswith("@") for word in argv[rule_words:]):
         return f"{name} takes options from a file"
-    for word in argv[named:] if program in _MAKES else ():
+    for word in argv[rule_words:] if program in _MAKES else ():
         if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
             return f"make {word} can put a command into a recipe"
     if program in ("test", "[") and not {"-v", "-R"}.isdisjoint(argv):
@@ -169,12 +169,12 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
         return "curl reads what the letters of the address do not show"
     options = OPTIONS.get(name) or OPTIONS.get(program)
     if options is None:
-        return None if name in READERS or name in WRITERS else _unknown_hazard(argv, named)
-    words = [*(word for word in argv[1:named] if word.startswith("-")), *argv[named:]]
+        return None if name in READERS or name in WRITERS else _unknown_hazard(argv, rule_words)
+    words = [*(word for word in argv[1:rule_words] if word.startswith("-")), *argv[rule_words:]]
     if program == "tar":  # its first word is a group of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
-    found = option_in(words, options)
-    return f"{name} {found} can run a program or write a file" if found else None
+    option = option_in(words, options)
+    return f"{name} {option} can run a program or write a file" if option else None
 
 
 # `printf %n` stores the length of its output in a named variable, and evaluates a subscript in the name's brackets.
@@ -239,7 +239,7 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
     return f"{name} reads code from its input"
 
 
-def _client_hazard(argv: Sequence[str], named: int) -> str | None:
+def _client_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     name = base_name(argv[0])
     if len(argv) == 2 and argv[1] in ("--version", "-V", "--help", "-l", "--list"):
         return None
@@ -253,7 +253,7 @@ _SQLITE_UNSAFE = regex(
 )
 
 
-def _sqlite_hazard(argv: Sequence[str], named: int) -> str | None:
+def _sqlite_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     options = [word for word in argv[1:] if word.startswith("-")]
     unknown = next((word for word in options if word.lstrip("-") not in SQLITE_HARMLESS), None)
     if unknown is not None:
@@ -269,17 +269,17 @@ def _sqlite_hazard(argv: Sequence[str], named: int) -> str | None:
 _AWK_UNSAFE = regex(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|/inet", re.I | re.S)
 
 
-def _awk_hazard(argv: Sequence[str], named: int) -> str | None:
+def _awk_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     options = INTERPRETERS[program_of(argv[0])]
-    found = option_in([word for word in argv[1:] if not word.startswith(("-F", "-v"))], options)
-    if found:
-        return f"awk {found} can run a program or write a file"
+    option = option_in([word for word in argv[1:] if not word.startswith(("-F", "-v"))], options)
+    if option:
+        return f"awk {option} can run a program or write a file"
     if any(_AWK_UNSAFE.search(word) for word in argv[1:]):
         return "the awk program can run commands, read or write files"
     return None
 
 
-def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
+def _git_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
     words = list(argv[1:])
     while words and words[0] in GIT_GLOBAL_HARMLESS:
         words.pop(0)
@@ -288,13 +288,13 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
     command, rest = words[0], words[1:]
     if command in GIT_COMMANDS:
         operation = next((word for word in rest if not word.startswith("-")), "")
-        if named < 2 or (command in GIT_SAFE and operation not in GIT_SAFE[command]):
+        if rule_words < 2 or (command in GIT_SAFE and operation not in GIT_SAFE[command]):
             return f"git {command} runs other programs"
     if command == "config" and not {"--get", "--list", "-l", "--get-all", "--get-regexp"} & set(rest[:1]):
         return "git config changes what git runs"
-    found = option_in(rest, Options(GIT_SHORT.get(command, ""), GIT_ANYWHERE))
-    if found and not (command in ("pull", "push", "fetch", "commit") and found in ("-u", "--set-upstream")):
-        return f"git {command} {found} can run a program or write a file"
+    option = option_in(rest, Options(GIT_SHORT.get(command, ""), GIT_ANYWHERE))
+    if option and not (command in ("pull", "push", "fetch", "commit") and option in ("-u", "--set-upstream")):
+        return f"git {command} {option} can run a program or write a file"
     if any("::" in word or word.startswith("ext:") for word in rest):
         return "a git address with '::' runs a program"
     return None
@@ -311,7 +311,7 @@ _SED_SCRIPT = regex(
 )
 
 
-def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
+def _sed_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
     scripts, _, unknown = _sed_words(argv)
     if unknown:
         return f"sed {unknown} can write a file or read its script from one"
@@ -341,12 +341,12 @@ def _sed_words(argv: Sequence[str]) -> tuple[list[str], list[str], str]:
     return (scripts, operands, "") if scripts else (operands[:1], operands[1:], "")
 
 
-def _java_hazard(argv: Sequence[str], named: int) -> str | None:
-    found = option_in(argv[1:], OPTIONS["java"])
-    if found is not None:
-        return f"java {found} can run a program"
-    runs = next((word for word in argv[named:] if not word.startswith("-")), None)
-    is_named = any(not word.startswith("-") for word in argv[1:named])
+def _java_hazard(argv: Sequence[str], rule_words: int) -> str | None:
+    option = option_in(argv[1:], OPTIONS["java"])
+    if option is not None:
+        return f"java {option} can run a program"
+    runs = next((word for word in argv[rule_words:] if not word.startswith("-")), None)
+    is_named = any(not word.startswith("-") for word in argv[1:rule_words])
     return None if runs is None or is_named else f"java runs the class or file {runs}"
 
 
@@ -434,10 +434,10 @@ def _jq_reads(argv: Sequence[str]) -> Reads | None:
 
 def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> Reads | None:
     """What a reading subcommand reads."""
-    found = reading_row(table, words)
-    if found is None:
+    table_match = reading_row(table, words)
+    if table_match is None:
         return None
-    row, reader, rest = found
+    row, reader, rest = table_match
     if row.takes_any_option:
         reads: Reads | None = Reads((), values=tuple(word.partition("=")[2] or word for word in rest))
     else:
@@ -611,17 +611,17 @@ def file_edits(argv: Sequence[str]) -> FileEdits | None:
         return None
     if name == "sed":
         return _sed_edits(argv)
-    found = _edited_operands(argv[1:], *_OPTIONS[name]) if name in _OPTIONS else None
-    if found is None:
+    edits = _edited_operands(argv[1:], *_OPTIONS[name]) if name in _OPTIONS else None
+    if edits is None:
         return None
-    options, operands = found
+    options, operands = edits
     if name in ("cp", "mv"):
         if len(operands) < 2:
             return None
         *sources, into = operands
         trees = name == "mv" or not {"a", "r", "R", "--archive", "--recursive"}.isdisjoint(options)
-        changed, read = (sources, ()) if name == "mv" else ((), sources)
-        return FileEdits(tuple(changed), tuple(read), tuple(sources), into, trees, removes=name == "mv")
+        changed, sources_read = (sources, ()) if name == "mv" else ((), sources)
+        return FileEdits(tuple(changed), tuple(sources_read), tuple(sources), into, trees, removes=name == "mv")
     if not operands:
         return None
     trees = not {"r", "R", "--recursive"}.isdisjoint(options)

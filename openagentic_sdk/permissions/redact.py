@@ -28,7 +28,7 @@ _MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
 
 
 @lru_cache(maxsize=8)
-def _clean_texts(known: tuple[str, ...]) -> set[str]:
+def _clean_texts(patterns: tuple[str, ...]) -> set[str]:
     """The texts in which redactors with the same patterns found nothing to mask."""
     return set()
 
@@ -61,7 +61,7 @@ class Redactor:
         """Replace every secret in the text by a mask with its name."""
         if len(text) < MIN_SECRET_CHARS or text in self._clean:
             return text
-        given = text
+        original = text
         if any(map(text.__contains__, self.known)):  # a fast check: most texts contain none
             for form, name in self._forms:
                 if form in text:
@@ -70,7 +70,7 @@ class Redactor:
             for shape in self._shapes:
                 if any(map(text.__contains__, shape.hints)):
                     text = self._without_shape(text, shape)
-        if text is given and len(text) <= _MAX_KEPT_CHARS:
+        if text is original and len(text) <= _MAX_KEPT_CHARS:
             if len(self._clean) >= _MAX_KEPT_TEXTS:
                 self._clean.clear()
             self._clean.add(text)
@@ -78,16 +78,16 @@ class Redactor:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """The positions of the masked parts of a text."""
-        found = []
+        positions = []
         for form, _ in self._forms:
             at = text.find(form)
             while at >= 0:
-                found.append((at, at + len(form)))
+                positions.append((at, at + len(form)))
                 at = text.find(form, at + 1)
         for shape in self._shapes:
             if any(map(text.__contains__, shape.hints)):
-                found += shape.spans(text)
-        return found
+                positions += shape.spans(text)
+        return positions
 
     def value(self, value: Any) -> Any:
         """Mask every string in a JSON value; keys are left unchanged."""
@@ -110,14 +110,14 @@ class Redactor:
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that contain secrets: recognized by their names, and passwords inside addresses."""
-    found: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     for name, value in environment.items():
         password = PASSWORD_IN_URL.search(value) if "@" in value else None
         if password:
-            found[name] = password[1]
+            secrets[name] = password[1]
         elif is_secret_name(name) and not value.startswith("/") and not value.isdigit():  # not a path or a token limit
-            found[name] = value
-    return found
+            secrets[name] = value
+    return secrets
 
 
 def _mask(name: str) -> str:

@@ -19,9 +19,9 @@ def is_plain_repository(folder: str) -> bool:
     """Whether the repository that git finds from `folder` is plain, or there is none."""
     place = os.path.realpath(folder)
     while True:
-        found = os.path.join(place, ".git")
-        if os.path.lexists(found):
-            return _is_plain(found)
+        git_path = os.path.join(place, ".git")
+        if os.path.lexists(git_path):
+            return _is_plain(git_path)
         if os.path.lexists(os.path.join(place, "HEAD")) and any(
             os.path.lexists(os.path.join(place, name)) for name in ("objects", "commondir")
         ):
@@ -32,10 +32,10 @@ def is_plain_repository(folder: str) -> bool:
         place = above
 
 
-def _is_plain(found: str) -> bool:
-    if os.path.islink(found) or not os.path.isdir(found):
+def _is_plain(git_path: str) -> bool:
+    if os.path.islink(git_path) or not os.path.isdir(git_path):
         return False
-    names = set(os.listdir(found))
+    names = set(os.listdir(git_path))
     if not names.isdisjoint({"commondir", "config.worktree", "modules"}):
         return False
     if any(name.startswith("sharedindex.") for name in names):
@@ -43,11 +43,11 @@ def _is_plain(found: str) -> bool:
     try:
         index = b""
         if "index" in names:
-            with open(os.path.join(found, "index"), "rb") as file:
+            with open(os.path.join(git_path, "index"), "rb") as file:
                 index = file.read(MAX_INDEX_BYTES + 1)
     except OSError:
         return False
     if len(index) > MAX_INDEX_BYTES or _GITLINK in index:
         return False
-    settings = read_config(os.path.join(found, "config"))
+    settings = read_config(os.path.join(git_path, "config"))
     return settings is not None and not settings.dropped

@@ -71,8 +71,8 @@ class SubcommandRow:
     @property
     def weight(self) -> tuple[int, int]:
         """The specificity of the name: of two matching rows, the heavier one decides."""
-        named = [*self.words, *self.needed_options]
-        return len(named), sum(len(word) for word in named if "*" not in word and word != "@")
+        parts = [*self.words, *self.needed_options]
+        return len(parts), sum(len(word) for word in parts if "*" not in word and word != "@")
 
 
 @frozen
@@ -122,13 +122,15 @@ def read_table(text: str) -> Subcommands:
 
 def _row(name: str, spec: str | bool, everywhere: str, data: Mapping[str, Any]) -> SubcommandRow:
     words = name.split()
-    named = tuple(word for index, word in enumerate(words) if index == 0 or not word.startswith("-"))
+    name_words = tuple(word for index, word in enumerate(words) if index == 0 or not word.startswith("-"))
     needed = tuple(word for index, word in enumerate(words) if index and word.startswith("-"))
-    manual = data["manual"].format(data.get("joined", "-").join(w for w in named if not w.startswith(("-", "*", "@"))))
+    manual = data["manual"].format(
+        data.get("joined", "-").join(w for w in name_words if not w.startswith(("-", "*", "@")))
+    )
     if not isinstance(spec, str):
-        return SubcommandRow(named, needed, None, frozenset(), manual)
+        return SubcommandRow(name_words, needed, None, frozenset(), manual)
     reader, traits = _reader([*spec.split(), *everywhere.split(), *needed])
-    return SubcommandRow(named, needed, reader, traits, manual)
+    return SubcommandRow(name_words, needed, reader, traits, manual)
 
 
 def _reader(spec: Sequence[str]) -> tuple[Reader, frozenset[str]]:

@@ -152,16 +152,16 @@ class Subject:
                 texts[f".{text[here.end() :]}", write, cwd] = None
             if has_substitution and text.startswith("/"):
                 texts[f".{text}", write, cwd] = None
-        found: list[Access] = []
+        accesses: list[Access] = []
         for text, write, cwd in texts:
             if IS_GLOB.search(text):
                 names = workspace.expand(text, cwd)
                 if names is None:
-                    found.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
-                found += [Access(workspace.follow(path, cwd), write) for path in names or ()]
+                    accesses.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
+                accesses += [Access(workspace.follow(path, cwd), write) for path in names or ()]
             elif "/" in text or "." in text or workspace.kind(f"{cwd}/{text}") != "missing":
-                found.append(Access(workspace.follow(text, cwd), write))
-        return tuple(found)
+                accesses.append(Access(workspace.follow(text, cwd), write))
+        return tuple(accesses)
 
 
 def describe(
@@ -199,8 +199,8 @@ def describe(
         paths = [value for key in _PATH_KEYS if isinstance(value := input.get(key), str) and value]
     accesses = tuple(Access(workspace.follow(path, workspace.cwd), tool in EDIT_TOOLS) for path in paths)
     problem = next((access.places.problem for access in accesses if access.places.problem), None)
-    named = () if rule_names is None else tuple(rule_names(input))
-    return Subject(tool, input, effect, workspace, accesses, rule_names=named, problem=problem)
+    extra_names = () if rule_names is None else tuple(rule_names(input))
+    return Subject(tool, input, effect, workspace, accesses, rule_names=extra_names, problem=problem)
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
@@ -280,16 +280,16 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
 def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     reads = read_only(command.argv)
     if reads is not None:
-        named = [(path, False) for path in (*reads.paths, *reads.values)]
+        paths = [(path, False) for path in (*reads.paths, *reads.values)]
     else:
         risk = hazard(command.argv)
         name = base_name(command.argv[0])
         writes = risk is not None or name in WRITERS or (name == "git" and not GIT_WRITES.isdisjoint(command.argv))
         # A program that runs or writes something may get its arguments in one word.
         inner = [part for word in command.argv[1:] if risk and " " in word for part in word.split()]
-        named = [(path, writes) for word in (*command.argv[1:], *inner) for path in path_like(word)]
-    named += [(redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor]
-    return named
+        paths = [(path, writes) for word in (*command.argv[1:], *inner) for path in path_like(word)]
+    paths += [(redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor]
+    return paths
 
 
 _MARKS = regex("[=@:,;<>|+]+")
@@ -304,18 +304,18 @@ def path_like(word: str) -> tuple[str, ...]:
     is_option = word.startswith("-")
     if not _MARKS.search(word) and (not is_option or word.startswith("--") or len(word) < 3):
         return () if is_option or not word else (word,)
-    found = {} if is_option else {word: None}
+    candidates = {} if is_option else {word: None}
     start = 0
     for mark in _MARKS.finditer(word):
         if not is_option or start:
-            found[word[start : mark.start()]] = None
+            candidates[word[start : mark.start()]] = None
         start = mark.end()
-        found[word[start:]] = None
+        candidates[word[start:]] = None
     if is_option and word[1:2] != "-":
         # In `-abc/x` the letters are options, and the last of them may have taken the rest as its value.
         letters = next((at for at in range(1, len(word)) if not word[at].isalnum()), len(word))
-        found.update((word[at:], None) for at in range(2, min(letters, 8) + 1))
+        candidates.update((word[at:], None) for at in range(2, min(letters, 8) + 1))
     decoded = _CODED.sub(lambda code: chr(int(code[1], 16)), word) if "%" in word and ":" in word else word
     if decoded != word:
-        found.update((part, None) for part in path_like(decoded))
-    return tuple(text for text in found if text)
+        candidates.update((part, None) for part in path_like(decoded))
+    return tuple(text for text in candidates if text)

@@ -77,17 +77,17 @@ class Wildcard:
 
         A word that may become anything matches what follows the program's name, never the name itself. None if they cannot.
         """
-        wanted = [word for word in self.words if any(word)]
-        if not wanted:
+        rule_words = [word for word in self.words if any(word)]
+        if not rule_words:
             return 0
         at = 0
         for count, word in enumerate(words, 1):
             if word.open and at and self.literal_words:
                 return count
             name = base_name(word.text)
-            is_fit = _fits(wanted[at], word.text) or (at == 0 and _fits(wanted[at], name))
-            at += is_fit or bool(IS_GLOB.search(word.text) and could_become(word.text, "".join(wanted[at])))
-            if at == len(wanted):
+            is_fit = _fits(rule_words[at], word.text) or (at == 0 and _fits(rule_words[at], name))
+            at += is_fit or bool(IS_GLOB.search(word.text) and could_become(word.text, "".join(rule_words[at])))
+            if at == len(rule_words):
                 return count
         return None
 
@@ -101,10 +101,10 @@ def _fits(pieces: Sequence[str], text: str) -> bool:
         return False
     at = len(first)
     for piece in pieces[1:-1]:
-        found = text.find(piece, at)
-        if found < 0:
+        position = text.find(piece, at)
+        if position < 0:
             return False
-        at = found + len(piece)
+        at = position + len(piece)
     return len(text) - len(last) >= at and text.endswith(last)
 
 

@@ -93,13 +93,13 @@ async def replay_agent(
             call = calls.get(call_id)
             about = "" if call is None else f" {_short(call.input)}"
             judged.append(f"{old.name}{about} ({call_id}) {_verdict(old)} then, and {_verdict(new)} now")
-    found = [
+    differences = [
         *judged,
         *_outputs(recording.events, played),
         *replay.first_difference(),
         *problem,
     ]
-    return AgentReplayReport(recording.step_count(), replay.provider.compared, found, played)
+    return AgentReplayReport(recording.step_count(), replay.provider.compared, differences, played)
 
 
 class _AgentReplay(Replay):
@@ -110,10 +110,10 @@ class _AgentReplay(Replay):
         self._options = options
         self._live_names = frozenset(live)
         self._places = {run.init.cwd: str(options.working_dir()) for run in recording.runs}
-        asked = {event.question_id: event for event in recording.events if isinstance(event, UserQuestion)}
+        questions = {event.question_id: event for event in recording.events if isinstance(event, UserQuestion)}
         self._answers: dict[tuple[str | None, str], str] = {}
         for event in recording.events:
-            if isinstance(event, UserAnswer) and (question := asked.get(event.question_id)) is not None:
+            if isinstance(event, UserAnswer) and (question := questions.get(event.question_id)) is not None:
                 self._answers[question.tool_use_id, question.kind] = event.answer
 
     def first_difference(self) -> list[str]:
@@ -192,7 +192,7 @@ def _verdict(decision: PermissionDecision) -> str:
 def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
     """The calls that ran live and returned a different result."""
     before = {event.tool_use_id: event for event in recorded if isinstance(event, ToolResult)}
-    found = []
+    differences = []
     for new in played:
         old = before.get(new.tool_use_id) if isinstance(new, ToolResult) else None
         if old is None or not isinstance(new, ToolResult):
@@ -200,8 +200,8 @@ def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
         then, now = ([event.output, event.error_message] for event in (old, new))
         if dumps_json(then) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
             diff = "\n".join(list(unified_diff(_lines(then), _lines(now), "recorded", "now", lineterm="", n=1))[:60])
-            found.append(f"call {new.tool_use_id} gives something else:\n{diff}")
-    return found
+            differences.append(f"call {new.tool_use_id} gives something else:\n{diff}")
+    return differences
 
 
 def _lines(values: Sequence[Any]) -> list[str]:

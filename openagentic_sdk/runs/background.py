@@ -113,17 +113,17 @@ async def answer_questions(
     `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if
     all of them were.
     """
-    made = UserAnswer("", "", answered_by, approver, request_id)
+    template = UserAnswer("", "", answered_by, approver, request_id)
     store_answers = partial(off_loop, True, _append_answers, store, session_id)
     try:
-        await store_answers(answers, made, Seal(key_file))
+        await store_answers(answers, template, Seal(key_file))
     except (OptionsError, SessionLockedError):
-        ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, made)
+        ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, template)
         if ids.isdisjoint(answers):
             raise
         rest = {question_id: answer for question_id, answer in answers.items() if question_id not in ids}
         if rest:
-            await store_answers(rest, made, Seal(key_file))
+            await store_answers(rest, template, Seal(key_file))
         return bool(rest)
     return True
 
@@ -172,10 +172,10 @@ def _append_answers(
     store: SessionStore,
     session_id: str,
     answers: Mapping[str, str | bool],
-    made: UserAnswer,
+    template: UserAnswer,
     seal: Seal,
 ) -> None:
-    """Store answers that equal `made` except for question and text."""
+    """Store answers that equal `template` except for question and text."""
     with store.open_writer(session_id) as writer:
         view, own, inner = _find_questions(store, session_id, seal)
         waiting = {**{name: question for name, (_, question) in inner.items()}, **own}
@@ -192,17 +192,21 @@ def _append_answers(
                     f"question {name!r} of session {session_id!r} was asked under another key, so that no answer from here "
                     "counts: hosts that answer for each other share a key_file"
                 )
-        said = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
-        for name, answer in said.items():
+        texts = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
+        for name, answer in texts.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]
             if isinstance(child_id, str):
                 # The subagent's own log is authoritative; after a crash between the two appends it has the answer already.
                 with suppress(OptionsError) if name in own else nullcontext():
-                    _append_answers(store, child_id, {name: answer}, made, seal)
+                    _append_answers(store, child_id, {name: answer}, template, seal)
         assert view.authority is not None, "a view with a seal has one"
-        known = [replace(made, question_id=name, answer=answer) for name, answer in said.items() if name in own]
+        own_answers = [
+            replace(template, question_id=name, answer=answer) for name, answer in texts.items() if name in own
+        ]
         redact = known_here()
-        masked = [each if each.answer in own[each.question_id].choices else mask_event(each, redact) for each in known]
+        masked = [
+            each if each.answer in own[each.question_id].choices else mask_event(each, redact) for each in own_answers
+        ]
         if masked:
             writer.append(view.authority.sign(masked, writer.last_seq))
 
@@ -300,10 +304,10 @@ class BackgroundRun:
         await self._until(self._taken)
         return self._taken.result() if self._taken.done() else 0
 
-    async def _until(self, stored: asyncio.Future[int]) -> None:
-        either: set[asyncio.Future[Any]] = {stored, self._driver}
+    async def _until(self, store_future: asyncio.Future[int]) -> None:
+        either: set[asyncio.Future[Any]] = {store_future, self._driver}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not stored.done() and not self._driver.cancelled():
+        if not store_future.done() and not self._driver.cancelled():
             self._driver.result()
 
     def send(self, prompt: OnePrompt) -> None:
@@ -311,17 +315,17 @@ class BackgroundRun:
 
         Raises `OptionsError` for parts that cannot be sent, and if it does not run.
         """
-        said = read_prompt(prompt)
+        message = read_prompt(prompt)
         if self._turns.running is None:
             raise OptionsError(f"this run is {self.state}: it takes no message")
-        self._turns.say(said)
+        self._turns.say(message)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
         """Iterate over stored events until the run ends or waits; without deltas and events of subagents."""
         while True:
             self._news.clear()
-            finished, stored = self._driver.done(), self._stored
-            if stored > after_seq or finished:
+            finished, stored_seq = self._driver.done(), self._stored
+            if stored_seq > after_seq or finished:
                 batch = await off_loop(True, self._read_events, after_seq)
                 for event in batch:
                     after_seq = event.seq or after_seq
@@ -333,8 +337,8 @@ class BackgroundRun:
 
     def _read_events(self, after_seq: int) -> list[AnyEvent]:
         store = self._turns.store
-        known = store is not None and store.session_exists(self.session_id)
-        return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []
+        exists = store is not None and store.session_exists(self.session_id)
+        return store.read_events(self.session_id, after_seq=after_seq) if store is not None and exists else []
 
     async def answer(self, question_id: str, answer: str) -> None:
         """Answer the question that the run waits for, and resume it. Raises `OptionsError` if it does not wait."""
@@ -384,9 +388,9 @@ class BackgroundRun:
                 result = await self._run(prompt)
                 while result.stop_reason not in ("interrupted", "suspended") and self._told_to is None:
                     # Messages that arrived after the last step are the next prompt.
-                    if (said := self._turns.next_prompt()) is None:
+                    if (message := self._turns.next_prompt()) is None:
                         break
-                    result = await self._run(said)
+                    result = await self._run(message)
         except BaseException:  # cancellation included: the state must not stay `running`
             self.state = "failed"
             raise
@@ -414,8 +418,8 @@ class BackgroundRun:
             task = await turns.begin(prompt)
         try:
             self.session_id = turns.session_id or self.session_id
-            for said in turns.take_back():
-                turns.say(said)
+            for message in turns.take_back():
+                turns.say(message)
             while (event := await turns.next_event(task)) is not None:
                 if event.seq is not None and event.parent_tool_use_id is None:
                     self._stored = event.seq

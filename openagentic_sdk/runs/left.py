@@ -44,12 +44,12 @@ def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> Le
     row = store.read_summary(session_id)
     if not is_left(store, row):
         return None
-    known: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
-    agent = str(known.get(AGENT_KEY))
+    metadata: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
+    agent = str(metadata.get(AGENT_KEY))
     if agents is None or agent not in agents:
         return _refused(session_id, row.events, f"there is no agent {agent!r:.100} here")
     try:
-        options = agents.options(agent, known.get(WISHES_KEY), session_store=store, resume=session_id)
+        options = agents.options(agent, metadata.get(WISHES_KEY), session_store=store, resume=session_id)
     except OptionsError as error:
         return _refused(session_id, row.events, str(error))
     view, _ = load_view(store, session_id, seal=Seal(options.key_file))
@@ -70,21 +70,21 @@ def _refused(session_id: str, seq: int, why: str) -> LeftRequest:
     return LeftRequest(session_id, seq, refusal=f"the request was left by its process, and {why}")
 
 
-def first_writer_at(store: SessionStore, left: LeftRequest) -> Callable[[], None]:
+def first_writer_at(store: SessionStore, request: LeftRequest) -> Callable[[], None]:
     """A guard for the run that resumes a request: it refuses the run if another process has resumed it first."""
     checked = False
 
     def check() -> None:
         nonlocal checked
-        if not checked and store.last_seq(left.session_id) != left.seq:
-            raise SessionLockedError(left.session_id, "a process that went on with its request")
+        if not checked and store.last_seq(request.session_id) != request.seq:
+            raise SessionLockedError(request.session_id, "a process that went on with its request")
         checked = True
 
     return check
 
 
-def give_up(store: SessionStore, left: LeftRequest) -> None:
+def give_up(store: SessionStore, request: LeftRequest) -> None:
     """End a request whose processes keep dying, as an `error`. Raises `SessionLockedError`."""
-    assert left.options is not None, "whoever gives up could go on"
-    text = f"{left.deaths} processes died while they worked on this request"
-    end_session(store, left.session_id, Seal(left.options.key_file), also_parked=True, failure=text)
+    assert request.options is not None, "whoever gives up could go on"
+    text = f"{request.deaths} processes died while they worked on this request"
+    end_session(store, request.session_id, Seal(request.options.key_file), also_parked=True, failure=text)

@@ -108,11 +108,11 @@ class Turns:
 
     def say(self, prompt: OnePrompt) -> None:
         """Add a message to the running turn, otherwise a prompt for a future turn. Raises like `read_prompt`."""
-        said = read_prompt(prompt)
+        message = read_prompt(prompt)
         if self.running is not None:
-            self.running.say(said)
+            self.running.say(message)
         else:
-            self.waiting.append(said)
+            self.waiting.append(message)
 
     def take_back(self) -> list[Said]:
         """Remove and return everything not read yet: messages to the running turn, and prompts of future turns."""
@@ -122,10 +122,10 @@ class Turns:
 
     def next_prompt(self) -> Said | None:
         """Remove and return the prompt of the next turn, None if there is none."""
-        said = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
-        if said is not None:
-            self.waiting.remove(said)
-        return said
+        prompt = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
+        if prompt is not None:
+            self.waiting.remove(prompt)
+        return prompt
 
     def change(self, options: OpenAgenticOptions) -> None:
         """Use other options from the next turn on, and their model and permission mode in the running turn.
@@ -159,4 +159,4 @@ class Turns:
 
 def first_allowed(waiting: Iterable[Said], *, is_asking: bool) -> Said | None:
     """The first prompt that may begin a turn: while a question is open, only one by a sender who may answer it."""
-    return next((said for said in waiting if said.may_answer or not is_asking), None)
+    return next((prompt for prompt in waiting if prompt.may_answer or not is_asking), None)

@@ -80,7 +80,7 @@ async def start_what_if(
         raise OptionsError(
             f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
         )
-    known = KnownCalls(events, after_seq=at_seq)
+    known_calls = KnownCalls(events, after_seq=at_seq)
     # The tools last announced to the model of a recorded session.
     specs = {
         str(spec["function"]["name"]): spec
@@ -97,13 +97,13 @@ async def start_what_if(
     absent = {name: _AbsentTool(specs[name]) for name in may_show}
     of_servers = [tool for name, tool in absent.items() if name.startswith("mcp__") or name in _READERS]
     own = [tool for tool in absent.values() if tool not in of_servers and tool.name != FINAL_ANSWER]
-    answered = _answered(agent, known, on_new, of_servers, own)
+    answering_agent = _answered(agent, known_calls, on_new, of_servers, own)
     if options.resume is None:
-        return await start_forked(answered, options, source_id, prompt, at_seq)
+        return await start_forked(answering_agent, options, source_id, prompt, at_seq)
     for event in await off_loop(may_block(store), store.read_events, options.resume):
         if isinstance(event, ToolUse) and (event.seq or 0) > at_seq:
-            known.take(event.name, event.input)
-    return await RunTask.start(answered, run_request(options, answered), read_prompts(prompt))
+            known_calls.take(event.name, event.input)
+    return await RunTask.start(answering_agent, run_request(options, answering_agent), read_prompts(prompt))
 
 
 def _offered(events: Iterable[Event]) -> Iterable[str]:
@@ -158,12 +158,12 @@ class _AnsweredTool(Tool):
         return self._inner.parallel
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        known, on_new = self._answering.known, self._answering.on_new
-        recorded = known.take(self.name, input)
+        known_calls, on_new = self._answering.known, self._answering.on_new
+        recorded = known_calls.take(self.name, input)
         if recorded is not None:
             return recorded_outcome(recorded)
         if on_new == "stop":
-            known.new_call = known.new_call or self.name
+            known_calls.new_call = known_calls.new_call or self.name
             raise ToolError(f"{self.name} was not run: the recorded session never made this call")
         if on_new == "ask" and not await self._is_wanted(ctx):
             raise ToolError(
@@ -254,9 +254,9 @@ class _AnsweredRegistry(ToolRegistry):
 class _EndAtNewCall(Part, KnownSteps):
     """Ends the run before the step that follows a call that the recorded session never made."""
 
-    def __init__(self, run: Run, known: KnownCalls) -> None:
+    def __init__(self, run: Run, known_calls: KnownCalls) -> None:
         super().__init__(run)
-        self._known = known
+        self._known = known_calls
 
     def services(self) -> Mapping[type, object]:
         return {KnownSteps: self}
@@ -273,14 +273,14 @@ class _EndAtNewCall(Part, KnownSteps):
 
 
 def _answered(
-    agent: AgentRuntime, known: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool], own: Sequence[BareTool]
+    agent: AgentRuntime, known_calls: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool], own: Sequence[BareTool]
 ) -> AgentRuntime:
-    answering = _Answering(known, on_new)
+    answering = _Answering(known_calls, on_new)
     servers = None if on_new == "stop" else servers_of(agent.parts)  # new calls do not run, so no server is needed
     is_served = servers is not None or recorded
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:
-        is_known = known.has(payload["tool_name"], payload["tool_input"])
+        is_known = known_calls.has(payload["tool_name"], payload["tool_input"])
         return HookDecision(permission="allow") if is_known else None
 
     hooks = agent.hooks
@@ -291,7 +291,7 @@ def _answered(
         tools=_AnsweredRegistry((*agent.tools, *own), answering),
         hooks=replace(hooks, pre_tool_use=(matcher, *hooks.pre_tool_use)),
         parts=(
-            partial(_EndAtNewCall, known=known),
+            partial(_EndAtNewCall, known_calls=known_calls),
             *([partial(ServerTools, servers=_AnsweredServers(servers, recorded, answering))] if is_served else ()),
             *without_parts(agent.parts, ServerTools),
         ),

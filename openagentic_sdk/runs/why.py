@@ -138,35 +138,35 @@ def find_cause(
     redact = known_here()
     events = [shown(event, redact) for event in events]
     starts = [at for at, event in enumerate(events) if isinstance(event, SystemInit)]
-    asked = next((e.text for e in reversed(events) if isinstance(e, UserMessage) and e.origin == "user"), "")
-    asked = _short(asked, 200) or "nothing yet"
+    task = next((e.text for e in reversed(events) if isinstance(e, UserMessage) and e.origin == "user"), "")
+    task = _short(task, 200) or "nothing yet"
     if not starts:
-        return Cause(session_id, "", asked, "no run began", "nothing went wrong: no run has begun")
+        return Cause(session_id, "", task, "no run began", "nothing went wrong: no run has begun")
     uses = {event.tool_use_id: event for event in events if isinstance(event, ToolUse)}
     newest = list(pairwise([*starts, len(events)]))[-1 - _MOST_EARLIER_RUNS :]
     runs = [_JudgedRun(session_id, events, bounds, uses, read, depth) for bounds in newest]
     last = runs[-1]
     if last.result is None and is_held is not False:
-        return Cause(session_id, "", asked, "it still runs", f"nothing went wrong so far: {last.doing}")
-    found = last.diagnose()
-    if found is None:
+        return Cause(session_id, "", task, "it still runs", f"nothing went wrong so far: {last.doing}")
+    cause = last.diagnose()
+    if cause is None:
         earlier = next(((run, one) for run in reversed(runs[:-1]) if (one := run.diagnose()) is not None), None)
         more: tuple[str, ...] = ()
         if earlier is not None:
             more = (f"an earlier run ended as {earlier[0].ended}; event {earlier[1].event.seq}: {earlier[1].why}",)
         answer = _short(last.result.final_text, 120) if last.result is not None else ""
         why = f"nothing went wrong: it answered {answer!r}" if answer else "nothing went wrong"
-        return Cause(session_id, "", asked, last.ended, why, more=more)
-    inside, at = found.inside, found.event
+        return Cause(session_id, "", task, last.ended, why, more=more)
+    inside, at = cause.inside, cause.event
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
-    more, command = found.more, found.command
+    more, command = cause.more, cause.command
     if depth == 0 and command[1:2] in ((), ("chat",)):
-        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, found))
+        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause))
     if not command:
-        dashes = ("--",) if found.prompt.startswith("-") else ()
+        dashes = ("--",) if cause.prompt.startswith("-") else ()
         command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
-        command = (*command, *_flags(found.settings), *dashes, found.prompt)
-    return Cause(where[0], found.kind, asked, last.ended, found.why, *where[1:], more=more, go_on=command)
+        command = (*command, *_flags(cause.settings), *dashes, cause.prompt)
+    return Cause(where[0], cause.kind, task, last.ended, cause.why, *where[1:], more=more, go_on=command)
 
 
 class _JudgedRun:
@@ -203,8 +203,8 @@ class _JudgedRun:
             return f"it did not end: the log stops at event {self.events[-1].seq}"
         cost = "" if result.cost_usd is None else f", ${result.cost_usd:.4f}"
         took = "" if result.duration_s is None else f", {result.duration_s:.0f} s"
-        said = f": {_short(result.error_message)}" if result.error_message else ""
-        return f"{result.stop_reason} after {plural(result.steps, 'step')}{took}{cost} (event {result.seq}){said}"
+        error = f": {_short(result.error_message)}" if result.error_message else ""
+        return f"{result.stop_reason} after {plural(result.steps, 'step')}{took}{cost} (event {result.seq}){error}"
 
     @property
     def model_flags(self) -> tuple[str, ...]:
@@ -212,12 +212,12 @@ class _JudgedRun:
         init = self.init
         if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
             return ()
-        named = ("--model", f"{init.provider}:{init.model}")
+        flags = ("--model", f"{init.provider}:{init.model}")
         if init.provider != COMPATIBLE:
-            return named
+            return flags
         refused = (_ENDPOINT.match(e.error_message or "") for e in self.of(ModelResponse))
-        url = next((found.group(1) for found in refused if found), "URL")
-        return (*named, "--base-url", url)
+        url = next((url_match.group(1) for url_match in refused if url_match), "URL")
+        return (*flags, "--base-url", url)
 
     @property
     def doing(self) -> str:
@@ -237,7 +237,7 @@ class _JudgedRun:
         if result is None:
             return self._dead()
         causes = _BY_END.get(result.stop_reason) or _BY_END[result.stop_reason.partition(":")[0]]
-        return next((found for cause in causes if (found := cause(self, result)) is not None), None)
+        return next((diagnosis for cause in causes if (diagnosis := cause(self, result)) is not None), None)
 
     def call(self, tool_use_id: str) -> str:
         """A short description of a call."""
@@ -261,8 +261,8 @@ class _JudgedRun:
         ends = {e.tool_use_id: e for e in self.events if isinstance(e, ToolResult)}
         keys: list[tuple[str, ...]] = [(use.name, json_sha256(dict(use.input))) for use in uses]
         if with_results:
-            given = ((ends[use.tool_use_id].output if use.tool_use_id in ends else None) for use in uses)
-            keys = [(*key, _text(output)) for key, output in zip(keys, given, strict=True)]
+            outputs = ((ends[use.tool_use_id].output if use.tool_use_id in ends else None) for use in uses)
+            keys = [(*key, _text(output)) for key, output in zip(keys, outputs, strict=True)]
         for period in range(1, _MAX_PERIOD + 1):
             size = period
             while size < len(keys) and keys[-size - 1] == keys[-size - 1 + period]:
@@ -277,38 +277,40 @@ class _JudgedRun:
         why += f"until {_ENDS.get(result.stop_reason, result.stop_reason)}"
         last = next((ends[use.tool_use_id] for use in reversed(uses[-period:]) if use.tool_use_id in ends), None)
         prompt = f"You made the same {plural(period, 'call')} {times} times. Do something else."
-        found = _CauseInRun("loop", uses[-size], why, (names,), _raised(result), prompt)
+        cause = _CauseInRun("loop", uses[-size], why, (names,), _raised(result), prompt)
         if last is None or not _failed_call(last):
             gave = () if last is None else (f"the last of them gave {_short(_text(last.output), 160)}",)
-            return changed(found, more=(names, *gave))
+            return changed(cause, more=(names, *gave))
         error = self._explained(last, 1)
-        settings, prompt = (*error.settings, *found.settings), error.prompt if error.settings else prompt
-        return changed(found, more=(names, error.why, *error.more), settings=settings, prompt=prompt)
+        settings, prompt = (*error.settings, *cause.settings), error.prompt if error.settings else prompt
+        return changed(cause, more=(names, error.why, *error.more), settings=settings, prompt=prompt)
 
     def given_up(self, result: Result) -> _CauseInRun | None:
         """A loop that the model ended with an answer instead of a new attempt."""
-        found = self.loop(result, _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
-        if found is None:
+        loop = self.loop(result, _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, with_results=True)
+        if loop is None:
             return None
-        asked = sum(isinstance(e, ModelRequest) and (e.seq or 0) > (found.event.seq or 0) for e in self.events)
-        return found if asked >= _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP else None  # one answer with many calls is not a loop
+        requests = sum(isinstance(e, ModelRequest) and (e.seq or 0) > (loop.event.seq or 0) for e in self.events)
+        return (
+            loop if requests >= _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP else None
+        )  # one answer with many calls is not a loop
 
     def refused_answers(self, result: Result) -> _CauseInRun | None:
         """Stop hooks that rejected every answer."""
         blocks = [e for e in self.events if isinstance(e, HookEvent) and e.hook_point == "stop" and _blocks(e)]
         if len(blocks) < 2:
             return None
-        found = self._hook(blocks[0])
-        why = f"{found.why}; it sent the answer back {len(blocks)} times"
-        return changed(found, why=why, settings=_raised(result))
+        cause = self._hook(blocks[0])
+        why = f"{cause.why}; it sent the answer back {len(blocks)} times"
+        return changed(cause, why=why, settings=_raised(result))
 
     def limit(self, result: Result) -> _CauseInRun:
         """A limit, and what consumed most of it, down to the subagents."""
         is_in_dollars = result.stop_reason == "budget" and "max_cost_usd" in (result.error_message or "")
         unit = {"max_steps": "calls", "timeout": "s"}.get(result.stop_reason, "USD" if is_in_dollars else "tokens")
-        told, child = _spent(self, unit)
+        spender, child = _spent(self, unit)
         at_end = f" when {self.doing}" if unit == "s" else ""
-        why = f"{result.error_message or result.stop_reason}{at_end}{f'; most went to {told}' if told else ''}"
+        why = f"{result.error_message or result.stop_reason}{at_end}{f'; most went to {spender}' if spender else ''}"
         more: tuple[str, ...] = ()
         if child is not None and self._read is not None and unit != "calls":
             events = self._read(self.session_id, child.child_session_id)
@@ -327,8 +329,8 @@ class _JudgedRun:
         return _CauseInRun(result.stop_reason, result, f"{who}, when {self.doing}")
 
     def waits(self, result: Result) -> _CauseInRun | None:
-        answered = {e.question_id for e in self.log if isinstance(e, UserAnswer)}
-        open_ones = [e for e in self.log if isinstance(e, UserQuestion) and e.question_id not in answered]
+        answered_ids = {e.question_id for e in self.log if isinstance(e, UserAnswer)}
+        open_ones = [e for e in self.log if isinstance(e, UserQuestion) and e.question_id not in answered_ids]
         if not open_ones:
             return _CauseInRun("waiting", result, result.error_message or "it waits", command=self._workflow("show"))
         question = open_ones[-1]
@@ -398,8 +400,8 @@ class _JudgedRun:
     def server(self, result: Result, of_call: str = "") -> _CauseInRun | None:
         """An MCP server that was lost or never started; with `of_call`, the one that this tool belongs to."""
         states = {e.name: e for e in self.events if isinstance(e, McpServerChanged)}
-        gone = (e for e in states.values() if e.state in ("failed", "lost"))
-        event = next((e for e in gone if not of_call or of_call.startswith(f"mcp__{e.name}__")), None)
+        failures = (e for e in states.values() if e.state in ("failed", "lost"))
+        event = next((e for e in failures if not of_call or of_call.startswith(f"mcp__{e.name}__")), None)
         if event is None:
             return None
         state = "was lost" if event.state == "lost" else "could not be used"
@@ -408,13 +410,13 @@ class _JudgedRun:
 
     def _errors(self) -> list[ToolResult]:
         """The failed calls of tools that did not succeed later."""
-        found: dict[str, list[ToolResult]] = {}
+        by_tool: dict[str, list[ToolResult]] = {}
         for event in (e for e in self.events if isinstance(e, ToolResult)):
             if _failed_call(event):
-                found.setdefault(self.name_of(event), []).append(event)
+                by_tool.setdefault(self.name_of(event), []).append(event)
             else:
-                found.pop(self.name_of(event), None)
-        return sorted((one for series in found.values() for one in series), key=lambda event: event.seq or 0)
+                by_tool.pop(self.name_of(event), None)
+        return sorted((one for series in by_tool.values() for one in series), key=lambda event: event.seq or 0)
 
     def name_of(self, event: ToolResult) -> str:
         use = self.uses.get(event.tool_use_id)
@@ -426,12 +428,12 @@ class _JudgedRun:
         if not errors:
             return None
         series = [one for one in errors if self.name_of(one) == self.name_of(errors[-1])]
-        found = self.server(result, self.name_of(errors[-1])) or self._explained(series[0], len(series))
+        cause = self.server(result, self.name_of(errors[-1])) or self._explained(series[0], len(series))
         others = [one for one in errors if self.name_of(one) != self.name_of(errors[-1])]
         if others:
             more = f"before that, {self.call(others[-1].tool_use_id)} failed (event {others[-1].seq}): {_words(others[-1])}"
-            found = changed(found, more=(*found.more, more))
-        return found
+            cause = changed(cause, more=(*cause.more, more))
+        return cause
 
     def steady_errors(self, result: Result) -> _CauseInRun | None:
         """One tool that failed repeatedly up to the end of the run."""
@@ -439,8 +441,8 @@ class _JudgedRun:
         is_steady = (
             len(ends) == _LEAST_REPEATS and all(map(_failed_call, ends)) and len({*map(self.name_of, ends)}) == 1
         )
-        found = self.trouble(result) if is_steady else None
-        return None if found is None else changed(found, settings=(*found.settings, *_raised(result)))
+        cause = self.trouble(result) if is_steady else None
+        return None if cause is None else changed(cause, settings=(*cause.settings, *_raised(result)))
 
     def _explained(self, event: ToolResult, times: int) -> _CauseInRun:
         use_id, again = event.tool_use_id, f", {times} times" if times > 1 else ""
@@ -491,17 +493,17 @@ class _JudgedRun:
         events: Sequence[Event] = ()
         if self._read is not None and self._depth < _MAX_DEPTH:
             events = self._read(self.session_id, started.child_session_id)
-        found = find_cause(started.child_session_id, events, read=self._read, depth=self._depth + 1)
-        if not found.kind:
+        cause = find_cause(started.child_session_id, events, read=self._read, depth=self._depth + 1)
+        if not cause.kind:
             return None
-        why = f"the subagent {started.name!r}, started at event {started.seq}: {found.why}"
-        return _CauseInRun("subagent", started, why, found.more, inside=found)
+        why = f"the subagent {started.name!r}, started at event {started.seq}: {cause.why}"
+        return _CauseInRun("subagent", started, why, cause.more, inside=cause)
 
     def subagent(self, result: Result) -> _CauseInRun | None:
         """A subagent that returned an answer although it had failed inside."""
         started = {e.name: e for e in self.events if isinstance(e, SubagentStarted)}  # the last event of each name
-        found = (self._child(event) for event in list(reversed(started.values()))[:_MOST_SUBAGENTS])
-        return next((one for one in found if one is not None), None)
+        causes = (self._child(event) for event in list(reversed(started.values()))[:_MOST_SUBAGENTS])
+        return next((one for one in causes if one is not None), None)
 
     def dropped(self, result: Result) -> _CauseInRun | None:
         """A compaction or clearing that removed what a later prompt asked for."""
@@ -512,10 +514,12 @@ class _JudgedRun:
         cuts = [e for e in before if isinstance(e, SessionCompacted | ContextCleared)]
         if not cuts:
             return None
-        asked = _significant(prompt.text)
-        gone, kept = _parted(before, cuts)
-        in_view = _significant(" ".join(kept))
-        best = max(_facts(gone, asked - in_view, asked | in_view), key=lambda fact: fact[0], default=None)
+        asked_words = _significant(prompt.text)
+        removed_events, remaining_texts = _parted(before, cuts)
+        in_view = _significant(" ".join(remaining_texts))
+        best = max(
+            _facts(removed_events, asked_words - in_view, asked_words | in_view), key=lambda fact: fact[0], default=None
+        )
         behind = (e for e in self.log if (e.seq or 0) > (prompt.seq or 0))
         if best is None or best[3] & _significant(" ".join(map(_said, behind))):
             return None
@@ -540,8 +544,8 @@ class _JudgedRun:
         code = output.get("exit_code")
         if end is None or not isinstance(code, int) or code == 0:
             return None
-        said = "\n".join(str(output.get(name) or "") for name in ("stdout", "stderr"))
-        lines = said.strip().splitlines()
+        output_text = "\n".join(str(output.get(name) or "") for name in ("stdout", "stderr"))
+        lines = output_text.strip().splitlines()
         more = (_short(lines[-1].strip()),) if lines else ()
         how = f"ended with exit code {code}"
         if output.get("timed_out") is True:
@@ -558,14 +562,14 @@ class _JudgedRun:
 
     def _workflow(self, action: str, *words: Event | str) -> tuple[str, ...]:
         """A workflow command; a step is identified by its number."""
-        named = [w if isinstance(w, str) else getattr(w, "tool_use_id", "").rpartition("step-")[2] for w in words]
-        return ("openagentic-sdk", "workflow", action, self.session_id, *named) if self._is_workflow else ()
+        arguments = [w if isinstance(w, str) else getattr(w, "tool_use_id", "").rpartition("step-")[2] for w in words]
+        return ("openagentic-sdk", "workflow", action, self.session_id, *arguments) if self._is_workflow else ()
 
 
-def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
+def _going_on_in_code(run: _JudgedRun, cause: _CauseInRun) -> tuple[str, ...]:
     """How to continue in the caller's program, if it has tools or a model that no command can name."""
-    known = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
-    own = [name for name in run.init.tools if name not in known and not name.startswith("mcp__")]
+    builtin_tools = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
+    own = [name for name in run.init.tools if name not in builtin_tools and not name.startswith("mcp__")]
     if not run.model_flags:
         own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")
     if not own:
@@ -574,14 +578,14 @@ def _going_on_in_code(run: _JudgedRun, found: _CauseInRun) -> tuple[str, ...]:
         return ()
     changes = "".join(
         f", {name}=[*options.{name}, {repr(value)[1:-1]}]" if isinstance(value, list) else f", {name}={value!r}"
-        for name, value in found.settings
+        for name, value in cause.settings
     )
     options = f"replace(options, resume={run.session_id!r}{changes})"
     whose = f"in your program, which brings {_short(', '.join(own), 120)}"
-    if isinstance(found.event, UserQuestion):
-        answer = f"await answer_question(store, {run.session_id!r}, {found.event.question_id!r}, {found.prompt!r})"
+    if isinstance(cause.event, UserQuestion):
+        answer = f"await answer_question(store, {run.session_id!r}, {cause.event.question_id!r}, {cause.prompt!r})"
         return (f"{whose}: {answer}, then run_sync(prompt=None, options={options})",)
-    return (f"{whose}: run_sync(prompt={found.prompt!r}, options={options})",)
+    return (f"{whose}: run_sync(prompt={cause.prompt!r}, options={options})",)
 
 
 def _spent(run: _JudgedRun, unit: str) -> tuple[str, SubagentStarted | None]:
@@ -625,8 +629,8 @@ def _raised(result: Result) -> tuple[tuple[str, Any], ...]:
         return ()
     if "max_tokens" in (result.error_message or ""):
         return (("max_tokens", 2 * total_tokens(result.usage)),)
-    spent = result.cost_usd if "max_cost_usd" in (result.error_message or "") else None
-    return (("max_cost_usd", round(2 * spent, 4)),) if spent else ()
+    cost_usd = result.cost_usd if "max_cost_usd" in (result.error_message or "") else None
+    return (("max_cost_usd", round(2 * cost_usd, 4)),) if cost_usd else ()
 
 
 def _is_empty(run: _JudgedRun, result: Result, response: ModelResponse) -> bool:
@@ -686,9 +690,9 @@ def _text(value: object) -> str:
 
 
 def _words(event: ToolResult) -> str:
-    said = _short(event.error_message) or event.outcome
+    message = _short(event.error_message) or event.outcome
     kind = event.error_type or ""
-    return said if not kind or said.startswith(kind) else f"{kind}: {said}"
+    return message if not kind or message.startswith(kind) else f"{kind}: {message}"
 
 
 def _failed_call(event: ToolResult) -> bool:
@@ -702,7 +706,7 @@ def _blocks(event: HookEvent) -> bool:
 def _place(event: ToolResult) -> tuple[str, ...]:
     """The origin of an exception: the deepest frame outside of libraries, otherwise the deepest; empty if unknown."""
     trace = str((event.meta or {}).get("traceback") or "").rpartition("Traceback (most recent call last)")[2]
-    frames = [found.groups() for found in _FRAME.finditer(trace)]
+    frames = [frame.groups() for frame in _FRAME.finditer(trace)]
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])]
     places = (
         f"at {path}:{line}{f' in {name}' if name else ''}{f': {code}' if code else ''}"
@@ -725,15 +729,15 @@ def _parted(log: Sequence[Event], cuts: Sequence[SessionCompacted | ContextClear
     """The events that the cuts removed from the model's view, and the texts that remained after the last one."""
     summary = next((cut for cut in reversed(cuts) if isinstance(cut, SessionCompacted)), None)
     cleared = {use_id: cut.seq or 0 for cut in cuts if isinstance(cut, ContextCleared) for use_id in cut.results}
-    gone, kept = list[Event](), [] if summary is None else [summary.summary]
+    removed_events, texts = list[Event](), [] if summary is None else [summary.summary]
     for event in log:
         seq = event.seq or 0
         is_cleared = isinstance(event, ToolResult) and seq < cleared.get(event.tool_use_id, 0)
         if is_cleared or (summary is not None and seq <= summary.up_to_seq):
-            gone.append(event)
+            removed_events.append(event)
         elif seq <= (cuts[-1].seq or 0):
-            kept.append(_said(event))
-    return gone, kept
+            texts.append(_said(event))
+    return removed_events, texts
 
 
 def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]) -> bool:
@@ -743,21 +747,25 @@ def _drops(cut: SessionCompacted | ContextCleared, event: Event, words: set[str]
     return isinstance(event, ToolResult) and event.tool_use_id in cut.results
 
 
-def _facts(gone: Sequence[Event], asked: set[str], known: set[str]) -> Iterator[tuple[int, Event, str, set[str]]]:
+def _facts(
+    removed_events: Sequence[Event], asked_words: set[str], view_words: set[str]
+) -> Iterator[tuple[int, Event, str, set[str]]]:
     """Iterate over sentences of dropped events that share words with the question and add new ones.
 
     Each comes with the number of shared words, its event and the new words.
     """
-    lines = [(event, line) for event in gone for line in re.split(r"(?<=[.!?])\s|\n", _said(event)) if line.strip()]
+    lines = [
+        (event, line) for event in removed_events for line in re.split(r"(?<=[.!?])\s|\n", _said(event)) if line.strip()
+    ]
     for event, line in lines:
         words = _significant(line)
         marked = {
             w.casefold() for w in _WORD.findall(line)[1:] if any(map(str.isdigit, w)) or w[:1].isupper() or "-" in w
         }
-        more = words - known
-        is_fact = len(words & asked) >= 2 or (words & asked and marked & more)
+        more = words - view_words
+        is_fact = len(words & asked_words) >= 2 or (words & asked_words and marked & more)
         if is_fact and more:
-            yield len(words & asked), event, line.strip(), (marked & more) or more
+            yield len(words & asked_words), event, line.strip(), (marked & more) or more
 
 
 def _names(*kinds: type[BaseException]) -> Iterator[str]:

@@ -43,8 +43,8 @@ class SchemaRun:
 
     __slots__ = ("depth", "fills", "is_filling", "left", "patterns", "scope")
 
-    def __init__(self, is_filling: bool = False, left: int = MAX_STEPS) -> None:
-        self.left = left
+    def __init__(self, is_filling: bool = False, steps_left: int = MAX_STEPS) -> None:
+        self.left = steps_left
         self.depth = 0
         self.is_filling = is_filling
         self.fills: list[tuple[Path, str, Any]] = []
@@ -62,11 +62,11 @@ class SchemaRun:
             raise TooMuchWork(f"is nested deeper than {MAX_DEPTH} levels, or its schema refers to itself")
 
     def has_match(self, pattern: str, text: str) -> bool:
-        found = self.patterns.get(pattern)
-        if found is None:
-            found = self.patterns[pattern] = expression(pattern)
-            self.spend(found.size + len(pattern))
-        return found.is_in(text, self.spend)
+        matcher = self.patterns.get(pattern)
+        if matcher is None:
+            matcher = self.patterns[pattern] = expression(pattern)
+            self.spend(matcher.size + len(pattern))
+        return matcher.is_in(text, self.spend)
 
 
 class Fault:
@@ -147,10 +147,10 @@ class Node:
         self._keys = [{key_of(value, run) for value in schema["enum"]}] if "enum" in schema else []
         self._keys += [{key_of(schema["const"], run)}] if "const" in schema else []
         self._limits = self._read_limits()
-        made = [(kinds, check.__get__(self)) for words, kinds, check in _CHECKS if not words.isdisjoint(schema)]
+        bound_checks = [(kinds, check.__get__(self)) for words, kinds, check in _CHECKS if not words.isdisjoint(schema)]
         for kind in KINDS:
             rest = self.children.get("unevaluatedProperties" if kind == OBJECT else "unevaluatedItems")
-            checks: list[Check] = [check for kinds, check in made if kind in kinds]
+            checks: list[Check] = [check for kinds, check in bound_checks if kind in kinds]
             checks += [self._within] if kind in self._limits else []
             if kind in (OBJECT, ARRAY) and rest is not None:
                 checks = [_with_rest(rest, checks)]
@@ -174,15 +174,15 @@ class Node:
 
     def _read_limits(self) -> dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]]:
         """The limits for each type: the comparison that detects a violation, its operand, and its wording."""
-        found: dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]] = {}
+        limits: dict[int, list[tuple[Callable[[Any, Any], bool], Any, str]]] = {}
         for keyword in _LIMITS.keys() & self.schema.keys():
             is_outside, words, unit, kinds = _LIMITS[keyword]
             limit, exclusive = self.schema[keyword], f"exclusive{keyword.title()}"
             if self.schema.get(exclusive) is True:  # draft 4
                 is_outside, words, _, _ = _LIMITS[exclusive]
             for kind in kinds if not isinstance(limit, bool) else ():
-                found.setdefault(kind, []).append((is_outside, limit, f"must be {words} {show(limit)}{unit}"))
-        return found
+                limits.setdefault(kind, []).append((is_outside, limit, f"must be {words} {show(limit)}{unit}"))
+        return limits
 
     # --- any kind of value -------------------------------------------------------------------------------------------
 
@@ -374,23 +374,23 @@ class Node:
     def _contains(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         part: Node = self.children["contains"]
         least, most = self.schema.get("minContains", 1), self.schema.get("maxContains")
-        found = [index for index, item in enumerate(value) if part._fits(item, (path, index), run, None)]
+        indexes = [index for index, item in enumerate(value) if part._fits(item, (path, index), run, None)]
         if seen is not None:
-            seen.update(found)
-        if len(found) >= least and (most is None or len(found) <= most):
+            seen.update(indexes)
+        if len(indexes) >= least and (most is None or len(indexes) <= most):
             return None
 
         def words() -> str:
             bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
             return f"must hold {bounds} of {wanted(part.schema) or 'what contains asks for'}"
 
-        return Fault(path, words, len(found))
+        return Fault(path, words, len(indexes))
 
     def _unique(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        known: set[Any] = set()
+        keys: set[Any] = set()
         for index, item in enumerate(value if self.schema["uniqueItems"] else ()):
-            known.add(key_of(item, run))
-            if len(known) <= index:
+            keys.add(key_of(item, run))
+            if len(keys) <= index:
                 return Fault((path, index), "is in the list twice")
         return None
 

@@ -60,9 +60,9 @@ class Expression:
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         """Whether the pattern occurs in the text; `spend` receives the number of steps before they are taken."""
-        return all(automaton.is_in(text, spend) == wanted for wanted, automaton in self._ahead) and self._main.is_in(
-            text, spend
-        )
+        return all(
+            automaton.is_in(text, spend) == must_match for must_match, automaton in self._ahead
+        ) and self._main.is_in(text, spend)
 
 
 class _ExpressionReader:
@@ -75,11 +75,11 @@ class _ExpressionReader:
         return self._text[self._at :]
 
     def take(self, count: int = 1) -> str:
-        taken = self._text[self._at : self._at + count]
-        if len(taken) < count:
+        chars = self._text[self._at : self._at + count]
+        if len(chars) < count:
             raise ValueError("it ends too early")
         self._at += count
-        return taken
+        return chars
 
     def expect(self, text: str) -> None:
         if self.take(len(text)) != text:
@@ -92,10 +92,10 @@ class _ExpressionReader:
         return is_next
 
     def until(self, end: str) -> str:
-        found = self._text.find(end, self._at)
-        taken = self.take(max(found - self._at, 0) if found >= 0 else len(self._text))
+        position = self._text.find(end, self._at)
+        text = self.take(max(position - self._at, 0) if position >= 0 else len(self._text))
         self.expect(end)
-        return taken
+        return text
 
     def choice(self) -> Part:
         self._groups += 1
@@ -248,12 +248,12 @@ _KINDS: dict[str, Fits] = {"d": _DIGITS.__contains__, "w": _WORD.__contains__, "
 
 def _of_category(name: str) -> Fits:
     name = name.removeprefix("General_Category=").removeprefix("gc=")
-    wanted = _CATEGORIES.get(name, name)
+    category = _CATEGORIES.get(name, name)
     if name == "Alphabetic":
         return str.isalpha
-    if len(wanted) > 2 or wanted[:1] not in tuple("LMNPSZC") or not wanted.isascii():
+    if len(category) > 2 or category[:1] not in tuple("LMNPSZC") or not category.isascii():
         raise ValueError(f"\\p{{{name:.40}}} is not a general category of Unicode")
-    return lambda char: unicodedata.category(char).startswith(wanted)
+    return lambda char: unicodedata.category(char).startswith(category)
 
 
 def _size(part: Part) -> int:
@@ -279,9 +279,9 @@ class _Automaton:
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         if not self._states:
             # Thread-safe, because complete lists are assigned, and concurrent threads compute equal ones.
-            made: list[_State] = [(None, "end", (), 1)]
-            self._start = _add(self._part, 0, made)
-            self._states = made
+            state_list: list[_State] = [(None, "end", (), 1)]
+            self._start = _add(self._part, 0, state_list)
+            self._states = state_list
         states: frozenset[int] = frozenset()
         before = ""
         for char in chain(text, ("",)):
@@ -303,47 +303,47 @@ class _Automaton:
         """The states after a character, or None once the whole pattern is found, and the cost of the step."""
         is_border = (before == "w") is not (char in _WORD)
         places = {"": True, "^": before == "", "$": char == "", "b": is_border, "B": not is_border}
-        waiting, known = [self._start, *states], set(states) | {self._start}
+        waiting, reachable = [self._start, *states], set(states) | {self._start}
         after: set[int] = set()
-        spent = 2
+        total_cost = 2
         while waiting:
             fits, place, targets, cost = self._states[waiting.pop()]
-            spent += cost
+            total_cost += cost
             if place == "end":
-                return None, spent // 2
+                return None, total_cost // 2
             if fits is not None:
                 if char and fits(char):
                     after.update(targets)
             elif places[place]:
-                new = [target for target in targets if target not in known]
-                known.update(new)
+                new = [target for target in targets if target not in reachable]
+                reachable.update(new)
                 waiting += new
-        return frozenset(after), spent // 2
+        return frozenset(after), total_cost // 2
 
 
-def _add(part: Part, then: int, made: list[_State]) -> int:
+def _add(part: Part, then: int, states: list[_State]) -> int:
     """Add the states of a part that leads to the state `then`; return the number of its first state."""
     kind = part[0]
     if kind == "all":
         for inner in reversed(part[1]):
-            then = _add(inner, then, made)
+            then = _add(inner, then, states)
         return then
     if kind == "times":
         _, inner, least, most = part
         if most is None:
             again: list[int] = [then]
-            made.append((None, "", again, 1))
-            then = len(made) - 1
-            again.append(_add(inner, then, made))
+            states.append((None, "", again, 1))
+            then = len(states) - 1
+            again.append(_add(inner, then, states))
         end = then
         for _ in range(0 if most is None else most - least):
-            made.append((None, "", (_add(inner, then, made), end), 1))
-            then = len(made) - 1
+            states.append((None, "", (_add(inner, then, states), end), 1))
+            then = len(states) - 1
         for _ in range(least):
-            then = _add(inner, then, made)
+            then = _add(inner, then, states)
         return then
     if kind == "any":
-        made.append((None, "", [_add(inner, then, made) for inner in part[1]], 1))
+        states.append((None, "", [_add(inner, then, states) for inner in part[1]], 1))
     else:
-        made.append((part[1], "", (then,), part[2]) if kind == "char" else (None, part[1], (then,), 1))
-    return len(made) - 1
+        states.append((part[1], "", (then,), part[2]) if kind == "char" else (None, part[1], (then,), 1))
+    return len(states) - 1

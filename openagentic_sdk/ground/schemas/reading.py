@@ -56,7 +56,7 @@ class Schema:
             run = SchemaRun()
             fault = self._root.check(value, None, run, None)
             if fault is not None and self._has_defaults:
-                run = SchemaRun(is_filling=True, left=run.left)
+                run = SchemaRun(is_filling=True, steps_left=run.left)
                 fault = self._root.check(value, None, run, None)
             if fault is None:
                 return _filled(value, run) if run.fills else value
@@ -72,13 +72,13 @@ _compiled: dict[int, Schema] = {}
 
 def compiled(source: Mapping[str, Any]) -> Schema:
     """The schema, read once as long as the source is the same object."""
-    found = _compiled.get(id(source))
-    if found is None or found.source is not source:
-        found = Schema(source)
+    schema = _compiled.get(id(source))
+    if schema is None or schema.source is not source:
+        schema = Schema(source)
         if len(_compiled) >= _MAX_COMPILED:
             _compiled.clear()
-        _compiled[id(source)] = found
-    return found
+        _compiled[id(source)] = schema
+    return schema
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> Any:
@@ -165,12 +165,12 @@ class _DocumentReader:
         if not isinstance(source, Mapping | bool):
             self._problem(place, f"a schema is an object, or true or false, and not {show(source)}")
             source = True
-        kept = dict(self._keywords(source, place)) if isinstance(source, Mapping) else source
-        if isinstance(kept, dict) and isinstance(kept.get("$id"), str) and not kept["$id"].startswith("#"):
-            self._spend(10 * (len(base) + len(kept["$id"])))
-            base = _joined(base, kept["$id"])[0]
+        keywords = dict(self._keywords(source, place)) if isinstance(source, Mapping) else source
+        if isinstance(keywords, dict) and isinstance(keywords.get("$id"), str) and not keywords["$id"].startswith("#"):
+            self._spend(10 * (len(base) + len(keywords["$id"])))
+            base = _joined(base, keywords["$id"])[0]
             places = [*places, (base, "")]
-        node = Node(kept, base)
+        node = Node(keywords, base)
         self._nodes.append((node, place))
         for resource, pointer in places:
             self._places.setdefault((resource, pointer), node)

@@ -56,8 +56,8 @@ class JsonType(Generic[T]):
     def read(self, value: Any, what: str = "the value") -> T:
         """Convert a JSON value to a value of the type. Raises `ToolInputError` with the path of the mismatch."""
         try:
-            found: T = self.read_at(value, "")
-            return found
+            result: T = self.read_at(value, "")
+            return result
         except _Misfit as misfit:
             place = misfit.path or "the value"
             raise ToolInputError(f"{what}: {place} {misfit.words}", path=misfit.path) from misfit.__cause__
@@ -160,8 +160,8 @@ def _to_json(value: Any) -> Any:
         return value.model_dump(mode="json", by_alias=True)
     members = _members(kind)
     if members is not None:
-        held = {member.name: getattr(value, member.attribute, MISSING) for member in members if member.attribute}
-        return _tag(kind) | {name: _to_json(item) for name, item in held.items() if item is not MISSING}
+        values = {member.name: getattr(value, member.attribute, MISSING) for member in members if member.attribute}
+        return _tag(kind) | {name: _to_json(item) for name, item in values.items() if item is not MISSING}
     if isinstance(value, abc.Mapping):
         return {_key_text(key): _to_json(item) for key, item in value.items()}
     text = _text_form(kind)
@@ -229,12 +229,12 @@ _DURATION = regex(
 
 
 def _read_duration(kind: Any, text: str) -> Any:
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()[1:]) or text.endswith("T"):
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()[1:]) or text.endswith("T"):
         raise ValueError(text)
     names = ("weeks", "days", "hours", "minutes", "seconds")
-    parts = zip(names, found.groups()[1:], strict=True)
-    return kind(**{name: float(part) for name, part in parts if part}) * (-1 if found[1] == "-" else 1)
+    parts = zip(names, match.groups()[1:], strict=True)
+    return kind(**{name: float(part) for name, part in parts if part}) * (-1 if match[1] == "-" else 1)
 
 
 def _write_duration(value: Any) -> str:
@@ -370,12 +370,14 @@ def _said(notes: Sequence[Any]) -> dict[str, Any]:
     """The schema annotations for the model in the metadata, besides the limits."""
     texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
     texts += [getattr(note, "description", None) for note in notes]
-    said = {"description": next((text for text in texts if isinstance(text, str)), None)}
+    annotations = {"description": next((text for text in texts if isinstance(text, str)), None)}
     for note in notes:
-        said |= {name: getattr(note, name) for name in ("title", "examples") if name not in said and _has(note, name)}
+        annotations |= {
+            name: getattr(note, name) for name in ("title", "examples") if name not in annotations and _has(note, name)
+        }
         for extra in ("json_schema_extra", "extra_json_schema"):
-            said |= getattr(note, extra) if isinstance(getattr(note, extra, None), Mapping) else {}
-    return {name: value for name, value in said.items() if value is not None}
+            annotations |= getattr(note, extra) if isinstance(getattr(note, extra, None), Mapping) else {}
+    return {name: value for name, value in annotations.items() if value is not None}
 
 
 def _in_zone(zone: Any) -> Callable[[Any], bool]:
@@ -421,18 +423,18 @@ def _read_any(value: Any, path: str) -> Any:
     return value
 
 
-def _reads(kinds: tuple[type, ...], wanted: str, make: Callable[[Any], Any] | None = None) -> Read:
+def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any] | None = None) -> Read:
     def read(value: Any, path: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise _Misfit(path, f"must be {wanted}, not {shown(value)}")
+            raise _Misfit(path, f"must be {description}, not {shown(value)}")
         return value if make is None else _made(path, make, value)
 
     return read
 
 
-def _made(path: str, make: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def _made(path: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
-        return make(*given, **named)
+        return make(*args, **kwargs)
     except (_Misfit, RecursionError):
         raise
     except Exception as error:  # any class or validator may raise anything
@@ -557,15 +559,15 @@ class _TypeReader:
         self, members: Sequence[Member], make: Callable[..., Any], tag: Mapping[str, Any] = types.MappingProxyType({})
     ) -> tuple[dict[str, Any], Read]:
         """A closed object with these members; `make` receives those that are present, by name."""
-        given = [member for member in members if member.argument is not None]
-        nodes = {member.name: self.node(member.hint) for member in given}
+        init_members = [member for member in members if member.argument is not None]
+        nodes = {member.name: self.node(member.hint) for member in init_members}
         properties: dict[str, Any] = {name: {"const": value} for name, value in tag.items()}
         properties |= {name: schema for name, (schema, _) in nodes.items()}
-        for member in given:
+        for member in init_members:
             if member.default is not NO_DEFAULT:
                 properties[member.name] = {**properties[member.name], "default": member.default}
         arguments = {member.name: member.argument for member in members if member.argument is not None}
-        required = [*tag, *(member.name for member in given if member.is_required)]
+        required = [*tag, *(member.name for member in init_members if member.is_required)]
 
         def read(value: Any, path: str) -> Any:
             if not isinstance(value, Mapping):
@@ -573,13 +575,13 @@ class _TypeReader:
             for name in required:
                 if name not in value or (name in tag and value[name] != tag[name]):
                     raise _Misfit(path, f"must have {name!r}" + (f" as {tag[name]!r}" if name in tag else ""))
-            named = {}
+            values = {}
             for name, item in value.items():
                 if name in nodes:
-                    named[arguments[name]] = nodes[name][1](item, f"{path}.{name}" if path else name)
+                    values[arguments[name]] = nodes[name][1](item, f"{path}.{name}" if path else name)
                 elif name not in tag:
                     raise _Misfit(path, f"must not have {name!r}")
-            return _made(path, make, **named)
+            return _made(path, make, **values)
 
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, read
 
@@ -628,22 +630,24 @@ class _TypeReader:
     ) -> tuple[dict[str, Any], Read]:
         """Return what `build` makes, or a reference to it if the same type was encountered before, also recursively."""
         key = key if _is_hashable(key) else id(key)
-        known = self._shared.get(key)
-        if known is None:
-            known = self._shared[key] = _KnownType(self._free_name(name))
-            known.schema, known.read = build()
-            if not known.is_referred:
-                return known.schema, known.read
-            self._definitions[known.name] = known.schema
-        elif known.schema is not None:
-            self._definitions[known.name] = known.schema
-        known.is_referred = True
-        return {"$ref": f"#/$defs/{known.name}"}, lambda value, path: known.read(value, path)
+        shared_type = self._shared.get(key)
+        if shared_type is None:
+            shared_type = self._shared[key] = _KnownType(self._free_name(name))
+            shared_type.schema, shared_type.read = build()
+            if not shared_type.is_referred:
+                return shared_type.schema, shared_type.read
+            self._definitions[shared_type.name] = shared_type.schema
+        elif shared_type.schema is not None:
+            self._definitions[shared_type.name] = shared_type.schema
+        shared_type.is_referred = True
+        return {"$ref": f"#/$defs/{shared_type.name}"}, lambda value, path: shared_type.read(value, path)
 
     def _free_name(self, name: str) -> str:
         name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
-        taken = {*self._definitions, *(one.name for one in self._shared.values())}
-        return next(free for free in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if free not in taken)
+        used_names = {*self._definitions, *(one.name for one in self._shared.values())}
+        return next(
+            free for free in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if free not in used_names
+        )
 
     def _resolved(self, name: str) -> Any:
         failure: Exception | None = None
@@ -672,9 +676,9 @@ class _TypeReader:
     def _adapted(self, adapter: Any) -> tuple[dict[str, Any], Read]:
         return self._foreign(adapter.json_schema(), lambda value: adapter.validate_json(json.dumps(value)))
 
-    def _noted(self, annotation: Any, given: Sequence[Any]) -> tuple[dict[str, Any], Read]:
-        notes = list(_flat(given))
-        if (adapter := _adapter(typing.Annotated[(annotation, *given)], *notes)) is not None:
+    def _noted(self, annotation: Any, metadata: Sequence[Any]) -> tuple[dict[str, Any], Read]:
+        notes = list(_flat(metadata))
+        if (adapter := _adapter(typing.Annotated[(annotation, *metadata)], *notes)) is not None:
             schema, read_inner = self._adapted(adapter)
             return {**schema, **_said(notes)}, read_inner
         schema, read_inner = self.node(annotation)
@@ -700,14 +704,14 @@ class _TypeReader:
                 compiled(keywords).check(value)
             except ToolInputError as error:
                 raise _Misfit(path, str(error).partition("the value ")[2]) from None
-            found = read_inner(value, path)
-            for name, limit in limits if type(found) is not type(value) else ():
-                if found is not None and not _made(path, _LIMITS[name][1], found, limit):
+            inner_value = read_inner(value, path)
+            for name, limit in limits if type(inner_value) is not type(value) else ():
+                if inner_value is not None and not _made(path, _LIMITS[name][1], inner_value, limit):
                     raise _Misfit(path, f"must be {name} {limit}, not {shown(value)}")
             for test in tests:
-                if not _made(path, test, found):
+                if not _made(path, test, inner_value):
                     raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")
-            return found
+            return inner_value
 
         schema = {**schema, **keywords, **_said(notes)}
         return schema, read if keywords or limits or tests else read_inner
@@ -779,12 +783,12 @@ class _TypeReader:
         def read(value: Any, path: str) -> Any:
             if not isinstance(value, Mapping):
                 raise _Misfit(path, f"must be an object, not {shown(value)}")
-            found = {}
+            items = {}
             for key, item in value.items():
                 here = f"{path}.{key}" if path else str(key)
                 plain = key if is_text or not key_schema else _made(here, json.loads, key)
-                found[read_key(plain, here)] = read_item(item, here)
-            return make(found)
+                items[read_key(plain, here)] = read_item(item, here)
+            return make(items)
 
         return schema, read
 
@@ -815,10 +819,10 @@ def _is_hashable(value: Any) -> bool:
 def _bound_variables(annotation: Any) -> dict[Any, Any]:
     """The value of each type variable in a parametrized generic class and its bases."""
     origin = typing.get_origin(annotation) or annotation
-    found = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(annotation), strict=False))
+    variables = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(annotation), strict=False))
     for base in getattr(origin, "__orig_bases__", ()):
-        found = {name: _substituted(value, found) for name, value in _bound_variables(base).items()} | found
-    return found
+        variables = {name: _substituted(value, variables) for name, value in _bound_variables(base).items()} | variables
+    return variables
 
 
 def _substituted(hint: Any, bound: Mapping[Any, Any]) -> Any:

@@ -106,7 +106,7 @@ RulesFor = Callable[[str], SettingsRules]
 
 def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backtest:
     """Judge the calls under other rules; `rules_for` maps a project's folder to its rules; None uses the logs' own."""
-    found: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
+    changes: dict[str, list[ChangedVerdict]] = {"run": [], "ask": [], "refuse": []}
     left_out: Counter[str] = Counter()
     judge, judged = PolicyJudge(rules_for), 0
     for call in calls:
@@ -122,8 +122,8 @@ def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor | None) -> Backt
             change = ChangedVerdict(
                 call, now, verdict.reason, rule.text if rule else None, rule.source if rule else None
             )
-            found[now].append(change)
-    return Backtest(judged, tuple(found["run"]), tuple(found["ask"]), tuple(found["refuse"]), dict(left_out))
+            changes[now].append(change)
+    return Backtest(judged, tuple(changes["run"]), tuple(changes["ask"]), tuple(changes["refuse"]), dict(left_out))
 
 
 class PolicyJudge:
@@ -159,19 +159,19 @@ class PolicyJudge:
             repr(call.facts),
             repr(call.objection),
         )
-        known = self._verdicts.get(key)
-        if known is None:
-            known = _judged(gate, call, call.input)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = _judged(gate, call, call.input)
             if len(self._verdicts) >= _MOST_REMEMBERED:
                 self._verdicts.clear()
-            self._verdicts[key] = known
-        return known
+            self._verdicts[key] = verdict
+        return verdict
 
     def gate(self, policy: Mapping[str, Any]) -> PermissionGate:
         """The gate that judges the calls of this policy. Raises `OptionsError`."""
-        known = self._policies.get(id(policy))
-        if known is not None:
-            return known[1]
+        entry = self._policies.get(id(policy))
+        if entry is not None:
+            return entry[1]
         if len(self._policies) >= _MOST_REMEMBERED:
             self._policies.clear()
             self._verdicts.clear()  # their keys are ids of objects that were just released
@@ -217,9 +217,9 @@ def _judged(gate: PermissionGate, call: RecordedCall, input: Mapping[str, Any]) 
     context = call_context(call)
     if not call.by_rule:
         return gate.verdict(call.tool, input, context)
-    said = gate.judge_by_rule(call.tool, input, context)
-    rule = Rule(said.rule, call.tool, "tool", said.source or "") if said.rule else None
-    return Verdict("allow" if said.allowed else "deny", said.reason, said.category, rule)
+    judgement = gate.judge_by_rule(call.tool, input, context)
+    rule = Rule(judgement.rule, call.tool, "tool", judgement.source or "") if judgement.rule else None
+    return Verdict("allow" if judgement.allowed else "deny", judgement.reason, judgement.category, rule)
 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:
@@ -291,8 +291,8 @@ class _Log:
                 yield from self._waiting_for(event.command_id, {"command": event.command})
             case ToolResult():
                 yield from self._waiting_for(event.tool_use_id)
-                for known in (self._uses, self._hooks):
-                    known.pop(event.tool_use_id, None)
+                for table in (self._uses, self._hooks):
+                    table.pop(event.tool_use_id, None)
             case _ if isinstance(event, _SKILL_EVENTS):
                 self._skills.append(event)
 
@@ -335,12 +335,12 @@ class _Log:
 
     def _decided(self, event: PermissionDecision) -> RecordedCall:
         details = event.details
-        told = details.get("policy")
-        if isinstance(told, Mapping):
-            self._policy, self._told = None, told
+        policy = details.get("policy")
+        if isinstance(policy, Mapping):
+            self._policy, self._told = None, policy
         facts = self._facts(as_mapping(details.get("facts")), event.name)
-        asked = details.get("asked_about_sha256")
-        digest = asked if isinstance(asked, str) else event.input_sha256
+        asked_digest = details.get("asked_about_sha256")
+        digest = asked_digest if isinstance(asked_digest, str) else event.input_sha256
         inputs = (facts.get("input"), *self._inputs(event.tool_use_id))
         input = next((each for each in inputs if isinstance(each, Mapping) and json_sha256(dict(each)) == digest), None)
         facts.pop("input", None)
@@ -354,7 +354,7 @@ class _Log:
             facts["wish"] = strictest["permission"]
         is_text = "text_of" in details
         blocked = is_text and details.get("category") == "hook"
-        kept = details.get("remembered")
+        new_rules = details.get("remembered")
         call = RecordedCall(
             self._session_id,
             event.seq or 0,
@@ -371,57 +371,57 @@ class _Log:
             by_rule=is_text,
             objection=_objection_in(details),
         )
-        if event.allowed and isinstance(kept, list):
-            self._remembered = tuple(dict.fromkeys((*self._remembered, *_texts(kept))))
+        if event.allowed and isinstance(new_rules, list):
+            self._remembered = tuple(dict.fromkeys((*self._remembered, *_texts(new_rules))))
         return call
 
-    def _facts(self, told: Mapping[str, Any], tool: str) -> dict[str, Any]:
+    def _facts(self, recorded_facts: Mapping[str, Any], tool: str) -> dict[str, Any]:
         """The facts of a call according to the log, or as far as an older log allows."""
-        facts = dict(told)
-        if not told:
+        facts = dict(recorded_facts)
+        if not recorded_facts:
             skills = skill_policy(self._skills)
             effect = self._effects.get(tool) or ("read" if tool in READ_TOOLS else None)
-            found = {"effect": effect, "grants": skills.grants, "disallowed": skills.disallowed_tools}
-            facts = {name: value for name, value in found.items() if value}
+            skill_facts = {"effect": effect, "grants": skills.grants, "disallowed": skills.disallowed_tools}
+            facts = {name: value for name, value in skill_facts.items() if value}
         if self._remembered:
             facts["grants"] = [*self._remembered, *_texts(facts.get("grants"))]
         return facts
 
     def _inputs(self, tool_use_id: str) -> Iterator[Mapping[str, Any]]:
         """The candidates in the log for the judged input: as changed by a hook, or as written by the model."""
-        written = [
+        hook_inputs = [
             hook["tool_input"] for hook in self._hooks.get(tool_use_id, ()) if isinstance(hook.get("tool_input"), dict)
         ]
         use = self._uses.get(tool_use_id)
-        yield from reversed(written)
+        yield from reversed(hook_inputs)
         if use is not None:
             yield use.input
 
     def _policy_of(self, decision: PermissionDecision | None) -> Mapping[str, Any]:
         """The policy in force, the same object as long as it is unchanged; for an older log, its mode without rules."""
         if self._policy is None:
-            init, told = self._init, self._told
+            init, policy = self._init, self._told
             cwd = init.cwd if init is not None else "/"
-            if told is None:
+            if policy is None:
                 mode = (init.permission_mode if init is not None else None) or (
                     decision.mode if decision is not None else "default"
                 )
-                told = {
+                policy = {
                     "layers": [{"mode": mode}],
                     "project_dir": cwd,
                     "roots": list(init.workspace_roots) if init else [],
                 }
-            self._policy = {**told, "cwd": cwd}
+            self._policy = {**policy, "cwd": cwd}
         return self._policy
 
 
 def _objection_in(details: Mapping[str, Any]) -> Objection | None:
     """The recorded objection of the labels to a call."""
-    told = as_mapping(details.get("labels"))
-    outcome, rule = told.get("outcome"), str(told.get("rule"))
+    labels = as_mapping(details.get("labels"))
+    outcome, rule = labels.get("outcome"), str(labels.get("rule"))
     if outcome not in ("ask", "deny", "watch"):
         return None
-    return Objection(outcome, f"the rule on labels {rule} covers it", rule, {"labels": told})
+    return Objection(outcome, f"the rule on labels {rule} covers it", rule, {"labels": labels})
 
 
 def _outcome(event: PermissionDecision) -> str:

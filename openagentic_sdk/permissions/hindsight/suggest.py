@@ -69,8 +69,8 @@ def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) ->
     projects: dict[str, list[RecordedCall]] = {}
     for call in calls:
         projects.setdefault(str(call.policy.get("project_dir") or "/"), []).append(call)
-    found = [each for project_dir, own in projects.items() for each in _of_project(project_dir, own, rules_for)]
-    return sorted(found, key=lambda each: -len(each.saved))[:MAX_SUGGESTIONS]
+    suggestions = [each for project_dir, own in projects.items() for each in _of_project(project_dir, own, rules_for)]
+    return sorted(suggestions, key=lambda each: -len(each.saved))[:MAX_SUGGESTIONS]
 
 
 def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: RulesFor | None) -> list[Suggestion]:
@@ -79,9 +79,9 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
     approved = [call for call in open_ones if _said(call) == "yes"]
     refused = [call for call in open_ones if _said(call) == "no"]
     candidates = _candidates(judge, approved, project_dir)
-    found: list[Suggestion] = []
-    taken: list[str] = []
-    left = {id(call): call for call in approved}
+    suggestions: list[Suggestion] = []
+    chosen_rules: list[str] = []
+    remaining = {id(call): call for call in approved}
     saves: dict[str, list[RecordedCall]] = {}
     for rule in candidates:
         try:
@@ -91,22 +91,24 @@ def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: Rule
             saves[rule] = [call for call in approved if _outcome(with_rule, call) == "allow"]
         except PermissionRuleError:
             continue
-    while len(found) < MAX_SUGGESTIONS:
+    while len(suggestions) < MAX_SUGGESTIONS:
         gains = {
-            rule: [call for call in saved if id(call) in left] for rule, saved in saves.items() if rule not in taken
+            rule: [call for call in saved if id(call) in remaining]
+            for rule, saved in saves.items()
+            if rule not in chosen_rules
         }
         # If two save the same number of questions, prefer the narrower: the rule without a wildcard, then the longer text.
         best = max(gains, key=lambda rule: (len(gains[rule]), "*" not in rule, len(rule)), default=None)
         if best is None or not gains[best]:
-            return found
+            return suggestions
         with_rule = PolicyJudge(rules_for, (best,))
-        known = {id(call) for call in approved}
-        others = [call for call in open_ones if id(call) not in known and _outcome(with_rule, call) == "allow"]
-        found.append(Suggestion(best, project_dir, tuple(gains[best]), tuple(others)))
-        taken.append(best)
+        approved_ids = {id(call) for call in approved}
+        others = [call for call in open_ones if id(call) not in approved_ids and _outcome(with_rule, call) == "allow"]
+        suggestions.append(Suggestion(best, project_dir, tuple(gains[best]), tuple(others)))
+        chosen_rules.append(best)
         for call in gains[best]:
-            del left[id(call)]
-    return found
+            del remaining[id(call)]
+    return suggestions
 
 
 def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
@@ -146,19 +148,19 @@ def _candidates(judge: PolicyJudge, approved: Sequence[RecordedCall], project_di
                 prefixes.setdefault(prefix, set()).add(command.argv)
         for tool, path in _files(subject, project_dir):
             folders.setdefault((tool, dirname(path)), set()).add(path)
-    for prefix, seen in prefixes.items():
-        if len(seen) > 1:
-            counts[f"Bash({' '.join(map(shell_word, prefix))}:*)"] += len(seen)
+    for prefix, variants in prefixes.items():
+        if len(variants) > 1:
+            counts[f"Bash({' '.join(map(shell_word, prefix))}:*)"] += len(variants)
     for tool in ("Edit", "Read"):
-        paths = [path for (kind, _), found in folders.items() if kind == tool for path in found]
-        places = {folder: found for (kind, folder), found in folders.items() if kind == tool}
+        paths = [path for (kind, _), files in folders.items() if kind == tool for path in files]
+        places = {folder: files for (kind, folder), files in folders.items() if kind == tool}
         if len(paths) >= _MIN_FILES and (together := commonpath(paths)) not in places:
             places[together] = set(paths)
-        for folder, found in places.items():
+        for folder, files in places.items():
             # Never the project itself: a folder rule is only useful for a folder below it.
             is_below = folder != project_dir and is_inside(folder, [project_dir])
-            if len(found) >= _MIN_FILES and is_below and not _is_guarded(judge, approved, folder, project_dir):
-                counts[f"{tool}({_in_project(folder, project_dir)}/**)"] += len(found)
+            if len(files) >= _MIN_FILES and is_below and not _is_guarded(judge, approved, folder, project_dir):
+                counts[f"{tool}({_in_project(folder, project_dir)}/**)"] += len(files)
     return [rule for rule, _ in counts.most_common(_MAX_CANDIDATES)]
 
 
@@ -166,9 +168,10 @@ def _is_guarded(judge: PolicyJudge, calls: Sequence[RecordedCall], folder: str, 
     """Whether a deny or ask rule, or a protected path, concerns a folder or something in it."""
     for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
         anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]
-        named = [*anchors, *as_list(policy.get("protected"))]
+        guarded_paths = [*anchors, *as_list(policy.get("protected"))]
         if any(
-            path is not None and (is_inside(str(path), [folder]) or is_inside(folder, [str(path)])) for path in named
+            path is not None and (is_inside(str(path), [folder]) or is_inside(folder, [str(path)]))
+            for path in guarded_paths
         ):
             return True
     return False

@@ -41,9 +41,9 @@ def closed_files(rules: Sequence[Rule], bases: Sequence[str]) -> ClosedFiles:
     paths = [rule for rule in rules if rule.kind == "path"]
     reads = [rule for rule in paths if rule.tool not in EDIT_TOOLS]
     edits = [rule for rule in paths if rule.tool in EDIT_TOOLS]
-    (hidden, whole), (readonly, looked) = _expanded(reads, bases), _expanded(edits, bases)
+    (hidden, whole), (readonly, edits_complete) = _expanded(reads, bases), _expanded(edits, bases)
     problem = None
-    if not (whole and looked):
+    if not (whole and edits_complete):
         problem = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
     programs = [path for rule in rules for path in program_files(rule) or ()]
     return ClosedFiles(
@@ -62,9 +62,9 @@ def rule_by_content(book: RuleBook, bases: Sequence[str], path: str, *, write: b
         return None
     if status.st_nlink < 2 or not stat.S_ISREG(status.st_mode):
         return None
-    wanted = (status.st_dev, status.st_ino)
+    inode = (status.st_dev, status.st_ino)
     return next(
-        (rule for rule in book.paths_about(write) if wanted in linked_files(_expanded([rule], bases)[0], bases)), None
+        (rule for rule in book.paths_about(write) if inode in linked_files(_expanded([rule], bases)[0], bases)), None
     )
 
 
@@ -75,7 +75,7 @@ def _forbidding(rules: Sequence[Rule], bases: tuple[str, ...], path: str) -> str
 
 def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], bool]:
     """The existing paths that the rules match, and the targets of links among them; whether the search was complete."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     tops: dict[str, list[re.Pattern[str]]] = {}
     for rule in rules:
         for base in bases:
@@ -89,31 +89,31 @@ def _expanded(rules: Sequence[Rule], bases: Sequence[str]) -> tuple[list[str], b
                 for top in _spelled(anchor, [] if deep else names[:fixed]):
                     tops.setdefault(top, []).append(pattern)
             else:
-                found.update(dict.fromkeys(_spelled(anchor, names)))
-    left = MAX_ENTRIES
+                paths.update(dict.fromkeys(_spelled(anchor, names)))
+    budget = MAX_ENTRIES
     for top, patterns in tops.items():
-        matching, left = _matching(top, patterns, left)
-        found.update(dict.fromkeys(matching))
-        if left < 0:
+        matching, budget = _matching(top, patterns, budget)
+        paths.update(dict.fromkeys(matching))
+        if budget < 0:
             break
     # Close the target of a link: a link's own name cannot be a mount point.
-    return list(dict.fromkeys(os.path.realpath(path) for path in found)), left >= 0
+    return list(dict.fromkeys(os.path.realpath(path) for path in paths)), budget >= 0
 
 
 def _spelled(folder: str, names: Sequence[str]) -> list[str]:
     """The paths below a folder with these names, ignoring case."""
-    found = [folder] if os.path.lexists(folder) else []
+    paths = [folder] if os.path.lexists(folder) else []
     for name in names:
-        wanted = _folded(re.sub(r"\\(.)", r"\1", name))
-        found = [f"{place.rstrip('/')}/{one}" for place in found for one in _named(place, wanted)]
-    return found
+        folded_name = _folded(re.sub(r"\\(.)", r"\1", name))
+        paths = [f"{place.rstrip('/')}/{one}" for place in paths for one in _named(place, folded_name)]
+    return paths
 
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _named(folder: str, wanted: str) -> list[str]:
+def _named(folder: str, folded_name: str) -> list[str]:
     """The names in a folder that equal this one when case-folded."""
     try:
         names = os.listdir(folder)
@@ -121,24 +121,24 @@ def _named(folder: str, wanted: str) -> list[str]:
         return []
     # Fold all names at once: no name contains a slash, and no character combines with it.
     folded = _folded("/".join(names)).split("/")
-    return [name for name, form in zip(names, folded, strict=False) if form == wanted]
+    return [name for name, form in zip(names, folded, strict=False) if form == folded_name]
 
 
-def _matching(top: str, patterns: Sequence[re.Pattern[str]], left: int) -> tuple[list[str], int]:
+def _matching(top: str, patterns: Sequence[re.Pattern[str]], budget: int) -> tuple[list[str], int]:
     """The outermost paths below `top` that match a pattern, and the remaining search budget."""
     together = re.compile("|".join(f"(?:{one.pattern})" for one in patterns), re.DOTALL | re.IGNORECASE)
-    found: list[str] = []
+    matches: list[str] = []
     stack = [top]
-    while stack and left >= 0:
+    while stack and budget >= 0:
         folder = stack.pop()
         try:
             entries = list(os.scandir(folder))
         except OSError:
             continue
-        left -= len(entries)
+        budget -= len(entries)
         for entry in entries:
             if matches_any(together, (entry.path,)):
-                found.append(entry.path)
+                matches.append(entry.path)
             elif entry.is_dir(follow_symlinks=False):
                 stack.append(entry.path)
-    return found, left
+    return matches, budget

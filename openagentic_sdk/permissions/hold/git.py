@@ -68,8 +68,8 @@ def _prints(words: list[str]) -> bool:
 def _reads_index_only(words: Sequence[str], cwd: str) -> bool:
     """Whether it is a `git diff` of files against the index, without older states."""
     plain = [word for word in words[1:] if not word.startswith("-")]
-    named = all(os.path.lexists(os.path.join(cwd, word)) for word in plain)
-    return words[0] == "diff" and named and not {"--cached", "--staged", "--merge-base"} & set(words)
+    all_exist = all(os.path.lexists(os.path.join(cwd, word)) for word in plain)
+    return words[0] == "diff" and all_exist and not {"--cached", "--staged", "--merge-base"} & set(words)
 
 
 def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
@@ -138,5 +138,5 @@ def _stays(commands: tuple[SimpleCommand, ...]) -> bool:
 
 def writes_git(command: str) -> bool:
     """Whether an allowed command may be one by which git stores something."""
-    found = _GIT.search(command)
-    return found is not None and _WRITES.search(command, found.end()) is not None
+    git_match = _GIT.search(command)
+    return git_match is not None and _WRITES.search(command, git_match.end()) is not None

@@ -113,12 +113,12 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
     if isinstance(line, CommandLine) and not subject.runs_text:
         todo = [(command.argv, folders, 0) for command, folders in with_folders(line, cwd) if _may_reach(command.argv)]
     else:
-        found = loose_commands(subject.command or "")
+        commands = loose_commands(subject.command or "")
         folders: tuple[str, ...] = (cwd,)
-        for argv in found:
+        for argv in commands:
             if argv[0] in ("cd", "pushd") and len(argv) == 2 and UNKNOWN not in argv[1]:
                 folders = moved_folders(folders, argv[1])
-        todo = [(argv, folders, 0) for argv in found]
+        todo = [(argv, folders, 0) for argv in commands]
     while todo:
         argv, cwds, depth = todo.pop()
         yield argv, cwds
@@ -130,7 +130,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
         name = base_name(argv[0])
         if depth < _MAX_DEPTH and (program_of(name) in SHELLS or name in WRAPPERS):
             texts = [word for word in argv[1:] if " " in word or "\n" in word or "\t" in word]
-            todo += [(found, cwds, depth + 1) for text in texts for found in loose_commands(text)]
+            todo += [(inner, cwds, depth + 1) for text in texts for inner in loose_commands(text)]
 
 
 def _may_reach(argv: Sequence[str]) -> bool:
@@ -170,10 +170,10 @@ def _folders(
     subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool, is_walk: bool = True
 ) -> list[str]:
     """The folders among some words; if they name no file either, those that the command runs in."""
-    found: dict[str, None] = {}
+    folders: dict[str, None] = {}
     # The first operand of a search program is a pattern, even if a file has that name.
     plain = [word for word in operands if not word.startswith("-")]
-    named = plain[0 if is_walk else 1 :]
+    path_words = plain[0 if is_walk else 1 :]
     for cwd in cwds:
         names_any = False
         for word, text in ((one, text) for one in operands for text in path_like(one) if UNKNOWN not in text):
@@ -182,11 +182,11 @@ def _folders(
                 whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
                 if os.path.isdir(whole):
                     # In the form used by rules: without dots, and with links resolved.
-                    found |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
-                names_any = names_any or (word in named and os.path.lexists(whole))
+                    folders |= dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole)))
+                names_any = names_any or (word in path_words and os.path.lexists(whole))
         if or_here and not names_any:
-            found[cwd] = None
-    return list(found)
+            folders[cwd] = None
+    return list(folders)
 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
@@ -247,17 +247,17 @@ def _places(book: RuleBook, subject: Subject) -> list[str]:
 
 def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Iterate over every file and folder with its names; a last one without names if there are too many."""
-    seen = 0
+    count = 0
     todo = list(places)
     while todo:
         place = todo.pop()
         names = (place, os.path.realpath(place)) if os.path.islink(place) else (place,)
         yield place, names
-        seen += 1
-        if seen > most:
+        count += 1
+        if count > most:
             yield place, ()
             return
-        if os.path.isdir(place) and (len(names) == 1 or seen == 1):
+        if os.path.isdir(place) and (len(names) == 1 or count == 1):
             try:
                 todo += [f"{place.rstrip('/')}/{name}" for name in os.listdir(place)]
             except OSError:  # a folder that we may not list, the command may not list either

@@ -49,13 +49,13 @@ def opaque_command(policy: Policy, subject: Subject) -> str | None:
     for command, cwds in with_folders(line, workspace.cwd):
         argv = command.argv
         name = base_name(argv[0])
-        found = _opaque(command, workspace) or _shadows(command, cwds, workspace)
-        if found is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
-            found = f"{moved} may have changed where the names after it lead: run them one by one"
-        if found is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
-            found = "this cd leads where only the shell can tell"
-        if found is not None and not names_command(policy, subject, command, cwds):
-            return f"{found}, and {held_by_words(rule, workspace.confined)}"
+        reason = _opaque(command, workspace) or _shadows(command, cwds, workspace)
+        if reason is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
+            reason = f"{moved} may have changed where the names after it lead: run them one by one"
+        if reason is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
+            reason = "this cd leads where only the shell can tell"
+        if reason is not None and not names_command(policy, subject, command, cwds):
+            return f"{reason}, and {held_by_words(rule, workspace.confined)}"
         moves = _MOVES_NAMES.get(name)
         if moves is not None and (moves == Options() or option_in(argv[1:], moves) is not None):
             moved = moved if name == "git" and read_only(argv, trusted=True) is not None else name
@@ -80,9 +80,9 @@ def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
             return f"the wildcard {argv[index]} could become an option"
     if read_only(argv, trusted=workspace.trusted, in_plain_repository=name == "git") is not None:
         return None
-    found = hazard(argv, 2 if name == "git" else 1)
-    if found is not None:
-        return found
+    reason = hazard(argv, 2 if name == "git" else 1)
+    if reason is not None:
+        return reason
     if name in _AWKS:
         names_files = any(_AWK_NAMES_FILES.search(word) for word in argv[1:])
         return "the awk program can choose the files that it reads" if names_files else None
