@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, end_conversation, run_request, store_of
 from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
-from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserAnswer, UserQuestion
+from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserQuestion
 from .ground.checks import COUNT, TEXTS, check_settings, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.settings import WithAdvice, advice_on
 from .ground.threads import ask_callable
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
+from .kernel.recorder import off_loop
 from .kernel.task import RunTask, run_events
 from .kernel.tool import Deps, Services, ToolContext
 from .options import AgentDefinition, OpenAgenticOptions
@@ -42,6 +43,7 @@ from .prompts import Prompt, read_prompts
 from .providers.base import Provider
 from .providers.named import MODEL_VARIABLE, find_provider, split_model
 from .sessions.base import SessionStore
+from .sessions.seal import Seal
 from .tools.base import Tool
 from .tools.defaults import default_tools
 
@@ -70,24 +72,21 @@ AnyTool = Tool | Callable[..., Any] | str
 
 @frozen
 class AgentResult(RunResult, Generic[OutputT]):
-    """The result of a run: a `RunResult` with its typed `output`, and the name of the agent that produced it."""
+    """The result of a run: a `RunResult` with its typed `output`, and the name of the agent that produced it.
+
+    If the run ended as `waiting`, `questions` are the open questions of the session and its subagents, whoever asked them.
+    """
 
     output: OutputT = cast(Any, None)
     agent_name: str | None = None
     history_length: int = 0
+    questions: list[UserQuestion] = field(default_factory=list)
+
+    __repr__ = RunResult.__repr__
 
     def new_messages(self) -> list[dict[str, Any]]:
         """The messages of this run, without the ones it was given, as JSON values: the `message_history` of another run."""
         return new_messages(self.events, self.history_length)
-
-    @property
-    def questions(self) -> list[UserQuestion]:
-        """The open questions, if the run ended as `waiting`."""
-        answered = {event.question_id for event in self.events if isinstance(event, UserAnswer)}
-        # One of a subagent stands in its parent's log too.
-        asked = {event.question_id: event for event in self.events if isinstance(event, UserQuestion)}
-        is_waiting = self.stop_reason == "waiting"
-        return [question for name, question in asked.items() if is_waiting and name not in answered]
 
 
 @frozen
@@ -474,6 +473,7 @@ class _AgentRun:
         self._left: dict[str, Any] = {}
         self._events: list[AnyEvent] = []
         self._result: Result | None = None
+        self._questions: list[UserQuestion] = []
 
     def deps_for(self, agent: Agent[Any, Any]) -> Any:
         """The deps for an agent. Raises `OptionsError` if they are not of the declared class."""
@@ -486,7 +486,9 @@ class _AgentRun:
             fits = deps is not None
         if not fits:
             name = getattr(kind, "__name__", shown(kind))
-            raise OptionsError(f"deps must be a {name}, as the agent says, not {shown(deps)}: run(..., deps=...)")
+            raise OptionsError(
+                f"deps must be a {name}, as the agent says, not {shown(deps)}: run(..., deps=...) or to_options(deps=...)"
+            )
         return deps
 
     async def options(self) -> OpenAgenticOptions:
@@ -514,8 +516,18 @@ class _AgentRun:
                 break
             self._go_on(self.outcome.handoff)
             prompt = None
+        if self._result is not None and self._result.stop_reason == "waiting":
+            self._questions = await self._find_questions(options, self._result.session_id)
         if self._settings.get("part", part) != part and self._result is not None:
             await end_conversation(options, self._result.session_id)
+
+    async def _find_questions(self, options: OpenAgenticOptions, session_id: str) -> list[UserQuestion]:
+        """Read the open questions from the store: an earlier run may have asked them."""
+        from .runs.background import open_questions  # late: it brings much that other runs do without
+
+        store = store_of(build_agent(options))
+        found: list[UserQuestion] = await off_loop(True, open_questions, store, session_id, Seal(options.key_file))
+        return found
 
     def _take(self, event: AnyEvent) -> None:
         if event.seq is not None or isinstance(event, Result):
@@ -565,7 +577,11 @@ class _AgentRun:
         ends = [event for event in self._events if isinstance(event, Result) and event.parent_tool_use_id is None]
         of_all = {"steps": sum(end.steps for end in ends), "duration_s": sum(end.duration_s or 0.0 for end in ends)}
         result = AgentResult[Any](
-            **values_of(made) | of_all, output=output, agent_name=self.agent.name, history_length=len(self.history)
+            **values_of(made) | of_all,
+            output=output,
+            agent_name=self.agent.name,
+            history_length=len(self.history),
+            questions=self._questions,
         )
         if (tripped := outcome.tripped) is not None:
             raise GuardrailTrippedError(result, tripped.kind, tripped.guardrail, tripped.reason)

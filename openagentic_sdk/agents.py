@@ -6,15 +6,17 @@ only ask for less than the registry grants, and for one of the permission modes 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from .errors import AgentNotFoundError, OptionsError
 from .events import Mode
@@ -98,10 +100,30 @@ class NamedAgent:
         return self.options() if callable(self.options) else self.options
 
 
-class Agents(Mapping[str, NamedAgent]):
-    """The registry. Raises `OptionsError` for an invalid name or entry."""
+@runtime_checkable
+class HasOptions(Protocol):
+    """A value that is translated to options: an `Agent` or a `Workflow`."""
 
-    def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions]) -> None:
+    def to_options(self) -> OpenAgenticOptions | Coroutine[Any, Any, OpenAgenticOptions]:
+        """The options of a run."""
+
+
+def plain_options(given: Any) -> Any:
+    """The options of an `Agent` or a `Workflow`; anything else unchanged. Raises what its `to_options` raises."""
+    made = given.to_options() if isinstance(given, HasOptions) else given
+    if not isinstance(made, Coroutine):
+        return made
+    with ThreadPoolExecutor(1) as thread:  # not in this one: an event loop may be running here
+        return thread.submit(asyncio.run, made).result()
+
+
+class Agents(Mapping[str, NamedAgent]):
+    """The registry. An `Agent` or a `Workflow` is translated once, here; its handoffs are left out.
+
+    Raises `OptionsError` for an invalid name or entry.
+    """
+
+    def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions | HasOptions]) -> None:
         if not agents:
             raise OptionsError("there is no agent: name at least one")
         self._agents = {name: _checked(name, given) for name, given in agents.items()}
@@ -181,12 +203,18 @@ class Agents(Mapping[str, NamedAgent]):
         return read_mode(mode)
 
 
-def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
+def _checked(name: str, given: NamedAgent | OpenAgenticOptions | HasOptions) -> NamedAgent:
     if not isinstance(name, str) or not _NAME.match(name):
         raise OptionsError(f"agent name {name!r:.100} cannot be used: 1 to 64 letters, digits, _, - and . make one")
+    try:
+        given = plain_options(given)
+    except OptionsError as error:
+        raise OptionsError(f"agent {name!r}: {error}") from error
     agent = NamedAgent(given) if isinstance(given, OpenAgenticOptions) else given
     if not isinstance(agent, NamedAgent):
-        raise OptionsError(f"agent {name!r} must be OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}")
+        raise OptionsError(
+            f"agent {name!r} must be an Agent, a workflow, OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}"
+        )
     options = agent.made()
     check_options(options)
     places = (options.resume, options.session, options.session_id, options.request_id)
@@ -246,7 +274,8 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
 
 
 def load_agents(where: str) -> Agents:
-    """Load the registry from a TOML file, or from `module:name`: an `Agents`, a mapping, or a function that returns one.
+    """Load the registry from a TOML file, or from `module:name`: an `Agents`, a mapping of names to agents, one agent, or
+    a function that returns one of these.
 
     Modules are also searched for in the current folder, after all others. Raises `OptionsError` with the problem.
     """
@@ -258,8 +287,10 @@ def load_agents(where: str) -> Agents:
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"agents {where!r} cannot be imported: {error}") from error
     found = found() if callable(found) else found
+    if isinstance(found, HasOptions | OpenAgenticOptions):
+        found = {name.rpartition(".")[2]: found}
     if not isinstance(found, Mapping):
-        raise OptionsError(f"agents {where!r} must be Agents(...) or a mapping of names to options, not {found!r:.200}")
+        raise OptionsError(f"agents {where!r} must be an Agent or a mapping of names to agents, not {found!r:.200}")
     return found if isinstance(found, Agents) else Agents(found)
 
 

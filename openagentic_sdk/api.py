@@ -51,7 +51,7 @@ class RunResult:
         write = {"events": lambda events: f"<{len(events)} events>", "metrics": repr}
         values = {name: write.get(name, short.repr)(value) for name, value in values_of(self).items()}
         values = {name: value if len(value) <= 280 else f"{value[:277]}..." for name, value in values.items()}
-        return f"RunResult({', '.join([f'{name}={value}' for name, value in values.items()])})"
+        return f"{type(self).__name__}({', '.join([f'{name}={value}' for name, value in values.items()])})"
 
     @property
     def ok(self) -> bool:

@@ -21,7 +21,7 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -32,7 +32,7 @@ from uuid import UUID, uuid4
 from .agent import Agent
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, own_child, run_request, store_of
-from .errors import OptionsError, RunFailedError, WorkflowChangedError, WorkflowError
+from .errors import OptionsError, RunFailedError, ToolInputError, WorkflowChangedError, WorkflowError
 from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
 from .ground.checks import Check, check_settings, number, or_none, shown
 from .ground.frozen import changed, frozen, values_of
@@ -462,6 +462,8 @@ class WorkflowResult(RunResult, Generic[R]):
     questions: Sequence[UserQuestion] = ()
     wake_at: float | None = None
 
+    __repr__ = RunResult.__repr__
+
 
 @frozen
 class WorkflowReplay:
@@ -616,6 +618,13 @@ class Workflow(Generic[P, R]):
         """The prompt of a run with these arguments, for `query()`, `submit()`, servers and the fleet."""
         return dumps_json({"workflow": self.name, "arguments": self._function.input(args, kwargs)})
 
+    def read_words(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """Arguments as a person types them: JSON, or plain text where the parameter's type accepts only that.
+
+        Raises `OptionsError` for a value that the type refuses either way.
+        """
+        return {name: self._function.read_word(name, text) for name, text in words.items()}
+
     def to_options(self, options: OpenAgenticOptions | None = None) -> OpenAgenticOptions:
         """The options of a run, for `query()`, `submit()`, servers and the fleet."""
         return self._to_options(options, WorkflowOutcome())
@@ -716,6 +725,22 @@ class _BodyFunction:
         except TypeError as error:
             raise OptionsError(f"workflow {self._name}: {error}") from error
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
+
+    def read_word(self, name: str, text: str) -> Any:
+        """One argument as typed; see `Workflow.read_words`."""
+        hint = json_type(self._hints.get(name, Any))
+        try:
+            value = loads_json(text)
+        except ValueError:
+            value = text
+        try:
+            hint.read(value)
+        except ToolInputError as error:
+            with suppress(ToolInputError):
+                hint.read(text)
+                return text
+            raise OptionsError(f"workflow {self._name}: {name}={text:.200}: {error}") from error
+        return value
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
         """The body with these arguments, converted to their types."""

@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..agents import import_name, read_agent
+from ..agents import import_name, plain_options, read_agent
 from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
 from ..ground.disk import read_toml
@@ -217,14 +217,14 @@ def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
 def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
     """The result of a suite's function. Raises `SuiteError` for anything but options."""
     try:
-        made = make()
+        made = plain_options(make())
     except OptionsError:
         raise
     except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
         raise SuiteError(f"raised {': '.join(error_words(error))}", field=field) from error
     if not isinstance(made, OpenAgenticOptions):
         raise SuiteError(
-            f"must be OpenAgenticOptions(...) or a function that makes them, not {made!r:.200}", field=field
+            f"must be an Agent, OpenAgenticOptions(...) or a function that returns one, not {made!r:.200}", field=field
         )
     return made
 

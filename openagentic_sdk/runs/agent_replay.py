@@ -13,6 +13,7 @@ from difflib import unified_diff
 from functools import partial
 from typing import Any
 
+from ..agents import HasOptions, plain_options
 from ..assemble import build_agent
 from ..errors import ReplayMismatchError
 from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
@@ -64,15 +65,15 @@ class AgentReplayReport:
 
 
 async def replay_agent(
-    events: Iterable[Event], options: OpenAgenticOptions, *, live_tools: Collection[str] = ()
+    events: Iterable[Event], options: OpenAgenticOptions | HasOptions, *, live_tools: Collection[str] = ()
 ) -> AgentReplayReport:
-    """Replay a log through the agent that `options` describe, except for their provider and store.
+    """Replay a log through the agent that `options` describe, an `Agent` too, except for their provider and store.
 
     Raises `OptionsError` for invalid options.
     """
     # The agent's own parts compute their states anew.
     recording = Recording(event for event in events if not isinstance(event, PartState))
-    replay = _AgentReplay(recording, options, live_tools)
+    replay = _AgentReplay(recording, plain_options(options), live_tools)
     problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
     try:
         for run in recording.runs:

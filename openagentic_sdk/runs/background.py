@@ -189,8 +189,9 @@ def _append_answers(
                 )
             if name in own and not view.is_ours(own[name]):
                 raise OptionsError(
-                    f"question {name!r} of session {session_id!r} was asked under another key, so that no answer from here "
-                    "counts: hosts that answer for each other share a key_file"
+                    f"question {name!r} of session {session_id!r} was asked under another key, so an answer from here "
+                    "does not count: processes that answer for each other share $OPENAGENTIC_SDK_HOME, or one "
+                    "key file (key_file, $OPENAGENTIC_SDK_KEY)"
                 )
         texts = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
         for name, answer in texts.items():

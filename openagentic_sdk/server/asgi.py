@@ -126,7 +126,7 @@ class Application:
                 405, error_body(RequestRefusedError(405, "not by this method")), {"Allow": ", ".join(routes)}
             )
         if endpoint is None:
-            raise RequestRefusedError(404, "there is nothing under this path")
+            raise RequestRefusedError(404, _not_served(call.parts))
         asked.route = endpoint.name
         if call.method == "POST":
             call.check_kind(may_be_empty=endpoint.body is None)
@@ -253,6 +253,15 @@ def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:
         if all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True)):
             return routes
     return {}
+
+
+def _not_served(parts: tuple[str, ...]) -> str:
+    """The sentence for a path without routes."""
+    if parts[-2:] == ("chat", "completions"):
+        return (
+            "Chat Completions is not served: use the Responses API (POST /v1/responses), which the same clients speak"
+        )
+    return "there is nothing under this path: GET /openapi.json lists the routes"
 
 
 def app(

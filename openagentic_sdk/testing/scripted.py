@@ -164,6 +164,7 @@ class ScriptedProvider(StreamedProvider):
         last = f"a {messages[-1].get('role')} message: {_clip(_text(messages[-1]))}" if messages else "nothing"
         raise ScriptError(
             f"{self._source} has {self._total} turns and all are played: the model was asked once more, after {last}"
+            + ("" if self._resumable else "; with resumable=True, each conversation plays the turns from the first")
         )
 
     def _take_turn(self, system: str) -> _Turn | None:

@@ -691,6 +691,19 @@ class Approvals(IsolatedAsyncioTestCase):
         self.assertEqual((result.output, result.questions), ("It is paid.", []))
         assert_closed(self, store_of(agent), "s")
 
+    async def test_a_process_that_did_not_ask_reads_the_open_questions_from_the_store(self) -> None:
+        agent = scripted(calling("look_up", order="7"), "Paid.", tools=[look_up], deps=Shop, needs_approval=["look_up"])
+        found = []
+        for prompt in ("Where?", None, None):
+            with self.assertRaises(RunFailedError) as caught:
+                await agent.run(prompt, deps=Shop(), session="s")
+            found.append([question.question_id for question in caught.exception.result.questions])
+        self.assertEqual((len(found[0]), found[1:]), (1, [found[0], found[0]]))
+        self.assertLess(len(repr(caught.exception.result)), 4_000)
+        self.assertRegex(repr(caught.exception.result), r"^AgentResult\(.*events=<\d+ events>")
+        result = await agent.run(deps=Shop(), session="s", answers={found[0][0]: True})
+        self.assertEqual(result.output, "Paid.")
+
     async def test_who_can_be_asked_is_asked(self) -> None:
         async def answer(question: Any) -> str:
             return "no because it is late"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from openagentic_sdk import Agent, Flow, ToolContext, workflow
 from openagentic_sdk.agents import Agents, NamedAgent, load_agents
 from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.errors import AgentNotFoundError, OptionsError
@@ -44,6 +46,25 @@ class Registry(unittest.TestCase):
         for case, given in wrong.items():
             with self.subTest(case), self.assertRaises(OptionsError):
                 Agents(given)
+
+    def test_an_agent_and_a_workflow_are_registered_as_they_are_also_while_an_event_loop_runs(self) -> None:
+        async def instructions(ctx: ToolContext[None]) -> str:
+            return "You keep a shop."
+
+        @workflow
+        async def count(flow: Flow) -> str:
+            return "one"
+
+        given = {"shop": Agent(ScriptedProvider(["Hi."]), instructions=[instructions]), "count": count}
+
+        async def register() -> Agents:
+            return Agents(given)
+
+        for agents in (Agents(given), asyncio.run(register())):
+            self.assertEqual(agents.options("shop").system_prompt, "You keep a shop.")
+            self.assertEqual(agents.options("count").model, "workflow")
+        with self.assertRaisesRegex(OptionsError, r"agent 'shop': deps must be a int.*to_options\(deps=...\)"):
+            Agents({"shop": Agent(ScriptedProvider(), deps=int)})
 
     def test_a_client_may_lower_limits_and_raise_none(self) -> None:
         agents = Agents({"a": options(max_steps=5, timeout_s=60.0)})
@@ -177,6 +198,7 @@ class Files(unittest.TestCase):
         source = (
             "from openagentic_sdk import OpenAgenticOptions\nfrom openagentic_sdk.testing.scripted import ScriptedProvider\n"
             "agents = {'one': OpenAgenticOptions(provider=ScriptedProvider(), model='m')}\n"
+            "from openagentic_sdk import Agent\none = Agent(ScriptedProvider())\n"
             "def make():\n    return agents\nwrong = 3\n"
         )
         self.write(source, "registry_of_a_test.py")
@@ -184,7 +206,7 @@ class Files(unittest.TestCase):
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
         self.addCleanup(sys.modules.pop, "registry_of_a_test", None)
-        for name in ("agents", "make"):
+        for name in ("agents", "make", "one"):
             self.assertEqual(list(load_agents(f"registry_of_a_test:{name}")), ["one"])
         self.assertNotIn(str(self.folder), sys.path)
         for where in ("registry_of_a_test:wrong", "registry_of_a_test:none", "no_such_module_here:agents", ":agents"):

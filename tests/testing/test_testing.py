@@ -5,8 +5,10 @@ import json
 import os
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk import Agent, MemorySessionStore, OpenAgenticOptions
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, ScriptError
 from openagentic_sdk.options import AgentDefinition
@@ -223,6 +225,20 @@ class EmittedTest(unittest.TestCase):
                 report = asyncio.run(replay_agent(events, names["make"]()))
                 self.assertFalse(report.ok)
                 self.assertIn(shown, report.text)
+
+    def test_an_agent_is_replayed_as_it_is(self):
+        def stock(item: str) -> int:
+            """Count."""
+            return 4
+
+        turns = [{"tool_calls": [{"name": "stock", "arguments": {"item": "tea"}}]}, "Four."]
+        agent = Agent(
+            ScriptedProvider(turns), tools=[stock], options=OpenAgenticOptions(session_store=MemorySessionStore())
+        )
+        events = agent.run_sync("How much?").events
+        self.assertTrue(asyncio.run(replay_agent(events, agent)).ok)
+        report = asyncio.run(replay_agent(events, replace(agent, instructions="Be brief.")))
+        self.assertIn("Be brief.", report.text)
 
     def test_a_tool_runs_for_real_when_the_user_says_so(self):
         report = asyncio.run(replay_agent(self.events, self.options, live_tools=["pay"]))

@@ -167,6 +167,7 @@ class WorkflowCommand(CommandCase):
             ("review", ("most=1",)),
             ("review", ("repository",)),
             ("review", ("repository=x", "most=1", "other=1")),
+            ("review", ("repository=x", "most=many")),
             ("not_one", ()),
             ("missing", ()),
         ):
@@ -174,6 +175,11 @@ class WorkflowCommand(CommandCase):
                 self.assertEqual(self.run_flow(name, *words)[0], USAGE)
         self.assertEqual(self.command("workflow", "run", "flows")[0], USAGE)
         self.assertEqual(self.session_ids(), [])
+
+    def test_a_number_is_a_text_where_the_parameter_is_one(self) -> None:
+        code, _, err = self.run_flow("review", "repository=17", "most=1", "--session", "r")
+        self.assertEqual((code, err.count("\n")), (3, 1), err)
+        self.assertIn('"repository":"17"', self.command("workflow", "show", "r")[1])
 
     def test_code_of_a_folder_that_was_refused_is_not_imported(self) -> None:
         trust_store().remember(find_project_root(self.app), "refused", digest=None)

@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="stop",
         help="what a call does that the session never made (default: %(default)s)",
     )
-    parser.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
+    parser.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     parser.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     add_run_flags(parser)

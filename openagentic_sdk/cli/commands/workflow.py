@@ -142,7 +142,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     )
     session = args.session or new_session_id()
     if is_new := not store.session_exists(session):
-        prompt = flow.prompt(**_read_arguments(args.arguments))
+        prompt = flow.prompt(**flow.read_words(_read_arguments(args.arguments)))
     gate = base.permission_gate
     with closing(store):
         options = flow.to_options(replace(base, session_store=store, permission_gate=gate))
@@ -218,13 +218,13 @@ def _is_below(module: str, folder: str) -> bool:
     return any(Path(place).is_relative_to(folder) for place in places if place)
 
 
-def _read_arguments(words: Iterable[str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def _read_arguments(words: Iterable[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier():
             raise OptionsError(f"{word!r:.200} is not an argument: write NAME=VALUE, with a value as JSON or a text")
-        given[name] = _read_value(text)
+        given[name] = text
     return given
 
 

@@ -42,7 +42,7 @@ def add_actions(actions: ActionList) -> None:
     bisect.add_argument(
         "--on-new", choices=("stop", "live"), default="stop", help="what a call does that was never made"
     )
-    bisect.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
+    bisect.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     bisect.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
     bisect.add_argument("--dry-run", action="store_true", help="say only how many model calls it would take")
     add_run_flags(bisect)

@@ -16,6 +16,7 @@ from ...events import StopReason
 from ...ground.checks import number, shown
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
+from ...ground.text import look_alikes
 from ...kernel.part import Part, kind_of
 from ...sessions.folds.view import Fold
 
@@ -196,6 +197,7 @@ def check_parts(openers: Any) -> None:
             raise OptionsError(
                 f"{where}: the name of {kind.__name__} is {shown(name)}: 1 to 64 letters, digits, _, - and . make one"
             )
+        _check_seams(kind, where)
         if name in known:
             raise OptionsError(f"{where}: there are two parts {name!r}: give {kind.__name__} another name")
         known.add(name)
@@ -205,3 +207,19 @@ def check_parts(openers: Any) -> None:
                 raise OptionsError(
                     f"{where}: {setting} of {name!r} must be {wanted}, not {shown(getattr(kind, setting))}"
                 )
+
+
+_SEAMS = frozenset(name for name in vars(CustomPart) if not name.startswith("_"))
+
+
+def _check_seams(kind: type[CustomPart], where: str) -> None:
+    """Raise `OptionsError` for a public method that looks like a misspelt seam: it would never be called."""
+    own = {name for base in kind.__mro__ if base not in CustomPart.__mro__ for name in vars(base)}
+    for name in sorted(own - _SEAMS):
+        # `send` and `lock` are no misspelt `end` and `block`: those who mistype begin right.
+        near = look_alikes(name, [seam for seam in _SEAMS if seam[0] == name[0]], 0.8)
+        if near:
+            raise OptionsError(
+                f"{where}: {kind.__name__}.{name} is not a seam of CustomPart; did you mean {' or '.join(near)}? A name "
+                "of your own that is this similar begins with _"
+            )
