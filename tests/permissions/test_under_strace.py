@@ -80,7 +80,7 @@ class UnderStrace(WorkspaceTestCase):
                 continue
             folder, name, flags, real = opened.groups()
             if "O_PATH" in flags.split("|"):
-                continue  # it names a folder and cannot read it: nss-systemd walks to /run/userdb whenever a name is looked up
+                continue  # it cannot read: nss-systemd walks to /run/userdb whenever a name is looked up
             path = real or os.path.normpath(os.path.join(folder or str(self.root), name))
             seen.add(path)
             with self.subTest(opened=traced[:300]):
