@@ -464,7 +464,7 @@ class _Assembly:
         parts.append(partial(Compaction, limits=limits, provider=summary_provider))
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
         if wanted is not None:
-            parts.append(partial(StructuredOutput, wanted=wanted))
+            parts.append(partial(StructuredOutput, answer=wanted))
         parts += [cast(PartOpener, opener) for opener in options.parts if is_of_package(opener)]
         parts += (KeptFiles, CodeCalls)
         if options.sandbox != "off":

@@ -43,18 +43,18 @@ class Attachments(Part):
             if part.path is not None:
                 if prompt.origin == "user" and is_outside(part.path, cwd, roots):
                     prompt.sources.append(short_source(f"file: {part.path}"))
-                read = await self._read_file(part, part.path, number)
-                if isinstance(read, str):
-                    prompt.behind += read
+                content = await self._read_file(part, part.path, number)
+                if isinstance(content, str):
+                    prompt.behind += content
                     continue
-                part = read
-            named = {"name": part.name} if part.name else {}
+                part = content
+            name_field = {"name": part.name} if part.name else {}
             if part.data is None:
                 kind = {"media_type": part.media_type} if part.media_type else {}
-                prompt.attachments.append({"type": part.type, "url": part.url, **kind, **named})
+                prompt.attachments.append({"type": part.type, "url": part.url, **kind, **name_field})
                 continue
-            stored = {"size": len(part.data), "sha256": await put_blob(self.run, part.data)}
-            prompt.attachments.append({"type": part.type, "media_type": part.media_type, **named, **stored})
+            blob_fields = {"size": len(part.data), "sha256": await put_blob(self.run, part.data)}
+            prompt.attachments.append({"type": part.type, "media_type": part.media_type, **name_field, **blob_fields})
 
     async def _read_file(self, part: MediaPart, path: str, number: int) -> MediaPart | str:
         """Read the file that a part names if the gate allows it; return a text file as text for the prompt."""
@@ -75,13 +75,13 @@ class Attachments(Part):
         if data is None:
             raise OptionsError(f"{path} is not sent: it has more than {_MAX_FILE_BYTES:,} bytes")
         name = part.name or os.path.basename(path)
-        found = media_type_of(data[:HEAD_BYTES])
-        if found is None and part.media_type is None and len(data) <= _MAX_TEXT_BYTES and b"\0" not in data:
+        media_type = media_type_of(data[:HEAD_BYTES])
+        if media_type is None and part.media_type is None and len(data) <= _MAX_TEXT_BYTES and b"\0" not in data:
             try:
                 return f"\n\nThe file {path}:\n{data.decode()}"
             except UnicodeDecodeError:
                 pass
-        kind = part_type_of(found) if found and part.type == "file" else part.type
+        kind = part_type_of(media_type) if media_type and part.type == "file" else part.type
         return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -89,24 +89,24 @@ class Attachments(Part):
         has_parts = any(isinstance(message.get("content"), list) for message in messages)
         if not has_parts:
             return messages
-        written = []
+        full_messages = []
         for message in messages:
             content = message.get("content")
             if isinstance(content, list) and any("sha256" in part for part in content):
                 message = {**message, "content": [await self._part_with_data(part) for part in content]}
-            written.append(message)
-        return written
+            full_messages.append(message)
+        return full_messages
 
     async def _part_with_data(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         if "sha256" not in part:
             return part
-        shown = {key: part[key] for key in ("type", "media_type", "name") if key in part}
+        fields = {key: part[key] for key in ("type", "media_type", "name") if key in part}
 
         def read_base64() -> str:
             return base64.b64encode(self.run.agent.store.read_blob(self.run.session_id, part["sha256"])).decode("ascii")
 
         try:
-            return {**shown, "data": await off_loop(True, read_base64)}
+            return {**fields, "data": await off_loop(True, read_base64)}
         except StorageError:
             name = part.get("name") or part["sha256"]
             return {"type": "text", "text": f"[{part['type']} {name} was here and is no longer stored]"}
@@ -117,8 +117,8 @@ class Attachments(Part):
         if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
             output = self._as_taken(await self._beside_the_log(output))
         if attachments:
-            given, attachments = attachments, [self._as_taken(part) for part in attachments]
-            notes = [f"[{new['note']}]" for new, old in zip(attachments, given, strict=True) if new is not old]
+            originals, attachments = attachments, [self._as_taken(part) for part in attachments]
+            notes = [f"[{new['note']}]" for new, old in zip(attachments, originals, strict=True) if new is not old]
             output = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
         if output is result.output and not attachments:
             return result
@@ -135,9 +135,9 @@ class Attachments(Part):
 
     async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store a part's `data` as a blob; return the part with size and digest, or unchanged if it is not base64."""
-        shown = dict(part)
+        fields = dict(part)
         try:
-            data = base64.b64decode(shown.pop("data"), validate=True)
+            data = base64.b64decode(fields.pop("data"), validate=True)
         except (KeyError, TypeError, ValueError):
             return part
-        return {**shown, "size": len(data), "sha256": await put_blob(self.run, data)}
+        return {**fields, "size": len(data), "sha256": await put_blob(self.run, data)}

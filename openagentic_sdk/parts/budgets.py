@@ -180,9 +180,9 @@ class Budgets(Part):
             self._limits = self._open_limits()
         room, why = size_bytes, None
         for bytes_left, limit in self._limits:
-            left = int(max(0.0, bytes_left())) - (budget.coming_bytes - self._coming_bytes)
-            if left < room:
-                room, why = max(0, left), limit
+            bytes_free = int(max(0.0, bytes_left())) - (budget.coming_bytes - self._coming_bytes)
+            if bytes_free < room:
+                room, why = max(0, bytes_free), limit
         budget.coming_bytes += size_bytes - self._coming_bytes
         self._coming_bytes = size_bytes
         return room, why
@@ -220,10 +220,10 @@ def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
     limits: list[_Limit] = []
 
     def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
-        spent = (
+        reason = (
             f"nothing is left of {key} in {budget.name}" if budget.name else f"about {most} are spent, which is {key}"
         )
-        limits.append((lambda: tokens_left() * BYTES_PER_TOKEN, f"with the answer that was coming {spent}"))
+        limits.append((lambda: tokens_left() * BYTES_PER_TOKEN, f"with the answer that was coming {reason}"))
 
     if (tokens := budget.max_tokens) is not None:
         add(lambda: tokens - budget.tokens, "max_tokens", f"{tokens} tokens")
@@ -295,27 +295,27 @@ class SharedLimits:
 
         Reads summaries, and raises whatever the store raises.
         """
-        spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
+        spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         return tuple(
             budget
-            for scope, name in spent.names_of(session_id)
+            for scope, name in spending.names_of(session_id)
             for window in WINDOWS
-            for _, budget in self._budgets(spent, scope, name, window)
+            for _, budget in self._budgets(spending, scope, name, window)
         )
 
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
         """The remainder of each limit: for each name with spending, and per entry for a name without. Reads summaries."""
-        spent = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
-        named = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
-        seen = sorted((scope, name, window) for window, scope, name in spent.sums)
+        spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
+        entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
+        spending_keys = sorted((scope, name, window) for window, scope, name in spending.sums)
         return tuple(
             _left(window, scope, name, entry, budget, now)
-            for scope, name, window in dict.fromkeys([*named, *seen])
-            for entry, budget in self._budgets(spent, scope, name, window)
+            for scope, name, window in dict.fromkeys([*entry_keys, *spending_keys])
+            for entry, budget in self._budgets(spending, scope, name, window)
         )
 
     def _budgets(
-        self, spent: NowSpending, scope: Scope, name: str, window: Window
+        self, spending: NowSpending, scope: Scope, name: str, window: Window
     ) -> Iterator[tuple[LimitEntry, Budget]]:
         """The budgets of a name in a window: one for each entry whose limits apply."""
         covering = [entry for entry in self.entries if entry.covers(scope, name, window)]
@@ -325,7 +325,7 @@ class SharedLimits:
             if having:
                 best = max(having, key=lambda entry: entry.rank(name))  # max() returns the first of equals
                 stated.setdefault(self.entries.index(best), {})[key] = best.limits[key]
-        cost_usd, tokens, unpriced = spent.sums.get((window, scope, name), (0.0, 0.0, ()))
+        cost_usd, tokens, unpriced = spending.sums.get((window, scope, name), (0.0, 0.0, ()))
         for at, limits in stated.items():
             entry = self.entries[at]
             whose = f" for {name}" if name != entry.pattern else ""
@@ -361,12 +361,12 @@ def _left(window: Window, scope: Scope, name: str, entry: LimitEntry, budget: Bu
 
 def rows_since(store: SessionStore, moment: float) -> list[SessionSummary]:
     """The summaries of all sessions, including subagents, that were written to at `moment` (epoch seconds) or later."""
-    found: list[SessionSummary] = []
+    rows: list[SessionSummary] = []
     while True:
-        page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(found))
-        found += page
+        page = store.list_session_summaries(include_children=True, limit=_PAGE_ROWS, offset=len(rows))
+        rows += page
         if len(page) < _PAGE_ROWS or page[-1].updated < moment:
-            return [row for row in found if row.error is None and row.updated >= moment]
+            return [row for row in rows if row.error is None and row.updated >= moment]
 
 
 def read_limits(path: Path) -> SharedLimits | None:

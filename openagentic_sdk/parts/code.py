@@ -101,8 +101,8 @@ class _RecordedCallsInside:
         use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
         run.children += 1
         try:
-            stored = await inner.record(use)
-            [use] = [event for event in stored if isinstance(event, ToolUse)]
+            stored_events = await inner.record(use)
+            [use] = [event for event in stored_events if isinstance(event, ToolUse)]
             parallel = name in inner.agent.tools and inner.agent.tools.get(name).parallel
             async with self._turn(beside_others=parallel):
                 return (await run_calls(inner, [use]))[0]

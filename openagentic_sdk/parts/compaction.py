@@ -141,10 +141,10 @@ class Compaction(Part):
 
     def _bytes_per_token(self) -> float:
         """The bytes per token of the last request, whose size was measured when it was sent."""
-        known = self.run.view.last_request_tokens
-        if known is None or self._asked_bytes is None:
+        tokens = self.run.view.last_request_tokens
+        if tokens is None or self._asked_bytes is None:
             return BYTES_PER_TOKEN
-        return corrected_bytes_per_token(self._asked_bytes, known)
+        return corrected_bytes_per_token(self._asked_bytes, tokens)
 
     async def _ask_for_summary(self, plan: CompactionPlan, trigger: str) -> str | None:
         """Ask the model for a summary; return None if it fails.

@@ -56,11 +56,11 @@ class _RulesOfRun(CommandRules):
         run, gate = self._run, self._run.gate
         if not isinstance(gate, PermissionGate):
             return super().policy(ctx, command)
-        known = run.view.calls.get(ctx.tool_use_id or "")
-        decision = None if known is None else known.decision
-        asked = decision is not None and decision.answered_by is not None
+        record = run.view.calls.get(ctx.tool_use_id or "")
+        decision = None if record is None else record.decision
+        was_asked = decision is not None and decision.answered_by is not None
         context = run.gate_context(ctx.tool_use_id or "", tool=_SHELL)
-        policy = gate.file_policy(command, context, asked=asked)
+        policy = gate.file_policy(command, context, asked=was_asked)
         if policy.problem is not None:
             raise ToolError(policy.problem)
         return policy

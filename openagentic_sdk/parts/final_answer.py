@@ -34,11 +34,11 @@ class FinalAnswer:
     repair_turns: int
 
 
-def final_answer_prompt(wanted: FinalAnswer) -> str:
+def final_answer_prompt(answer: FinalAnswer) -> str:
     """The part of the system prompt about the final answer; "" if none is needed."""
-    if wanted.form == "tool":
+    if answer.form == "tool":
         return f"When everything else is done, give your final answer by calling the tool {FINAL_ANSWER}."
-    return wanted.schema.instructions() if wanted.form == "text" else ""
+    return answer.schema.instructions() if answer.form == "text" else ""
 
 
 def ask_for_final_answer(
@@ -50,9 +50,9 @@ def ask_for_final_answer(
     """
     if form == "tool" or form == "text":
         return provider, FinalAnswer(schema, form, repair_turns)
-    asked = formatted(provider, schema.response_format())
-    if asked is not None:
-        return asked, FinalAnswer(schema, "response_format", repair_turns)
+    formatted_provider = formatted(provider, schema.response_format())
+    if formatted_provider is not None:
+        return formatted_provider, FinalAnswer(schema, "response_format", repair_turns)
     if form == "response_format":
         raise OptionsError(f"{provider.name} has no response format: use output_form 'tool' or 'text'")
     return provider, FinalAnswer(schema, "tool", repair_turns)
@@ -104,13 +104,13 @@ _MISFIT = "does not fit output_schema"
 class StructuredOutput(Part):
     """Enforces a run's output schema: reads the answer, and rejects one that does not match."""
 
-    def __init__(self, run: Run, wanted: FinalAnswer) -> None:
+    def __init__(self, run: Run, answer: FinalAnswer) -> None:
         super().__init__(run)
-        self._wanted = wanted
+        self._wanted = answer
         self._value: Any = None
         self._is_given = False
         self._misfit: str | None = None
-        self.repairs = Repairs(run, wanted.repair_turns)
+        self.repairs = Repairs(run, answer.repair_turns)
 
     def services(self) -> Mapping[type, object]:
         return {StructuredOutput: self}

@@ -59,10 +59,10 @@ class Masking(Part):
 
     def _is_for_secret(self, question_id: str) -> bool:
         """Whether a question asks for a secret that only the server that asks may receive (`mcp.questions`)."""
-        asked = (
+        questions = (
             e for e in reversed(self.run.view.events) if isinstance(e, UserQuestion) and e.question_id == question_id
         )
-        question = next(asked, None)
+        question = next(questions, None)
         return question is not None and question.details.get("secret") is True
 
     def mask_value(self, value: T) -> T:

@@ -82,9 +82,9 @@ class ServerTools(Part):
         facts = dict(self._facts)
         for event in changes:
             subject = f"held tools of {event.name}:"
-            held = [str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"]
-            if held:
-                names = shortened(", ".join(one_line(name) for name in held), 1000)
+            tools = [str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"]
+            if tools:
+                names = shortened(", ".join(one_line(name) for name in tools), 1000)
                 facts[subject] = (
                     f"Tools of the server {event.name} that are not offered, because they are new or have changed and "
                     f"nobody has agreed to them yet: {names}"
@@ -111,9 +111,9 @@ class ServerTools(Part):
             return
         self._offered = tools
         context = self.run.view.context
-        told = [] if context is None else [str(spec["function"]["name"]) for spec in context.tools]
+        announced_tools = [] if context is None else [str(spec["function"]["name"]) for spec in context.tools]
         specs = {tool.name: tool_spec(tool) for tool in tools}
-        names = dict.fromkeys([*(name for name in told if name in specs), *specs])
+        names = dict.fromkeys([*(name for name in announced_tools if name in specs), *specs])
         registry = ToolRegistry(tools, [specs[name] for name in names])
         agent = self.run.agent
         if not _are_same(registry, agent.tools):
@@ -131,16 +131,16 @@ class ServerTools(Part):
             may_name, run = prompt.said.names_files, self.run
             return may_name and (await ask_gate(run, run.agent.gate, use, "read", parks=False)).allowed
 
-        brought = await self._servers.expand_prompt(prompt.text, permits)
-        if brought is None:
+        expansion = await self._servers.expand_prompt(prompt.text, permits)
+        if expansion is None:
             return
-        prompt.sources += map(short_source, brought.sources)
-        if brought.parts:
-            prompt.said.parts.extend(read_prompt([{"type": "text", "text": ""}, *brought.parts]).parts)
-        prompt.behind += brought.behind
-        if brought.instead is not None:
+        prompt.sources += map(short_source, expansion.sources)
+        if expansion.parts:
+            prompt.said.parts.extend(read_prompt([{"type": "text", "text": ""}, *expansion.parts]).parts)
+        prompt.behind += expansion.behind
+        if expansion.instead is not None:
             name, _, arguments = prompt.text.removeprefix("/").partition(" ")
-            prompt.text, prompt.behind, prompt.is_expanded = brought.instead, "", True
+            prompt.text, prompt.behind, prompt.is_expanded = expansion.instead, "", True
             prompt.events.append(CommandExpanded(name, scope="mcp", arguments=arguments))
 
     async def close(self) -> None:
@@ -150,16 +150,16 @@ class ServerTools(Part):
 
     def _served(self) -> list[BareTool]:
         """The servers' tools that this agent may use, sorted by name."""
-        offers, (before, kept) = self._offers, self._served_before
+        offers, (before, earlier_tools) = self._offers, self._served_before
         served = self._servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))
         if len(served) == len(before) and all(map(is_, served, before)):
-            return kept
-        offered = {tool.name: tool for tool in served}
+            return earlier_tools
+        tools_by_name = {tool.name: tool for tool in served}
         # A tool whose name was cut is offered only if it would also be offered under its full name.
-        whole = {name: (name, *tool.rule_names({})) for name, tool in offered.items()}
-        wanted = {name for name in offered if len(tuple(offers(whole[name]))) == len(whole[name])}
-        wanted -= {tool.name for tool in self._own}
-        self._served_before = served, [tool for name, tool in sorted(offered.items()) if name in wanted]
+        whole = {name: (name, *tool.rule_names({})) for name, tool in tools_by_name.items()}
+        allowed_names = {name for name in tools_by_name if len(tuple(offers(whole[name]))) == len(whole[name])}
+        allowed_names -= {tool.name for tool in self._own}
+        self._served_before = served, [tool for name, tool in sorted(tools_by_name.items()) if name in allowed_names]
         return self._served_before[1]
 
     def _last_recorded(self, name: str) -> McpServerChanged | None:
@@ -173,7 +173,7 @@ class ServerTools(Part):
         if self.instructions is None:
             self.instructions = instructions
             return
-        texts = [server_block(*named) for named in instructions if named not in self.instructions]
+        texts = [server_block(*instruction) for instruction in instructions if instruction not in self.instructions]
         for text in texts:
             if not any(isinstance(event, UserMessage) and event.text == text for event in self.run.view.events):
                 await self.run.record(UserMessage(text, origin="mcp"))

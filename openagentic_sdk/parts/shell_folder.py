@@ -24,5 +24,5 @@ class ShellFolder(Part):
         return {CommandFolder: self._folder}
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
-        kept = self._folder.kept() if tool == _SHELL else None
-        return context if kept is None else replace(context, cwd=kept, told={**context.told, "cwd": kept})
+        folder = self._folder.kept() if tool == _SHELL else None
+        return context if folder is None else replace(context, cwd=folder, told={**context.told, "cwd": folder})

@@ -93,10 +93,10 @@ class OutputSchema:
             except RecursionError:
                 failure = failure or ToolInputError("the answer is nested too deeply")
             else:
-                found = checked[_WRAPPED] if self.is_wrapped else checked
+                result = checked[_WRAPPED] if self.is_wrapped else checked
                 if self.kind is not None:
-                    self.kind.read(found, "the answer")
-                return found
+                    self.kind.read(result, "the answer")
+                return result
         raise failure or AssertionError("there is always a form")
 
     def _checked(self, value: Any) -> Any:
@@ -178,40 +178,44 @@ class _NoStrictFormError(ValueError):
 def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise _NoStrictFormError
-    told = {key: value for key, value in schema.items() if _TOLD.fullmatch(key)}
-    written = {key: value for key, value in schema.items() if key not in told and not _NOTES.fullmatch(key)}
-    if "$ref" in written:
-        reference = str(written["$ref"])
+    extra_rules = {key: value for key, value in schema.items() if _TOLD.fullmatch(key)}
+    strict = {key: value for key, value in schema.items() if key not in extra_rules and not _NOTES.fullmatch(key)}
+    if "$ref" in strict:
+        reference = str(strict["$ref"])
         is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
-        if told or written.keys() - {"$ref", "title", "description"} or not (is_known and _target(reference, root)):
+        if (
+            extra_rules
+            or strict.keys() - {"$ref", "title", "description"}
+            or not (is_known and _target(reference, root))
+        ):
             raise _NoStrictFormError
         return {"$ref": reference}  # strict mode allows no other keyword beside it
-    kinds = [written["type"]] if isinstance(written.get("type"), str) else as_list(written.get("type"))
-    bases = written.keys() & {"type", "enum", "const", "anyOf", "properties", "items"}
+    kinds = [strict["type"]] if isinstance(strict.get("type"), str) else as_list(strict.get("type"))
+    bases = strict.keys() & {"type", "enum", "const", "anyOf", "properties", "items"}
     is_one_kind = "anyOf" not in bases and bases & {"type", "enum", "const"}
-    if not (is_one_kind or bases == {"anyOf"}) or not all(map(_STRICT.fullmatch, written)):
+    if not (is_one_kind or bases == {"anyOf"}) or not all(map(_STRICT.fullmatch, strict)):
         raise _NoStrictFormError
     # The keys in these objects are names, not keywords: a property may be called "default".
-    for key in written.keys() & {"properties", "$defs", "definitions"}:
-        written[key] = {name: _strict(part, root) for name, part in as_mapping(written[key]).items()}
-    if "anyOf" in written:
-        written["anyOf"] = [_strict(part, root) for part in as_list(written["anyOf"])]
-    if "array" in kinds or "items" in written:
-        written["items"] = _strict(written.get("items"), root)
-    if "object" in kinds or "properties" in written:
-        properties, required = written.get("properties") or {}, as_list(written.get("required"))
+    for key in strict.keys() & {"properties", "$defs", "definitions"}:
+        strict[key] = {name: _strict(part, root) for name, part in as_mapping(strict[key]).items()}
+    if "anyOf" in strict:
+        strict["anyOf"] = [_strict(part, root) for part in as_list(strict["anyOf"])]
+    if "array" in kinds or "items" in strict:
+        strict["items"] = _strict(strict.get("items"), root)
+    if "object" in kinds or "properties" in strict:
+        properties, required = strict.get("properties") or {}, as_list(strict.get("required"))
         # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
-        is_open = written.get("additionalProperties", not properties) is not False
+        is_open = strict.get("additionalProperties", not properties) is not False
         if is_open or set(required) - properties.keys():
             raise _NoStrictFormError
-        written["properties"] = {
+        strict["properties"] = {
             name: part if name in required else _nullable(part, root) for name, part in properties.items()
         }
-        written |= {"required": list(properties), "additionalProperties": False}
-    if told:
-        rules = ", ".join(f"{key}: {json.dumps(value)}" for key, value in told.items())
-        written["description"] = f"{written.get('description', '')} ({rules})".strip()
-    return written
+        strict |= {"required": list(properties), "additionalProperties": False}
+    if extra_rules:
+        rules = ", ".join(f"{key}: {json.dumps(value)}" for key, value in extra_rules.items())
+        strict["description"] = f"{strict.get('description', '')} ({rules})".strip()
+    return strict
 
 
 def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
@@ -226,14 +230,14 @@ def _without_nulls(value: Any, schemas: list[Mapping[str, Any]], root: Mapping[s
         return [_without_nulls(item, items, root) for item in value]
     if not isinstance(value, Mapping) or not schemas:
         return value
-    kept = {}
+    members = {}
     for name, item in value.items():
         holders = [schema for schema in schemas if name in as_mapping(schema.get("properties"))]
         parts = [schema["properties"][name] for schema in holders]
         is_optional = any(name not in as_list(schema.get("required")) for schema in holders)
         if item is not None or not is_optional or any(_takes_null(part, root) for part in parts):
-            kept[name] = _without_nulls(item, _branches(parts, root), root)
-    return kept
+            members[name] = _without_nulls(item, _branches(parts, root), root)
+    return members
 
 
 def _nullable(schema: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,15 +267,15 @@ def _is_nullable(schema: Mapping[str, Any]) -> bool:
 
 def _branches(schemas: Sequence[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """These schemas and all that they include by reference or union: a value may match any of them."""
-    found: list[Mapping[str, Any]] = []
-    left = list(schemas)
-    while left:
-        schema = left.pop()
-        if isinstance(schema, Mapping) and not any(schema is other for other in found):
-            found.append(schema)
-            left += [part for key in _UNIONS for part in as_list(schema.get(key))]
-            left.append(_target(schema.get("$ref"), root))
-    return found
+    branches: list[Mapping[str, Any]] = []
+    waiting = list(schemas)
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, Mapping) and not any(schema is other for other in branches):
+            branches.append(schema)
+            waiting += [part for key in _UNIONS for part in as_list(schema.get(key))]
+            waiting.append(_target(schema.get("$ref"), root))
+    return branches
 
 
 def _target(reference: Any, root: Mapping[str, Any]) -> Any:
@@ -290,17 +294,17 @@ def _json_in(text: str, any_kind: bool) -> Any:
     except (ValueError, RecursionError):
         pass
     starts = [place for place, char in enumerate(text) if char in ("{[" if any_kind else "{")][:_MAX_STARTS]
-    found, end = None, 0
+    value, end = None, 0
     for place in starts:
         if place < end:
             continue  # inside a value already decoded
         try:
-            found, end = DECODER.raw_decode(text, place)
+            value, end = DECODER.raw_decode(text, place)
         except (ValueError, RecursionError):
             continue
-    if found is None:
+    if value is None:
         raise ToolInputError("the answer has no JSON in it")
-    return found
+    return value
 
 
 def _usable(name: str) -> str:

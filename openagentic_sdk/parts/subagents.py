@@ -98,19 +98,19 @@ class SubagentRuns(Part, Subagents):
         """
         view = self.run.view
         open_ids = {record.use.tool_use_id for record in view.open_calls()}
-        found: list[tuple[SubagentStarted, SubagentFinished | None]]
-        found = [(started, None) for started in view.fold(SubagentsFold).open.values()]
+        candidates: list[tuple[SubagentStarted, SubagentFinished | None]]
+        candidates = [(started, None) for started in view.fold(SubagentsFold).open.values()]
         behind: list[LeftSubagent] = []
-        for started, finished in [*found, *_finished_in(view)]:
+        for started, finished in [*candidates, *_finished_in(view)]:
             is_open = started.tool_use_id in open_ids
-            left = await self._find(started, finished, is_open=is_open, prompt_follows=prompt_follows)
-            if left is not None:
-                self._left[started.tool_use_id] = left
-                behind += [] if is_open else [left]
-        waits = [self._report_on(left) for left in behind if _has_asked(left.view)]
-        for left in behind:
-            if not _has_asked(left.view):
-                started = left.started
+            subagent = await self._find(started, finished, is_open=is_open, prompt_follows=prompt_follows)
+            if subagent is not None:
+                self._left[started.tool_use_id] = subagent
+                behind += [] if is_open else [subagent]
+        waits = [self._report_on(subagent) for subagent in behind if _has_asked(subagent.view)]
+        for subagent in behind:
+            if not _has_asked(subagent.view):
+                started = subagent.started
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
         for record, task_started in _tasks_of_turn(view):
             if task_started is None:  # the process died before it began
@@ -163,14 +163,14 @@ class SubagentRuns(Part, Subagents):
     async def spawn(
         self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: Build | None = None
     ) -> SubagentResult:
-        run, left = self.run, self._left.pop(tool_use_id, None)
-        if left is not None and left.ended is not None:
-            return await self._finish(left.started, left.view, left.ended, is_recorded=left.is_recorded)
-        build = build or partial(self._child, name if left is None else left.started.name)
+        run, subagent = self.run, self._left.pop(tool_use_id, None)
+        if subagent is not None and subagent.ended is not None:
+            return await self._finish(subagent.started, subagent.view, subagent.ended, is_recorded=subagent.is_recorded)
+        build = build or partial(self._child, name if subagent is None else subagent.started.name)
         run.children += 1
         try:
-            if left is not None:
-                return await self._go_on(left, events, build)
+            if subagent is not None:
+                return await self._go_on(subagent, events, build)
             self._check_depth()
             added = await self._run_hooks("subagent_start", tool_use_id, {"agent_name": name, "prompt": prompt})
             empty = await self._find_empty(tool_use_id)
@@ -207,9 +207,9 @@ class SubagentRuns(Part, Subagents):
             end = None if finished is not None else await self._ended(started)
             await self._record_loss(started, why, end, is_open=is_open)
             return None
-        if prompt_follows and (asked := _open_questions(store, view)):
-            known = {question.question_id for question in run.view.open_questions()}
-            new = [question for question in asked if question.question_id not in known]
+        if prompt_follows and (questions := _open_questions(store, view)):
+            open_ids = {question.question_id for question in run.view.open_questions()}
+            new = [question for question in questions if question.question_id not in open_ids]
             await run.record(*(copied_question(each, started.tool_use_id, started.child_session_id) for each in new))
             return None
         if not is_open and _task_id(run.view.calls.get(started.tool_use_id)) is None and not _has_asked(view):
@@ -229,12 +229,12 @@ class SubagentRuns(Part, Subagents):
         if name in tools and isinstance(tools.get(name), TaskTool):
             self._child(started.name, self.run.agent)
 
-    async def _go_on(self, left: LeftSubagent, events: Sequence[Event], build: Build) -> SubagentResult:
+    async def _go_on(self, subagent: LeftSubagent, events: Sequence[Event], build: Build) -> SubagentResult:
         """Resume a subagent where it stopped, or begin it if the process died before its prompt was stored."""
-        started, notes = left.started, list[UserMessage]()
-        if not _has_begun(left.view):
-            told = {"agent_name": started.name, "prompt": started.prompt}
-            notes = _notes(await self._run_hooks("subagent_start", started.tool_use_id, told))
+        started, notes = subagent.started, list[UserMessage]()
+        if not _has_begun(subagent.view):
+            payload = {"agent_name": started.name, "prompt": started.prompt}
+            notes = _notes(await self._run_hooks("subagent_start", started.tool_use_id, payload))
         try:
             self._check_depth()
             child = await self._open_again(started, build, [*events, *notes])
@@ -265,13 +265,13 @@ class SubagentRuns(Part, Subagents):
 
         def find() -> str | None:
             for name in store.list_children(run.session_id):
-                known = store.read_metadata(name)["metadata"]
-                if known.get("parent_tool_use_id") == tool_use_id and store.last_seq(name) == 0:
+                metadata = store.read_metadata(name)["metadata"]
+                if metadata.get("parent_tool_use_id") == tool_use_id and store.last_seq(name) == 0:
                     return name
             return None
 
-        found: str | None = await off_loop(True, find)
-        return found
+        session_id: str | None = await off_loop(True, find)
+        return session_id
 
     async def _fetch(self, started: SubagentStarted) -> SubagentResult:
         """The result of a background subagent that finished before the process died and was not fetched."""
@@ -290,9 +290,9 @@ class SubagentRuns(Part, Subagents):
     def _tasks(self) -> RunTasks:
         return self.run.parts.services.get(RunResources).get(RunTasks)
 
-    async def _report_on(self, left: LeftSubagent) -> None:
+    async def _report_on(self, subagent: LeftSubagent) -> None:
         """Continue a background subagent that waited for a person, and report its result to the model."""
-        started = left.started
+        started = subagent.started
         try:
             done = await self.spawn(started.tool_use_id, started.name, started.prompt)
         except UnknownOutcomeError as error:
@@ -304,8 +304,8 @@ class SubagentRuns(Part, Subagents):
         task_id = _task_id(self.run.view.calls.get(started.tool_use_id))
         if task_id is not None:
             self._tasks().put(task_id, started.name, done)
-        said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
-        return UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task")
+        description = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
+        return UserMessage(f"A subagent that worked in the background has ended: {description}", origin="task")
 
     async def _record_loss(
         self, started: SubagentStarted, why: str, finished: SubagentFinished | None, *, is_open: bool
@@ -402,8 +402,8 @@ class SubagentRuns(Part, Subagents):
         run, tool_use_id = self.run, started.tool_use_id
         for question in run.view.open_questions():
             if question.tool_use_id == tool_use_id:
-                said = view.answers.get(question.question_id) or UserAnswer(question.question_id, "")
-                await run.record(UserAnswer(question.question_id, said.answer, said.answered_by, said.approver))
+                answer = view.answers.get(question.question_id) or UserAnswer(question.question_id, "")
+                await run.record(UserAnswer(question.question_id, answer.answer, answer.answered_by, answer.approver))
         if not is_recorded:
             await run.record(replace(_interrupted(started, view), stop_reason=result.stop_reason))
         value = result.structured_output
@@ -414,13 +414,13 @@ class SubagentRuns(Part, Subagents):
     async def _park(self, child: Run, tool_use_id: str) -> None:
         """Copy the questions that a subagent waits for to its parent's log, where the person who answers finds them."""
         run = self.run
-        known = {question.question_id for question in run.view.open_questions()}
+        open_ids = {question.question_id for question in run.view.open_questions()}
         for question in child.view.open_questions():
             if question.tool_use_id not in child.questions.parked:
                 continue
             copied = copied_question(question, tool_use_id, child.session_id)
             run.questions.park(copied)
-            if question.question_id not in known and question.question_id not in child.view.answers:
+            if question.question_id not in open_ids and question.question_id not in child.view.answers:
                 await run.record(copied)
 
     async def _run_hooks(self, point: str, tool_use_id: str, payload: Mapping[str, Any]) -> str | None:
@@ -428,18 +428,20 @@ class SubagentRuns(Part, Subagents):
 
         Decisions recorded before a crash are reused: hooks run only once for a subagent.
         """
-        said = list(_said_by_hooks(self.run.view, point, tool_use_id))
-        if not said:
+        hook_events = list(_said_by_hooks(self.run.view, point, tool_use_id))
+        if not hook_events:
             _, decision = await self.run.hooks.run(point, payload, tool_use_id=tool_use_id)
             if decision is not None and (decision.block or (decision.stops and point == "subagent_start")):
                 raise ToolError(decision.block_reason or "a hook blocked this subagent")
             return decision.additional_context if decision is not None else None
-        for event in said:
+        for event in hook_events:
             stops = point == "subagent_start" and event.details.get("stops")
             if "block_reason" in event.details or stops or event.details.get("fails") == "closed":
                 why = event.details.get("block_reason") or event.error_message
                 raise ToolError(why or "a hook blocked this subagent")
-        contexts = [event.details["additional_context"] for event in said if "additional_context" in event.details]
+        contexts = [
+            event.details["additional_context"] for event in hook_events if "additional_context" in event.details
+        ]
         return "\n".join(contexts) or None
 
 
@@ -499,18 +501,18 @@ def _finished_in(view: SessionView) -> Iterator[tuple[SubagentStarted, SubagentF
 def _tasks_of_turn(view: SessionView) -> list[tuple[CallRecord, SubagentStarted | None]]:
     """The calls of the continuing turn whose subagents run in the background, each with its start event, None if missing."""
     started: dict[str, SubagentStarted] = {}
-    found: list[CallRecord] = []
+    records: list[CallRecord] = []
     for event in reversed(view.events):
         if isinstance(event, SubagentStarted):
             started[event.tool_use_id] = event
         elif isinstance(event, ToolResult):
             record = view.calls.get(event.tool_use_id)
-            found += [record] if record is not None and _task_id(record) is not None else []
+            records += [record] if record is not None and _task_id(record) is not None else []
         elif isinstance(event, UserMessage) and event.origin == "user":
             break
         elif isinstance(event, Result) and state_after(event) == "over":
             break  # background work of that run ended with it
-    return [(record, started.get(record.use.tool_use_id)) for record in reversed(found)]
+    return [(record, started.get(record.use.tool_use_id)) for record in reversed(records)]
 
 
 def _task_id(record: CallRecord | None) -> str | None:
@@ -533,11 +535,11 @@ def _notes(added: str | None) -> list[UserMessage]:
 
 
 def _interrupted(started: SubagentStarted, view: SessionView | None = None) -> SubagentFinished:
-    spent: dict[str, Any] = {"cost_usd": 0.0}
+    totals: dict[str, Any] = {"cost_usd": 0.0}
     if view is not None:
         untrusted = list(view.fold(UntrustedFold).sources)
-        spent = {"usage": view.usage, "cost_usd": view.cost_usd, "untrusted": untrusted}
-    return SubagentFinished(started.tool_use_id, started.name, started.child_session_id, "interrupted", **spent)
+        totals = {"usage": view.usage, "cost_usd": view.cost_usd, "untrusted": untrusted}
+    return SubagentFinished(started.tool_use_id, started.name, started.child_session_id, "interrupted", **totals)
 
 
 def _loss(started: SubagentStarted, why: str) -> str:
@@ -550,9 +552,9 @@ def _loss(started: SubagentStarted, why: str) -> str:
 
 def _open_questions(store: StoreCore, child: SessionView) -> list[UserQuestion]:
     """The open questions of a subagent, and those that are only in the logs of its own subagents."""
-    found = {question.question_id: question for question in child.open_questions()}
+    questions = {question.question_id: question for question in child.open_questions()}
     for started in child.fold(SubagentsFold).open.values():
         with suppress(SessionError):
             inner = SessionView((SubagentsFold,)).extend(store.iter_events(started.child_session_id))
-            found.update({question.question_id: question for question in _open_questions(store, inner)})
-    return list(found.values())
+            questions.update({question.question_id: question for question in _open_questions(store, inner)})
+    return list(questions.values())

@@ -85,8 +85,8 @@ class DeferredTools(Part):
     async def _tell_called(self, called: Iterable[str]) -> None:
         """From now on, send the definitions of tools that the model called without having received them."""
         tools = self.run.agent.tools
-        told = {spec["function"]["name"] for spec in tools.specs()}
-        names = [name for name in called if name in tools and name not in told]
+        sent_names = {spec["function"]["name"] for spec in tools.specs()}
+        names = [name for name in called if name in tools and name not in sent_names]
         if names:
             await self.run.record(ToolsLoaded(list(dict.fromkeys(names))))
 
@@ -94,36 +94,44 @@ class DeferredTools(Part):
         """A registry of all tools, with the definitions that were sent before and as many others as fit."""
         run = self.run
         context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
-        known = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
+        earlier_specs = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
         specs = {tool.name: tool_spec(tool) for tool in tools}
-        may_wait = [name for name in specs if name not in _ALWAYS_TOLD and name not in known]
-        search = ToolSearchTool(lambda: [tool for tool in tools if tool.name not in told])
-        if not self._defers(specs, known, may_wait):
+        may_wait = [name for name in specs if name not in _ALWAYS_TOLD and name not in earlier_specs]
+        search = ToolSearchTool(lambda: [tool for tool in tools if tool.name not in sent_specs])
+        if not self._defers(specs, earlier_specs, may_wait):
             self._hidden = ()
-            names = dict.fromkeys([*(name for name in known if name in specs), *specs])
+            names = dict.fromkeys([*(name for name in earlier_specs if name in specs), *specs])
             return ToolRegistry(tools, [specs[name] for name in names])
         self._hidden = hidden = [name for name in may_wait if name not in loaded]
         # If not all definitions that were sent before fit, the ones found last are kept.
-        kept = [name for name in (*known, *loaded) if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
-        room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(set(kept)))
-        if len(kept := list(dict.fromkeys(reversed(kept)))) > room:
-            self._hidden = hidden = [*hidden, *kept[max(0, room) :]]
-        told = {name: spec for name, spec in specs.items() if name not in hidden}
-        told[TOOL_SEARCH] = tool_spec(search)
+        shown_names = [
+            name
+            for name in (*earlier_specs, *loaded)
+            if name in specs and name not in _ALWAYS_TOLD and name not in hidden
+        ]
+        room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(set(shown_names)))
+        if len(shown_names := list(dict.fromkeys(reversed(shown_names)))) > room:
+            self._hidden = hidden = [*hidden, *shown_names[max(0, room) :]]
+        sent_specs = {name: spec for name, spec in specs.items() if name not in hidden}
+        sent_specs[TOOL_SEARCH] = tool_spec(search)
         if can_load_tools(run.agent.provider, run.model):
             # The tools named by the ToolSearch results that the model still sees.
             outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
             rows = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
-            found = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
-            told = {name: {**spec, "defer_loading": True} if name in found else spec for name, spec in told.items()}
-        names = dict.fromkeys([*(n for n in known if n in told), *(n for n in told if n not in loaded), *loaded])
-        return ToolRegistry([*tools, search], [told[name] for name in names if name in told])
+            matches = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
+            sent_specs = {
+                name: {**spec, "defer_loading": True} if name in matches else spec for name, spec in sent_specs.items()
+            }
+        names = dict.fromkeys(
+            [*(n for n in earlier_specs if n in sent_specs), *(n for n in sent_specs if n not in loaded), *loaded]
+        )
+        return ToolRegistry([*tools, search], [sent_specs[name] for name in names if name in sent_specs])
 
-    def _defers(self, specs: Mapping[str, Any], known: Mapping[str, Any], may_wait: Sequence[str]) -> bool:
+    def _defers(self, specs: Mapping[str, Any], earlier_specs: Mapping[str, Any], may_wait: Sequence[str]) -> bool:
         """Whether some definitions are sent only once found. A session that has begun this way continues so."""
         if TOOL_SEARCH in specs or not tuple(self.run.agent.gate.offered_tools([TOOL_SEARCH])):
             return False
-        if TOOL_SEARCH in known:
+        if TOOL_SEARCH in earlier_specs:
             return True
         weight = sum(len(canonical_json(spec)) for spec in specs.values())
         return len(specs) > _MOST_TOLD or (len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes)
@@ -141,8 +149,8 @@ def _overview(names: Iterable[str]) -> str:
         groups.setdefault(one_line(server), []).append(one_line(short))
     room = _MAX_LISTED_CHARS // len(groups)
     lines = []
-    for server, found in groups.items():
-        listed = ", ".join(found)
+    for server, tool_names in groups.items():
+        listed = ", ".join(tool_names)
         listed = listed if len(listed) <= room else f"{listed[:room].rpartition(', ')[0]}, ..."
-        lines.append(f"- {f'server {server}' if server else 'more'}: {len(found)} tools ({listed})")
+        lines.append(f"- {f'server {server}' if server else 'more'}: {len(tool_names)} tools ({listed})")
     return "Tools that ToolSearch finds:\n" + "\n".join(lines[:50])

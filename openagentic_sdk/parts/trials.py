@@ -61,16 +61,16 @@ class Trials(Part):
         if not (isinstance(gate, PermissionGate) and isinstance(tool, BashTool) and call.use.name == _SHELL):
             return context
         approval = gate.trial(_SHELL, call.input, context)
-        known = self.run.view.calls.get(call.use.tool_use_id)
-        if approval is None or known is None:  # a call that no model made is not in the log
+        record = self.run.view.calls.get(call.use.tool_use_id)
+        if approval is None or record is None:  # a call that no model made is not in the log
             return context
         why_not = tool.untriable(self.run.agent.cwd)
         why_not = _untriable(gate, call.input, context) if why_not is None else why_not
         if why_not is not None:
             return context if why_not == "" else _with_reason(context, why_not)
         view, use_id = self.run.view, call.use.tool_use_id
-        begun = [event for event in view.events if isinstance(event, TrialStarted) and event.tool_use_id == use_id]
-        attempt, has_asked = len(begun) + 1, view.has_asked(use_id)
+        starts = [event for event in view.events if isinstance(event, TrialStarted) and event.tool_use_id == use_id]
+        attempt, has_asked = len(starts) + 1, view.has_asked(use_id)
         if attempt == 1 and has_asked:  # a person was asked before it ran, and that answer applies
             return context
         if attempt > _MOST_TRIALS and not has_asked:
@@ -96,19 +96,21 @@ def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallCont
         return f"{visible(channel)} leads to another program, which a copy does not, so it was not tried"
     line = gate.subject(_SHELL, input, context).line
     names = [os.path.basename(part.argv[0]) for part in line.commands] if isinstance(line, CommandLine) else []
-    found = next((name for name in names if name in INTERACTIVE), None)
-    return None if found is None else f"{found} waits for a person at a terminal, so it was not tried"
+    program = next((name for name in names if name in INTERACTIVE), None)
+    return None if program is None else f"{program} waits for a person at a terminal, so it was not tried"
 
 
 def _with_reason(context: CallContext, reason: str) -> CallContext:
     """The context with an additional reason, beside that of the rules, for the person who is asked."""
-    put = context.ask
-    if put is None:
+    ask_person = context.ask
+    if ask_person is None:
         return context
 
     async def ask(question: UserQuestion) -> Any:
-        known = question.details.get("reason")
-        return await put(changed(question, details={**question.details, "reason": f"{known}; {reason}"}))
+        earlier_reason = question.details.get("reason")
+        return await ask_person(
+            changed(question, details={**question.details, "reason": f"{earlier_reason}; {reason}"})
+        )
 
     return replace(context, ask=ask)
 
@@ -279,15 +281,17 @@ class _TriedCall(BareTool):
         if judged.outcome == "keep":
             return result
         difference = visible_lines(shown_diff(tried.changes, tried.source_of, tried.root))
-        shown = {
+        details = {
             "input_sha256": changes_sha256,
             "preview": [*preview(_SHELL, call.input, tried.root), "", *difference],
             "reason": "it was tried on a copy and is done there; what it changed is listed, and kept or dropped now",
             "changes": {kind: _named(tried.changes, kind) for kind in ("created", "changed", "deleted")},
             "diff": "\n".join(difference),
         }
-        asked = replace(result, reason=f"on a copy it changed {', '.join(_named(tried.changes))}", category="unsettled")
-        return await self._gate.ask_to_keep(_SHELL, call.input, self._context, asked, shown)
+        proposal = replace(
+            result, reason=f"on a copy it changed {', '.join(_named(tried.changes))}", category="unsettled"
+        )
+        return await self._gate.ask_to_keep(_SHELL, call.input, self._context, proposal, details)
 
     async def _run_as_asked(self, input: Mapping[str, Any], ctx: ToolContext, reason: str) -> Any:
         """Ask before the command runs, as without a trial, and include what the trial showed."""

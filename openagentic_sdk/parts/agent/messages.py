@@ -19,8 +19,8 @@ _NO_RESULT = "This call has no result in the messages that the conversation bega
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
     """The messages in these events of a run, without its first `skipped` events that form messages."""
-    said = [event for event in events if isinstance(event, _SAID) and event.parent_tool_use_id is None]
-    return rebuild_messages(said[skipped:])
+    message_events = [event for event in events if isinstance(event, _SAID) and event.parent_tool_use_id is None]
+    return rebuild_messages(message_events[skipped:])
 
 
 def events_of_messages(messages: Sequence[Mapping[str, Any]]) -> list[Event]:

@@ -99,7 +99,7 @@ class AgentPart(PackagePart):
 
     def opening_events(self) -> Sequence[Event]:
         name = self._rules.name
-        told: list[Event] = (
+        events: list[Event] = (
             [] if name is None else [SystemNotice("agent", f"this run is the agent {name!r}", {"agent": name})]
         )
         if self._rules.history and self.run.view.conversation.messages():
@@ -109,8 +109,8 @@ class AgentPart(PackagePart):
             )
         if any(not isinstance(event, UserMessage) for event in self._rules.history):
             # Messages of models and tools are unverified claims; only the prompts are a person's words.
-            told.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
-        return [*told, *self._rules.history]
+            events.append(PartState(LABELS_STATE, 1, {"untrusted": ["message_history"]}))
+        return [*events, *self._rules.history]
 
     async def begin(self) -> None:
         """Restore a handoff that the process accepted but did not carry out before it died."""
@@ -163,8 +163,8 @@ class AgentPart(PackagePart):
             return ending
         self.run.view.last_text = ""
         self._outcome.tripped = tripped
-        said = {"kind": tripped.kind, "guardrail": tripped.guardrail, "reason": tripped.reason}
-        await self.run.record(SystemNotice("guardrail.tripped", str(tripped), said))
+        details = {"kind": tripped.kind, "guardrail": tripped.guardrail, "reason": tripped.reason}
+        await self.run.record(SystemNotice("guardrail.tripped", str(tripped), details))
         return RunStopped(tripped.stop_reason, str(tripped))
 
     def context(self) -> ToolContext[Any]:
@@ -198,13 +198,13 @@ class AgentPart(PackagePart):
 
         async def ask(guardrail: Check) -> None:
             try:
-                said = await _ask(guardrail, self.context(), value, "guardrail")
-                if said is not None and not isinstance(said, str):
-                    said = f"it returned {shown(said)}, and should return None or a reason"
+                verdict = await _ask(guardrail, self.context(), value, "guardrail")
+                if verdict is not None and not isinstance(verdict, str):
+                    verdict = f"it returned {shown(verdict)}, and should return None or a reason"
             except Exception as error:  # noqa: BLE001 - a guardrail that fails must block: it has approved nothing
-                said = f"it failed: {': '.join(error_words(error))}"
-            if said and self._tripped is None:
-                self._tripped = Tripped(kind, name_of(guardrail), said)
+                verdict = f"it failed: {': '.join(error_words(error))}"
+            if verdict and self._tripped is None:
+                self._tripped = Tripped(kind, name_of(guardrail), verdict)
 
         await asyncio.gather(*map(ask, guardrails))
 
@@ -289,13 +289,13 @@ def bound_hook(hook: Check, deps: Any) -> Callable[[dict[str, Any]], Any]:
     """Bind a hook of (context, payload) to a context; the result takes the payload only."""
 
     def call(payload: dict[str, Any]) -> Any:
-        told = payload.get("context") or {}
+        facts = payload.get("context") or {}
         context = ToolContext[Any](
-            cwd=told.get("cwd") or ".",
-            project_dir=told.get("project_dir"),
-            session_id=told.get("session_id"),
-            tool_use_id=told.get("tool_use_id"),
-            agent_name=told.get("agent_name"),
+            cwd=facts.get("cwd") or ".",
+            project_dir=facts.get("project_dir"),
+            session_id=facts.get("session_id"),
+            tool_use_id=facts.get("tool_use_id"),
+            agent_name=facts.get("agent_name"),
             services=Services({Deps: Deps(deps)}),
         )
         return hook(context, payload)

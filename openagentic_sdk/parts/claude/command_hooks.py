@@ -113,8 +113,8 @@ class ShellHook:
         if is_left:
             self._leave(work, payload)
             return None
-        code, written, err = work.result()
-        return self._counted(payload, decision_of(point, code, written, err, self.command))
+        code, output, err = work.result()
+        return self._counted(payload, decision_of(point, code, output, err, self.command))
 
     def _leave(self, work: asyncio.Task[tuple[int, str, str]], payload: Mapping[str, Any]) -> None:
         """Let the command continue in the background; its additions are sent to the model with the next request."""
@@ -195,8 +195,8 @@ class ShellHook:
         if answer is not None and answer.block and not answer.stops and payload.get("hook_point") == "stop":
             blocks = (payload.get("context") or {}).get("stop_blocks")
             if callable(blocks) and blocks() >= MAX_STOP_BLOCKS:
-                told = f"{self.command!r} sent the model back to work {MAX_STOP_BLOCKS} times: the turn ends now"
-                answer = replace(answer, block=False, block_reason=None, action="overridden", system_message=told)
+                message = f"{self.command!r} sent the model back to work {MAX_STOP_BLOCKS} times: the turn ends now"
+                answer = replace(answer, block=False, block_reason=None, action="overridden", system_message=message)
         if answer is None or not self.only_forbids:
             return answer
         wish = answer.permission if answer.permission != "allow" else None
@@ -211,23 +211,23 @@ class ShellHook:
         # Files, not pipes: with a pipe, a process that the hook left behind could delay the end of file indefinitely.
         bash = find_program("bash", (self.project_dir,))
         shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as err:
-            given.write(data)
-            given.seek(0)
+        with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as err:
+            input_file.write(data)
+            input_file.seek(0)
             command = [*shell, self.command]
             if self.args is not None:
                 command = [fill_variables(each, self._places()) for each in (self.command, *self.args)]
             unwanted = (*_UNWANTED, TRUST_VARIABLE)
-            kept = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
+            environ = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
             # Otherwise Python would write compiled files to the project, and change what was trusted.
-            kept["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
+            environ["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
             process = await asyncio.create_subprocess_exec(
                 *command,
-                stdin=given,
+                stdin=input_file,
                 stdout=out,
                 stderr=err,
                 cwd=self.project_dir,
-                env={**kept, **self.env, **self._places()},
+                env={**environ, **self.env, **self._places()},
                 start_new_session=True,
             )
             try:
@@ -246,11 +246,11 @@ async def _leaves_us(work: asyncio.Task[tuple[int, str, str]], out: IO[bytes]) -
     is_open = True
     while not work.done():
         await asyncio.wait((work,), timeout=_LOOK_EVERY_S if is_open else None)
-        written = b"" if work.done() or not is_open else os.pread(out.fileno(), 4096, 0).lstrip()
-        line, end, _ = written.partition(b"\n")
-        if written and runs_on(line.decode("utf-8", errors="replace")):
+        head = b"" if work.done() or not is_open else os.pread(out.fileno(), 4096, 0).lstrip()
+        line, end, _ = head.partition(b"\n")
+        if head and runs_on(line.decode("utf-8", errors="replace")):
             return True
-        is_open = not written or (written.startswith(b"{") and not end and len(written) < 4096)
+        is_open = not head or (head.startswith(b"{") and not end and len(head) < 4096)
     return False
 
 
@@ -273,8 +273,8 @@ def failure_of(payload: Mapping[str, Any]) -> str | None:
     code, command = output.get("exit_code"), str(input.get("command") or "")
     if not isinstance(code, int) or code == 0 or (code == 1 and compares(command)):
         return None
-    written = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
-    return capped("\n".join(filter(None, (f"Exit code {code}", *written))))
+    streams = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    return capped("\n".join(filter(None, (f"Exit code {code}", *streams))))
 
 
 def _as_json(value: Any) -> Any:
@@ -320,7 +320,7 @@ def with_command_hooks(
     A matcher that is not a regular expression matches every tool, so that a hook meant to block is not lost. `fits`
     evaluates the conditions of hooks; without it every call matches.
     """
-    found: dict[str, list[HookMatcher]] = {}
+    matchers_by_point: dict[str, list[HookMatcher]] = {}
     problems: list[Diagnostic] = []
     for hook in described:
         point = EVENTS.get(hook.event)
@@ -364,9 +364,14 @@ def with_command_hooks(
                 tool_name_regex=_with_our_names_of_tools(regex),
                 when=_When(hook, name, fits),
             )
-            if all(matcher.hook != other.hook or not _are_alike(matcher, other) for other in found.get(each, ())):
-                found.setdefault(each, []).append(matcher)
-    added: dict[str, Any] = {point: (*getattr(engine, point), *matchers) for point, matchers in found.items()}
+            if all(
+                matcher.hook != other.hook or not _are_alike(matcher, other)
+                for other in matchers_by_point.get(each, ())
+            ):
+                matchers_by_point.setdefault(each, []).append(matcher)
+    added: dict[str, Any] = {
+        point: (*getattr(engine, point), *matchers) for point, matchers in matchers_by_point.items()
+    }
     return replace(engine, **added), tuple(problems)
 
 

@@ -178,8 +178,8 @@ def _specific(
         changed = context = None
     message = decision.system_message
     if "updatedPermissions" in inner:
-        told = "updatedPermissions has no effect here: write the rule into a settings file"
-        message = "\n".join(filter(None, (message, told)))
+        note = "updatedPermissions has no effect here: write the rule into a settings file"
+        message = "\n".join(filter(None, (message, note)))
     return replace(
         decision,
         block=block or (is_denied and point == "pre_tool_use"),
@@ -208,17 +208,17 @@ def _problems(fields: Mapping[str, Any], types: Mapping[str, type], where: str =
 
 def _unknown_words(answer: Mapping[str, Any]) -> list[str]:
     """A sentence for each decision that is not a valid value of its field."""
-    found, specific = [], answer.get("hookSpecificOutput")
+    problems, specific = [], answer.get("hookSpecificOutput")
     inner = specific.get("decision") if isinstance(specific, dict) else None
-    for name, fields, known in (
+    for name, fields, values in (
         ("decision", answer, ("block", "approve")),
         ("permissionDecision", specific, tuple(_PERMISSIONS)),
         ("behavior", inner, ("allow", "deny")),
     ):
         word = fields.get(name) if isinstance(fields, dict) else None
-        if isinstance(word, str) and word not in known:
-            found.append(f"{name} is {word[:80]!r}, and one of {', '.join(known)} is expected")
-    return found
+        if isinstance(word, str) and word not in values:
+            problems.append(f"{name} is {word[:80]!r}, and one of {', '.join(values)} is expected")
+    return problems
 
 
 def _text(value: Any) -> str | None:

@@ -66,21 +66,21 @@ def tool_name_of(name: str) -> str:
 
 def with_their_names(tool: str, input: Mapping[str, Any], cwd: str | None = None) -> dict[str, Any]:
     """The input with Claude Code's names in addition to ours; with `cwd`, relative paths in it become absolute."""
-    shown = dict(input)
+    result = dict(input)
     if cwd is not None:
         paths = {key: absolute_path(str(input[key]), cwd) for key in PATH_KEYS.get(tool, ()) if key in input}
-        shown.update((key, path) for key, path in paths.items() if path is not None)
+        result.update((key, path) for key, path in paths.items() if path is not None)
     for ours, theirs in _NAMES.get(tool, {}).items():
         if ours in input:
-            shown.setdefault(theirs, shown[ours])
+            result.setdefault(theirs, result[ours])
     if tool == "Edit":
         if input.get("count") == 0:
-            shown.setdefault("replace_all", True)
+            result.setdefault("replace_all", True)
         if _is_list_of_maps(edits := input.get("edits")):
-            shown["edits"] = [with_their_names(tool, edit) for edit in edits]
+            result["edits"] = [with_their_names(tool, edit) for edit in edits]
     if tool == "Bash" and isinstance(input.get("timeout_s"), int | float):
-        shown.setdefault("timeout", int(input["timeout_s"] * 1000))
-    return shown
+        result.setdefault("timeout", int(input["timeout_s"] * 1000))
+    return result
 
 
 def with_our_names(
@@ -90,22 +90,26 @@ def with_our_names(
 
     Raises `ToolInputError` if one value was changed to two different ones.
     """
-    shown = with_their_names(tool, input, cwd)
-    as_was = {key: input[key] for key in PATH_KEYS.get(tool, ()) if key in input and changed.get(key) == shown.get(key)}
+    original = with_their_names(tool, input, cwd)
+    as_was = {
+        key: input[key] for key in PATH_KEYS.get(tool, ()) if key in input and changed.get(key) == original.get(key)
+    }
     result = {**changed, **as_was}
     pairs = {theirs: ours for ours, theirs in _NAMES.get(tool, {}).items()}
     for theirs, ours in pairs.items():
         if theirs not in changed or theirs in input:
             continue
         value = result.pop(theirs)
-        if ours not in changed or (value != shown.get(theirs) and changed[ours] in (input.get(ours), shown.get(ours))):
-            result[ours] = input[ours] if ours in input and value == shown.get(theirs) else value
-        elif value not in (shown.get(theirs), changed[ours]):
+        if ours not in changed or (
+            value != original.get(theirs) and changed[ours] in (input.get(ours), original.get(ours))
+        ):
+            result[ours] = input[ours] if ours in input and value == original.get(theirs) else value
+        elif value not in (original.get(theirs), changed[ours]):
             raise ToolInputError(f"{ours} and {theirs} are one thing, and were given different values")
     if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
-        wanted = result.pop("replace_all")
-        if wanted != shown.get("replace_all", False):
-            count = 0 if wanted else 1
+        replace_all = result.pop("replace_all")
+        if replace_all != original.get("replace_all", False):
+            count = 0 if replace_all else 1
             if result.get("count", input.get("count")) not in (input.get("count"), count):
                 raise ToolInputError("count and replace_all are one thing, and were given different values")
             result["count"] = count
@@ -114,7 +118,7 @@ def with_our_names(
         result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]
     if tool == "Bash" and "timeout" not in input and "timeout" in result:
         timeout = result.pop("timeout")
-        if timeout != shown.get("timeout") and isinstance(timeout, int | float):
+        if timeout != original.get("timeout") and isinstance(timeout, int | float):
             if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
                 raise ToolInputError("timeout_s and timeout are one thing, and were given different values")
             result["timeout_s"] = timeout / 1000
@@ -127,18 +131,18 @@ def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
 
 def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
     """The call in our tools' names, for a model trained with Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
-    name, input, offered = use.name, dict(use.input), tools.names()
-    if name not in offered and ALSO.get(name) in offered:
+    name, input, tool_names = use.name, dict(use.input), tools.names()
+    if name not in tool_names and ALSO.get(name) in tool_names:
         name = ALSO[name]
         if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
             words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
             input |= dict(zip(("name", "arguments"), words, strict=False))
-    known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
+    properties = tools.get(name).input_schema.get("properties") or {} if name in tool_names else {}
     if name == "Task" and not input.keys() & {"agent", "subagent_type"}:
-        agents = known.get("agent")
+        agents = properties.get("agent")
         if isinstance(agents, Mapping) and GENERAL_AGENT in agents.get("enum", ()):
             input["agent"] = GENERAL_AGENT
-    if name not in _NAMES or name not in offered or not input.keys() - known.keys():
+    if name not in _NAMES or name not in tool_names or not input.keys() - properties.keys():
         return use if name == use.name and input == use.input else replace(use, name=name, input=input)
     changed = with_our_names(name, {}, input)
     return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)

@@ -153,22 +153,22 @@ class ProjectPart(Part, SkillRuns):
 
     def tell_hooks(self) -> Mapping[str, Any]:
         active, run = active_skills(self._fold.events), self.run
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "transcript": self._transcript,
             "is_active": lambda name: any(skill.name == name for skill in active),
             "stop_blocks": self._stop_blocks,
             "deliver": partial(_deliver, run.session_id),
         }
         if self._typed is not None:
-            told["typed_prompt"] = (self._typed.said.text, self._typed.text)
+            facts["typed_prompt"] = (self._typed.said.text, self._typed.text)
         if run.parent is not None:
             top = run.parent
             while top.parent is not None:
                 top = top.parent
             project = top.parts.services.find(ProjectPart)
-            told["main"] = {"session_id": top.session_id, "transcript": project._transcript if project else None}
-            told["agent_id"] = run.view.events[0].parent_tool_use_id if run.view.events else None
-        return told
+            facts["main"] = {"session_id": top.session_id, "transcript": project._transcript if project else None}
+            facts["agent_id"] = run.view.events[0].parent_tool_use_id if run.view.events else None
+        return facts
 
     def _stop_blocks(self) -> int:
         """How often hooks sent the model back to work since the last prompt."""
@@ -200,9 +200,9 @@ class ProjectPart(Part, SkillRuns):
         paths = _files(run, call.input, result)
         texts = dict.fromkeys(text for path in paths for text in self._guidance.rules_for(path))
         if texts:
-            seen = {note.text for note in run.notes}
-            seen.update(str(message.get("content")) for message in run.view.conversation.messages())
-            run.notes += [UserMessage(text, origin="rule") for text in texts if text not in seen]
+            visible_texts = {note.text for note in run.notes}
+            visible_texts.update(str(message.get("content")) for message in run.view.conversation.messages())
+            run.notes += [UserMessage(text, origin="rule") for text in texts if text not in visible_texts]
         return result
 
     async def fill_text(self, tool_use_id: str, draft: Draft) -> str:
@@ -219,10 +219,10 @@ class ProjectPart(Part, SkillRuns):
             raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
         name = agent or GENERAL_AGENT
         if agent and agent not in run.agent.agent_names:
-            known = ", ".join(sorted(run.agent.agent_names)) or "(none)"
+            agent_names = ", ".join(sorted(run.agent.agent_names)) or "(none)"
             raise ToolError(
-                f"skill {skill.name} names the agent {agent[:80]!r}, which is not there: the agents are {known}; correct "
-                f"`agent` in {skill.path}, or leave it out for {GENERAL_AGENT}"
+                f"skill {skill.name} names the agent {agent[:80]!r}, which is not there: the agents are {agent_names}; "
+                f"correct `agent` in {skill.path}, or leave it out for {GENERAL_AGENT}"
             )
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
         approval = await ask_gate(run, run.gate, use, "unsafe")
@@ -251,8 +251,8 @@ def allowlists(policy: SkillPolicy) -> list[Narrowing]:
 
 def _unsaid(notice: SystemNotice, view: SessionView) -> tuple[SystemNotice, ...]:
     """The notice, unless the session already has it."""
-    said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
-    return () if said else (notice,)
+    is_there = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
+    return () if is_there else (notice,)
 
 
 def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
@@ -260,8 +260,8 @@ def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[s
     if result.is_error:
         return
     yield from (result.meta or {}).get("files") or ()
-    if isinstance(named := input.get("file_path"), str):
-        yield os.path.join(run.agent.cwd, named)
+    if isinstance(path := input.get("file_path"), str):
+        yield os.path.join(run.agent.cwd, path)
 
 
 class ProjectGuidance:
@@ -339,8 +339,8 @@ class ProjectGuidance:
             name = f"command /{expansion.command.name}"
             notices = list(self._commands_left(name, trusted, view) if is_left else ())
             if (word := unmapped_model(expansion.command.model, names)) is not None:
-                told = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
-                notices += _unsaid(SystemNotice("command.model", told), view)
+                message = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
+                notices += _unsaid(SystemNotice("command.model", message), view)
             return expansion, (event, *notices), () if expansion.draft is None else (expansion.draft,)
         events: list[Event] = []
         drafts: list[Draft] = []
@@ -356,8 +356,8 @@ class ProjectGuidance:
             if activation.event is None:
                 continue
             is_left = activation.draft is None and draft_of(activation.event.body) is not None
-            left = self._commands_left(f"skill {skill.name}", activation.trusted, view) if is_left else ()
-            events += (activation.event, *activation.notices, *left)
+            leftover = self._commands_left(f"skill {skill.name}", activation.trusted, view) if is_left else ()
+            events += (activation.event, *activation.notices, *leftover)
             drafts += () if activation.draft is None else (activation.draft,)
         return expansion, events, drafts
 
@@ -373,14 +373,14 @@ class ProjectGuidance:
         if self._brings is not None:
             return self._brought(self._brings, view, session_id)
         project = self._project
-        said = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
+        earlier_notices = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
         for path in view.fold(ObservedFilesFold).digests:  # skills offered in an earlier run remain available
             self._below(path)
         notices = [*self._notices(), *self._findings()]
-        known = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
+        active_names = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
         return [
-            *self._brought([name for name in self._active if name not in known], view, session_id),
-            *(notice for notice in notices if (notice.code, notice.message) not in said),
+            *self._brought([name for name in self._active if name not in active_names], view, session_id),
+            *(notice for notice in notices if (notice.code, notice.message) not in earlier_notices),
             *project.library.find_drift(view.fold(SkillsFold).events, project_dir=project.root, session_id=session_id),
         ]
 
@@ -393,8 +393,8 @@ class ProjectGuidance:
         nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)
         rules += [memory_block(file) for file in nested.files]
         rules += [rule_message(rule) for rule in nested.rules_for(path)]
-        offered = [*self._for_some_files, *self._below(path)]
-        return rules + [offer_message(s) for s in offered if not s.paths or is_for(s.paths, path, root)]
+        skills = [*self._for_some_files, *self._below(path)]
+        return rules + [offer_message(s) for s in skills if not s.paths or is_for(s.paths, path, root)]
 
     def _below(self, path: str) -> list[SkillInfo]:
         """The skills of the folders below the working directory on the path to a file."""
@@ -408,8 +408,8 @@ class ProjectGuidance:
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
         """Allow rules for the folders of active skills, if they are indexed there: an event alone grants no folder."""
         active = active_skills(skill_events)
-        known = {skill.path for skill in self._project.skills().skills} if active else set()
-        folders = {os.path.dirname(skill.path) for skill in active if skill.path in known and skill.path}
+        indexed_paths = {skill.path for skill in self._project.skills().skills} if active else set()
+        folders = {os.path.dirname(skill.path) for skill in active if skill.path in indexed_paths and skill.path}
         places = sorted(folders | {os.path.realpath(folder) for folder in folders})
         literal = [_GLOB_LETTER.sub(r"\\\g<0>", place) for place in places]
         return [f"Read(/{place}/**)" for place in literal]
@@ -426,14 +426,14 @@ class ProjectGuidance:
     def _findings(self) -> list[SystemNotice]:
         """The findings about the project that a person should see."""
         project = self._project
-        found = project.diagnostics()
+        findings = project.diagnostics()
         # of skills only those that are lost: `skills check` reports problems in a skill's own text
-        found["skills"] = tuple(n for n in found["skills"] if n.is_error or n.code == "skill-shadowed")
+        findings["skills"] = tuple(n for n in findings["skills"] if n.is_error or n.code == "skill-shadowed")
         return [
             *([SystemNotice("settings.withheld", project.withheld)] if project.withheld else []),
             *(
                 SystemNotice(f"{kind}.{note.code}", note.located)
-                for kind, notes in found.items()
+                for kind, notes in findings.items()
                 for note in for_a_run(notes, kind)
             ),
         ]

@@ -54,8 +54,10 @@ async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> Te
     """Run a command; return how it ended, or why it may not run."""
     ends = run.view.fold(TextCommandsFold).ends
     if command_id in ends:
-        known = ends[command_id]
-        return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
+        known_end = ends[command_id]
+        return known_end or TextCommandFinished(
+            command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}"
+        )
     call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
     if isinstance(call, str):
         return call
@@ -106,22 +108,22 @@ def compares(command: str) -> bool:
 
 def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandFinished:
     """The end of a command; one that wrote output and then failed has failed."""
-    said = result.output if isinstance(result.output, Mapping) else {}
-    errors = str(said.get("stderr") or "").strip()
-    streams = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
-    written = without_hidden("\n".join(part for part in streams if part))  # without invisible characters
+    output = result.output if isinstance(result.output, Mapping) else {}
+    errors = str(output.get("stderr") or "").strip()
+    streams = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    text = without_hidden("\n".join(part for part in streams if part))  # without invisible characters
     failure = None
     if result.is_error:
         failure = result.error_message
-    elif said.get("timed_out"):
+    elif output.get("timed_out"):
         failure = "it took too long and was ended"
-    elif said.get("exit_code") != 0 and not (said.get("exit_code") == 1 and compares(command)):
+    elif output.get("exit_code") != 0 and not (output.get("exit_code") == 1 and compares(command)):
         failure = (
-            f"it ended with exit code {said.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
+            f"it ended with exit code {output.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
         )
     return TextCommandFinished(
         command_id,
-        "" if failure else written,
+        "" if failure else text,
         "error" if failure else "ok",
         f"failed: {failure}" if failure else None,
         result.duration_s,

@@ -178,7 +178,7 @@ def check_parts(openers: Any) -> None:
     """Raise `OptionsError` unless these are user-defined parts with valid, unique names."""
     if not isinstance(openers, Collection) or isinstance(openers, str | bytes | Mapping):
         raise OptionsError(f"parts must be a list of classes made from CustomPart, not {shown(openers)}")
-    known: set[str] = set()
+    names: set[str] = set()
     for at, opener in enumerate(openers):
         where, kind = f"parts[{at}]", kind_of(opener)
         if isinstance(kind, CustomPart):
@@ -198,14 +198,14 @@ def check_parts(openers: Any) -> None:
                 f"{where}: the name of {kind.__name__} is {shown(name)}: 1 to 64 letters, digits, _, - and . make one"
             )
         _check_seams(kind, where)
-        if name in known:
+        if name in names:
             raise OptionsError(f"{where}: there are two parts {name!r}: give {kind.__name__} another name")
-        known.add(name)
+        names.add(name)
         for setting, check in (("version", _VERSION), ("timeout_s", _SECONDS)):
-            wanted = check(getattr(kind, setting))
-            if wanted is not None:
+            requirement = check(getattr(kind, setting))
+            if requirement is not None:
                 raise OptionsError(
-                    f"{where}: {setting} of {name!r} must be {wanted}, not {shown(getattr(kind, setting))}"
+                    f"{where}: {setting} of {name!r} must be {requirement}, not {shown(getattr(kind, setting))}"
                 )
 
 

@@ -110,25 +110,25 @@ class CustomPartRun(Part):
 
     async def _restore(self) -> int:
         """Pass the part its state from the log; return the `seq` up to which it has seen the stored events."""
-        kept = self.run.view.fold(PartStatesFold).newest(self.name)
-        if kept is None:
+        state = self.run.view.fold(PartStatesFold).newest(self.name)
+        if state is None:
             return 0
-        if not self.run.view.is_ours(kept):
+        if not self.run.view.is_ours(state):
             text = f"the state of part {self.name!r} was written elsewhere, so it begins anew: hosts that resume each "
             await self.run.record(SystemNotice("part.state", f"{text}other's sessions share a key_file"))
             return 0
-        await self._ask("restore", loads_json(dumps_json(kept.data)), kept.version)
-        self._stored_state = kept.version, dumps_json(kept.data)
-        return kept.seq or 0
+        await self._ask("restore", loads_json(dumps_json(state.data)), state.version)
+        self._stored_state = state.version, dumps_json(state.data)
+        return state.seq or 0
 
     async def _show_unseen(self) -> None:
         """Show the part the events stored since the last call, as copies with masked text."""
         while self._unseen:
             event = self._unseen[0]
-            seam, seen = self._shown(event)
+            seam, shown_event = self._shown(event)
             stopped = returned = None
             try:
-                returned = await self._ask(seam, seen)
+                returned = await self._ask(seam, shown_event)
             except RunStopped as ended:  # the part has seen the event even so
                 stopped = ended
             if returned is not None:
@@ -179,15 +179,15 @@ class CustomPartRun(Part):
 
     def _check_text(self, seam: str, text: object) -> None:
         if not isinstance(text, str) or not text.strip() or len(text.encode("utf-8", "replace")) > MAX_BLOCK_BYTES:
-            wanted = f"return a text of at most {MAX_BLOCK_BYTES} bytes, or None"
-            raise self._failure(seam, f"it returned {shown(text)}: {wanted}")
+            requirement = f"return a text of at most {MAX_BLOCK_BYTES} bytes, or None"
+            raise self._failure(seam, f"it returned {shown(text)}: {requirement}")
 
-    async def _ask(self, seam: str, *given: Any) -> Any:
+    async def _ask(self, seam: str, *args: Any) -> Any:
         """Call a seam of the part and return its result; None immediately if the part does not override it."""
         part = self.part
         if part is None or getattr(type(part), seam) is getattr(CustomPart, seam):
             return None
-        return await self._call(seam, partial(getattr(part, seam), *given))
+        return await self._call(seam, partial(getattr(part, seam), *args))
 
     async def _call(self, seam: str, work: Callable[[], Any]) -> Any:
         """Call the part's code and return its result. Raises `PartError` with the cause if it raises or times out."""

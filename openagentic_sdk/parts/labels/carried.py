@@ -52,9 +52,9 @@ class CarriedLabels:
 
         This is the case if it was changed since, or if the model wrote it after it had read untrusted text.
         """
-        found = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
-        if found:
-            return found
+        origins = self.origins.get(place) or self.origins.get(place.split(".")[0]) or ()
+        if origins:
+            return origins
         is_same = any(type(each) is type(value) and each == value for each in self.input.get(place, ()))
         return () if is_same and not self.is_tainted else None
 

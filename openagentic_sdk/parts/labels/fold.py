@@ -111,19 +111,19 @@ class LabelsFold(Fold):
             case SessionForked():
                 # The marker shows which of the parent's events are ours.
                 copied, self._foreign = self._foreign, []
-                for voucher, found in copied:
-                    self._vouch(voucher, found, view)
+                for voucher, contents in copied:
+                    self._vouch(voucher, contents, view)
 
-    def _vouch(self, voucher: Event, found: Sequence[_Trusted], view: SessionView) -> None:
+    def _vouch(self, voucher: Event, contents: Sequence[_Trusted], view: SessionView) -> None:
         """Trust the content if its voucher is ours; content copied by a fork is kept until the fork's marker arrives."""
-        if not found:
+        if not contents:
             return
         if view.is_ours(voucher):
-            for each in found:
+            for each in contents:
                 self._trust(each)
                 self._trust_fields(each.fields, KnownText(each.asked))
         elif len(self._foreign) < _MAX_FOREIGN:
-            self._foreign.append((voucher, found))
+            self._foreign.append((voucher, contents))
 
     def _apply_answer(self, event: UserAnswer, view: SessionView) -> None:
         """Trust an answer that a person wrote.
@@ -153,11 +153,11 @@ class LabelsFold(Fold):
         if not label and record is not None and record.started is not None and len(self.unlabelled) < _MAX_UNLABELLED:
             self.unlabelled[record.use.name] = None
         if label and (label.get("source", "") is None or source is None):
-            asked = "" if source is None else _text_of(input)
+            input_text = "" if source is None else _text_of(input)
             if isinstance(event.output, str) or not label.get("is_structured"):
-                self._unvouched.append(_Trusted(event.seq, _text_of(event.output), asked))
+                self._unvouched.append(_Trusted(event.seq, _text_of(event.output), input_text))
             else:
-                self._unvouched.append(_Trusted(event.seq, asked=asked, fields=[*leaves(event.output, "")]))
+                self._unvouched.append(_Trusted(event.seq, asked=input_text, fields=[*leaves(event.output, "")]))
         elif paths := as_list(label.get("trusted_fields")):
             fields = [each for path in paths for each in leaves_at(event.output, str(path).split("."))]
             self._unvouched.append(_Trusted(event.seq, asked=_text_of(input), fields=fields))
@@ -186,31 +186,35 @@ class LabelsFold(Fold):
         """
         if name not in self.secrets and len(self.secrets) >= _MAX_SECRETS:
             name = "more secrets than are told apart"
-        known = self.secrets.get(name)
-        told = [str(reader) for reader in readers]
-        self.secrets[name] = told if known is None else [reader for reader in known if reader in told]
+        earlier_readers = self.secrets.get(name)
+        reader_names = [str(reader) for reader in readers]
+        self.secrets[name] = (
+            reader_names
+            if earlier_readers is None
+            else [reader for reader in earlier_readers if reader in reader_names]
+        )
 
-    def _trust(self, found: _Trusted) -> None:
-        if found.text and found.is_typed:
-            self.typed.append((found.seq or 0, KnownText(found.text)))
-        elif found.text and self._has_room(len(found.text) + len(found.asked)):
-            self.texts.append((KnownText(found.text), KnownText(found.asked)))
+    def _trust(self, content: _Trusted) -> None:
+        if content.text and content.is_typed:
+            self.typed.append((content.seq or 0, KnownText(content.text)))
+        elif content.text and self._has_room(len(content.text) + len(content.asked)):
+            self.texts.append((KnownText(content.text), KnownText(content.asked)))
 
-    def _trust_fields(self, fields: Sequence[tuple[str, Any]], asked: KnownText) -> None:
+    def _trust_fields(self, fields: Sequence[tuple[str, Any]], input_text: KnownText) -> None:
         """Trust fields, grouped in records: the scalars of one object, or one item of a list of scalars."""
         records: dict[str, set[str]] = {}
         for place, value in fields:
             if value is None or isinstance(value, bool):
                 continue
-            if asked.place_of(value) is not None and not self.trusts(value):
+            if input_text.place_of(value) is not None and not self.trusts(value):
                 continue
             whole = place.rpartition(".")[0]
             is_alone = place.rpartition(".")[2].isdigit()  # an item of a list of names
-            found = records.setdefault(place if is_alone else whole, set())
+            field_meanings = records.setdefault(place if is_alone else whole, set())
             for meaning in meanings_of(value):
                 if meaning in self._meanings or self._has_room(len(meaning)):
                     self._meanings.add(meaning)
-                    found.add(meaning)
+                    field_meanings.add(meaning)
         if records:
             self.results.append(tuple(map(frozenset, records.values())))
 
@@ -229,8 +233,8 @@ class LabelsFold(Fold):
             _holds(self.typed, meanings)
             or self._meanings.issuperset(meanings)
             or any(
-                known.place_of_meanings(meanings) is not None and asked.place_of_meanings(meanings) is None
-                for known, asked in reversed(self.texts)
+                entry.place_of_meanings(meanings) is not None and input_text.place_of_meanings(meanings) is None
+                for entry, input_text in reversed(self.texts)
             )
         )
 
@@ -245,10 +249,10 @@ class LabelsFold(Fold):
         """
         if value is None or isinstance(value, bool) or value == "" or self.is_typed(value):
             return True
-        wanted = frozenset(meanings_of(value))
+        meanings = frozenset(meanings_of(value))
         for records in self.results:
             for record in records:
-                if wanted <= record and any(self._is_name(each, records) for each in record - wanted):
+                if meanings <= record and any(self._is_name(each, records) for each in record - meanings):
                     return True
         return False
 
@@ -264,8 +268,8 @@ class LabelsFold(Fold):
 
     def kept(self) -> Mapping[str, Any]:
         return {
-            "typed": [[seq, known.text] for seq, known in self.typed],
-            "texts": [[known.text, asked.text] for known, asked in self.texts],
+            "typed": [[seq, entry.text] for seq, entry in self.typed],
+            "texts": [[entry.text, input_text.text] for entry, input_text in self.texts],
             "results": [[sorted(record) for record in records] for records in self.results],
             "questions": {
                 key: [is_permission, list(choices)] for key, (is_permission, choices) in self._questions.items()
@@ -279,13 +283,15 @@ class LabelsFold(Fold):
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         self.typed = [(seq, KnownText(text)) for seq, text in kept["typed"]]
-        self.texts = [(KnownText(text), KnownText(asked)) for text, asked in kept["texts"]]
+        self.texts = [(KnownText(text), KnownText(input_text)) for text, input_text in kept["texts"]]
         self.results = [tuple(map(frozenset, records)) for records in kept["results"]]
         self._meanings = {meaning for records in self.results for record in records for meaning in record}
-        self._kept_chars = sum(len(known.text) + len(asked.text) for known, asked in self.texts) + sum(
+        self._kept_chars = sum(len(entry.text) + len(input_text.text) for entry, input_text in self.texts) + sum(
             map(len, self._meanings)
         )
-        self._questions = {key: (asked, tuple(choices)) for key, (asked, choices) in kept["questions"].items()}
+        self._questions = {
+            key: (input_text, tuple(choices)) for key, (input_text, choices) in kept["questions"].items()
+        }
         self.secrets, self.written = dict(kept["secrets"]), dict(kept["written"])
         self.unlabelled = dict.fromkeys(kept["unlabelled"])
         self.shell_source, self._is_derived = kept["shell_source"], kept["is_derived"]
@@ -293,7 +299,7 @@ class LabelsFold(Fold):
 
 def _holds(texts: Sequence[tuple[int, KnownText]], meanings: tuple[str, ...]) -> bool:
     """Whether one of the texts contains all of these meanings; the newest texts are searched first."""
-    return any(known.place_of_meanings(meanings) is not None for _, known in reversed(texts))
+    return any(entry.place_of_meanings(meanings) is not None for _, entry in reversed(texts))
 
 
 def _input_of(record: CallRecord | None) -> Mapping[str, Any]:

@@ -58,13 +58,13 @@ class RecordedSession:
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
         """The rules' objection to each call that reached the gate, by id; None if there is none."""
-        found: dict[str, Objection | None] = {}
+        objections: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):
-                if tool_use_id not in found:
-                    found[tool_use_id] = self._objection(rules, tool_use_id, name, input)
+                if tool_use_id not in objections:
+                    objections[tool_use_id] = self._objection(rules, tool_use_id, name, input)
             self._take(event)
-        return found
+        return objections
 
     def _judged_here(self, event: Event) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """The calls that the gate judged before this event: the one it asked about, and those before it."""
@@ -76,17 +76,17 @@ class RecordedSession:
             if "input" in event.details:
                 yield event.tool_use_id, str(event.details.get("tool_name")), as_mapping(event.details["input"])
         elif isinstance(event, PermissionDecision):
-            written = self._waiting.get(event.tool_use_id)
+            pending_use = self._waiting.get(event.tool_use_id)
             yield (
                 event.tool_use_id,
                 event.name,
-                self._input_of(event.tool_use_id, {} if written is None else written.input),
+                self._input_of(event.tool_use_id, {} if pending_use is None else pending_use.input),
             )
 
-    def _input_of(self, tool_use_id: str, written: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _input_of(self, tool_use_id: str, model_input: Mapping[str, Any]) -> Mapping[str, Any]:
         """The input that was judged: the one in the decision's facts, otherwise the one that the model wrote."""
         judged = self._facts.get(tool_use_id, {}).get("input")
-        return judged if isinstance(judged, Mapping) else written
+        return judged if isinstance(judged, Mapping) else model_input
 
     def _objection(
         self, rules: Sequence[LabelRule], tool_use_id: str, name: str, input: Mapping[str, Any]
@@ -111,8 +111,8 @@ class RecordedSession:
             case ToolUse():
                 self._waiting[event.tool_use_id] = event
             case PartState() if event.part == LABELS_STATE:
-                for name, told in as_mapping(as_mapping(event.data).get("tools")).items():
-                    self._tools[name] = ActingTool.from_record(name, as_mapping(told))
+                for name, record in as_mapping(as_mapping(event.data).get("tools")).items():
+                    self._tools[name] = ActingTool.from_record(name, as_mapping(record))
             case ToolResult():
                 self._waiting.pop(event.tool_use_id, None)
                 event = self._labelled(event)

@@ -147,13 +147,13 @@ def object_to(
         if (rule := deciding_rule(rules, finding.label, names)) is not None and rule.effect != "allow"
     ]
     for outcome in ("deny", "ask", "watch"):
-        found = [(rule, finding) for rule, finding in deciding if rule.effect == outcome][:_MAX_FINDINGS]
-        if found:
-            placed = [_with_origin(finding, views[0]) for _, finding in found]
-            text = found[0][0].text
+        matches = [(rule, finding) for rule, finding in deciding if rule.effect == outcome][:_MAX_FINDINGS]
+        if matches:
+            placed = [_with_origin(finding, views[0]) for _, finding in matches]
+            text = matches[0][0].text
             reason = "; ".join(finding.sentence() for finding in placed)
-            told = {"rule": text, "outcome": outcome, "findings": [finding.as_json() for finding in placed]}
-            return Objection(outcome, f"{reason} ({text})", text, {"labels": told})
+            label_facts = {"rule": text, "outcome": outcome, "findings": [finding.as_json() for finding in placed]}
+            return Objection(outcome, f"{reason} ({text})", text, {"labels": label_facts})
     return None
 
 
@@ -209,8 +209,8 @@ def _secrets_carried(
     for secret, readers in fold.secrets.items():
         if secret not in carried_names:
             continue
-        known = [KnownText(reader) for reader in readers]
-        others = [place for place, value in goes_to if all(reader.place_of(value) is None for reader in known)]
+        known_readers = [KnownText(reader) for reader in readers]
+        others = [place for place, value in goes_to if all(reader.place_of(value) is None for reader in known_readers)]
         if others or not goes_to:
             yield LabelFinding("secret -> outside", ", ".join(others), "", secret)
 

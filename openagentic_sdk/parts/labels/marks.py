@@ -48,40 +48,40 @@ def label_result(
     `is_started` is true for a call that began: if it was cancelled, it may have had effects. The tool's own notes about the
     result in `meta` (`untrusted`, a string, and `readers`, a list) can only make it less trusted.
     """
-    known = {key: value for key, value in (result.meta or {}).items() if key not in ("label", "readers")}
-    seen = changed(result, outcome="unknown") if is_started and result.outcome == "cancelled" else result
+    meta = {key: value for key, value in (result.meta or {}).items() if key not in ("label", "readers")}
+    source_result = changed(result, outcome="unknown") if is_started and result.outcome == "cancelled" else result
     declared = labels or ToolLabels()
     label: dict[str, Any] = {}
-    source = untrusted_source(name, input, seen, place.folders[0], place.folders)
-    if labels is not None and labels.source != "untrusted" and name.startswith("mcp__") and "untrusted" not in known:
+    source = untrusted_source(name, input, source_result, place.folders[0], place.folders)
+    if labels is not None and labels.source != "untrusted" and name.startswith("mcp__") and "untrusted" not in meta:
         source = None  # the declaration of whoever configured the server or wrote the tool outweighs the name's prefix
     if source is None:
-        source = _source_of(name, input, seen, effect, labels, fold, place)
+        source = _source_of(name, input, source_result, effect, labels, fold, place)
     # A tool that writes a file returns what the model wrote: neither trusted nor a new source.
     is_written = declared.source == "files" and effect != "read"
     if source is not None or not (is_written or declared.source == "derived"):
         label["source"] = source
     if source is not None:
-        known["untrusted"] = source
+        meta["untrusted"] = source
         if declared.trusted_fields and name != _SHELL:
             label["trusted_fields"] = list(declared.trusted_fields)
     elif declared.source not in ("derived", "files"):
         label["is_structured"] = True
     if declared.source == "derived" and declared.sink is False and name != _SHELL:
         label["is_own"] = True  # it acts on the session only
-    if (readers := _readers_of(declared, seen)) is not None:
+    if (readers := _readers_of(declared, source_result)) is not None:
         label["readers"] = readers
         label["name"] = short_source(f"{name} {dumps_json(dict(input))}")
-    return changed(result, meta={**known, "label": label})
+    return changed(result, meta={**meta, "label": label})
 
 
 def _readers_of(labels: ToolLabels, result: ToolResult) -> list[str] | None:
     """Who may learn a result besides the user: None is anyone. Of two lists, the intersection counts."""
     declared = None if not labels.secret else [] if labels.secret is True else [*labels.secret]
-    said = (result.meta or {}).get("readers")
-    if said is not None:
-        told = [str(each) for each in as_list(said)]
-        declared = told if declared is None else [reader for reader in declared if reader in told]
+    readers = (result.meta or {}).get("readers")
+    if readers is not None:
+        names = [str(each) for each in as_list(readers)]
+        declared = names if declared is None else [reader for reader in declared if reader in names]
     return None if result.outcome in ("denied", "cancelled") else declared
 
 
@@ -113,20 +113,20 @@ def _source_of(
     if fold.shell_source is not None:
         return short_source(f"a file that a command may have written after {fold.shell_source}")
     files = as_mapping((result.meta or {}).get("files"))
-    written = next((path for path in files if path in fold.written), None)
-    if written is None and fold.written and not files:
-        written = next(iter(fold.written))
-    return short_source(f"{written}, written after {fold.written[written]}") if written is not None else None
+    path = next((path for path in files if path in fold.written), None)
+    if path is None and fold.written and not files:
+        path = next(iter(fold.written))
+    return short_source(f"{path}, written after {fold.written[path]}") if path is not None else None
 
 
 def _told_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
     """The source that a tool's own function returns for a result; anything but None or a string is untrusted."""
     try:
-        told = source(deepcopy(dict(input)), deepcopy(result.output))
+        answer = source(deepcopy(dict(input)), deepcopy(result.output))
     except Exception as error:  # noqa: BLE001 - third-party code, and a function that fails has vouched for nothing
         return short_source(f"tool {name}, whose source failed: {', '.join(error_words(error))}")
-    if told is None or (isinstance(told, str) and told.strip()):
-        return None if told is None else short_source(told)
-    if hasattr(told, "close"):
-        told.close()  # a coroutine that is never awaited
-    return short_source(f"tool {name}, whose source is a {type(told).__name__} and no text")
+    if answer is None or (isinstance(answer, str) and answer.strip()):
+        return None if answer is None else short_source(answer)
+    if hasattr(answer, "close"):
+        answer.close()  # a coroutine that is never awaited
+    return short_source(f"tool {name}, whose source is a {type(answer).__name__} and no text")

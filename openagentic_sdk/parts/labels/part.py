@@ -70,11 +70,11 @@ class Labels(Part):
         if not self._has_begun:
             self._has_begun = True
             sources += self._unlabelled_sources()
-        known = self.run.view.fold(UntrustedFold).sources
+        known_sources = self.run.view.fold(UntrustedFold).sources
         noted: dict[str, Any] = {}
-        if new := [each for each in dict.fromkeys(map(short_source, sources)) if each not in known]:
+        if new := [each for each in dict.fromkeys(map(short_source, sources)) if each not in known_sources]:
             noted["untrusted"] = new
-        if changes := {name: told for name, told in tools.items() if self._told_tools.get(name) != told}:
+        if changes := {name: record for name, record in tools.items() if self._told_tools.get(name) != record}:
             noted["tools"] = changes
             self._told_tools.update(changes)
         if noted:
@@ -82,27 +82,29 @@ class Labels(Part):
 
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Separate the text that a person typed from the files, commands and images attached to it."""
-        said, fold = prompt.said, self.run.view.fold(LabelsFold)
-        is_more = prompt.text != said.text or prompt.behind != "" or bool(said.parts)
-        is_relayed = said.typed is not None or bool(said.attachments)
-        if is_relayed or any(part.path is None or not self._place.holds(part.path) for part in said.parts):
+        message, fold = prompt.said, self.run.view.fold(LabelsFold)
+        is_more = prompt.text != message.text or prompt.behind != "" or bool(message.parts)
+        is_relayed = message.typed is not None or bool(message.attachments)
+        if is_relayed or any(part.path is None or not self._place.holds(part.path) for part in message.parts):
             prompt.sources.append(_ATTACHED)
         elif is_more and (not self._place.is_trusted or fold.written or fold.shell_source is not None):
             prompt.sources.append(_NAMED)
         prompt.sources += self._fetched()
         if prompt.sources:
-            prompt.events.append(PartState(LABELS_STATE, 1, {"typed": said.text if said.typed is None else said.typed}))
+            prompt.events.append(
+                PartState(LABELS_STATE, 1, {"typed": message.text if message.typed is None else message.typed})
+            )
 
     def _fetched(self) -> list[str]:
         """The untrusted sources read by the commands in the text of this prompt."""
-        found: list[str] = []
+        sources: list[str] = []
         for event in reversed(self.run.view.events):
             if isinstance(event, UserMessage):
                 break
             if isinstance(event, TextCommandStarted):
                 source = untrusted_command(event.command, self._place.folders[0], self._place.folders)
-                found += [] if source is None else [source]
-        return found
+                sources += [] if source is None else [source]
+        return sources
 
     async def _note(self, noted: Mapping[str, Any]) -> None:
         await self.run.record(PartState(LABELS_STATE, 1, noted))
@@ -127,10 +129,10 @@ class Labels(Part):
 
     def _acting_tool(self, tool: BareTool) -> ActingTool:
         labels = self._labels_of(tool)
-        known = self._acting.get(tool.name)
-        if known is None or known[0] is not tool or known[1] is not labels:
-            known = self._acting[tool.name] = tool, labels, ActingTool.of(tool, labels)
-        return known[2]
+        entry = self._acting.get(tool.name)
+        if entry is None or entry[0] is not tool or entry[1] is not labels:
+            entry = self._acting[tool.name] = tool, labels, ActingTool.of(tool, labels)
+        return entry[2]
 
     def _labels_of(self, tool: BareTool) -> ToolLabels | None:
         if isinstance(tool, BashTool):
@@ -168,16 +170,16 @@ class Labels(Part):
 
     async def _tell_starters(self, result: ToolResult) -> None:
         """Record in the starting runs what a subagent has read, because its answer may derive from it."""
-        meta, told = result.meta or {}, dict[str, Any]()
+        meta, facts = result.meta or {}, dict[str, Any]()
         label = meta["label"]
         if isinstance(source := meta.get("untrusted"), str):
-            told["untrusted"] = [source]
+            facts["untrusted"] = [source]
         if "readers" in label:
-            told["secrets"] = {label["name"]: label["readers"]}
-        run = self.run.parent if told else None
+            facts["secrets"] = {label["name"]: label["readers"]}
+        run = self.run.parent if facts else None
         while run is not None:
-            known, fold = run.view.fold(UntrustedFold).sources, run.view.fold(LabelsFold)
-            is_new = any(each not in known for each in told.get("untrusted", ())) or fold.shell_source is None
-            if is_new or any(name not in fold.secrets for name in told.get("secrets", ())):
-                await run.record(PartState(LABELS_STATE, 1, {**told, "agent": self.run.agent.name or "subagent"}))
+            known_sources, fold = run.view.fold(UntrustedFold).sources, run.view.fold(LabelsFold)
+            is_new = any(each not in known_sources for each in facts.get("untrusted", ())) or fold.shell_source is None
+            if is_new or any(name not in fold.secrets for name in facts.get("secrets", ())):
+                await run.record(PartState(LABELS_STATE, 1, {**facts, "agent": self.run.agent.name or "subagent"}))
             run = run.parent

@@ -59,24 +59,24 @@ class LabelRule:
 PLAN = "plan"
 
 
-def label_words(written: str | Sequence[str]) -> tuple[str, ...]:
+def label_words(spec: str | Sequence[str]) -> tuple[str, ...]:
     """The presets, rules and modes in a list, or in a comma-separated string."""
-    words = written.split(",") if isinstance(written, str) else written
+    words = spec.split(",") if isinstance(spec, str) else spec
     return tuple([word.strip() for word in words])
 
 
-def read_label_rules(written: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
+def read_label_rules(spec: str | Sequence[str], source: str = "options.labels") -> tuple[LabelRule, ...]:
     """The rules of a preset, or of a list of presets and rules. Raises `PermissionRuleError`."""
     rules: list[LabelRule] = []
-    words = label_words(written)
+    words = label_words(spec)
     if PLAN in words and not {*words} & PRESETS.keys():
         words = ("guard", *words)
     for text in words:
         if text == PLAN:
             continue
-        found = _RULE.fullmatch(text)
-        if found is not None:
-            effect, label, tool = found.groups()
+        match = _RULE.fullmatch(text)
+        if match is not None:
+            effect, label, tool = match.groups()
             rules.append(LabelRule(text, cast(RuleEffect, effect), cast(LabelName, label), tool))
         elif text in PRESETS:
             rules += read_label_rules(PRESETS[text], source)

@@ -17,17 +17,15 @@ def label_rules_of_settings(settings: Settings, *, is_trusted: bool) -> tuple[tu
     """The rules of `permissions.labels`, and diagnostics for invalid ones, each of which counts as `guard`."""
     rules: list[LabelRule] = []
     notes: list[Diagnostic] = []
-    for written in settings.labels:
+    for entry in settings.labels:
         layer = "options"
-        if written.scope == "managed" or (written.scope != "user" and not is_trusted):
-            layer = written.scope
+        if entry.scope == "managed" or (entry.scope != "user" and not is_trusted):
+            layer = entry.scope
         try:
-            found = read_label_rules([written.text], written.source)
+            entry_rules = read_label_rules([entry.text], entry.source)
         except PermissionRuleError as error:
-            text = (
-                f"the rule on labels {written.text[:200]!r} is not understood and counts as {_INSTEAD}: {error.reason}"
-            )
-            notes.append(Diagnostic("label-not-understood", text, written.line, written.source, is_error=True))
-            found = read_label_rules(_INSTEAD)
-        rules += [replace(rule, layer=layer) for rule in found]
+            text = f"the rule on labels {entry.text[:200]!r} is not understood and counts as {_INSTEAD}: {error.reason}"
+            notes.append(Diagnostic("label-not-understood", text, entry.line, entry.source, is_error=True))
+            entry_rules = read_label_rules(_INSTEAD)
+        rules += [replace(rule, layer=layer) for rule in entry_rules]
     return tuple(rules), notes

@@ -211,21 +211,21 @@ def _meanings_of_text(text: str) -> tuple[str, ...]:
 
 def _whole(text: str) -> list[TypedValue]:
     """The typed values that make up a text: one, a date with its time, or a list of addresses; otherwise empty."""
-    found = [*typed_values(text)]
-    if not found:
+    values = [*typed_values(text)]
+    if not values:
         return []
     between, at = [], 0
-    for value in found:
+    for value in values:
         between.append(text[at : value.start])
         at = value.end
     first, *inner = between
-    kinds = [value.kind for value in found]
+    kinds = [value.kind for value in values]
     if first or text[at:]:
         return []
     if kinds == ["date", "time"]:
-        return found if inner[0] in ("T", "t", " ") else []
+        return values if inner[0] in ("T", "t", " ") else []
     is_list = len({*kinds}) == 1 and kinds[0] in ("email", "iban", "url")
-    return found if not inner or (is_list and not any(gap.strip(" ,;") for gap in inner)) else []
+    return values if not inner or (is_list and not any(gap.strip(" ,;") for gap in inner)) else []
 
 
 @frozen
@@ -257,14 +257,14 @@ class KnownText:
         return first
 
     def _typed_place(self, kind: str, canonical: str) -> int | None:
-        known = self.by_kind.get(kind, {})
-        place = known.get(canonical)
+        places = self.by_kind.get(kind, {})
+        place = places.get(canonical)
         if place is None and kind == "date":  # a date without a year means that day of any year
-            place = known.get(f"0000{canonical[4:]}")
+            place = places.get(f"0000{canonical[4:]}")
         if place is None and kind == "url":  # if one of the two has no scheme, it matches http and https
             names_one = canonical.startswith(("http://", "https://"))
             others = [canonical.partition(":")[2]] if names_one else [f"http:{canonical}", f"https:{canonical}"]
-            place = next((known[other] for other in others if other in known), None)
+            place = next((places[other] for other in others if other in places), None)
         return place
 
 
@@ -298,10 +298,10 @@ def property_names(schema: Any) -> frozenset[str]:
 
 @lru_cache(maxsize=512)
 def _values_by_kind(text: str) -> Mapping[str, Mapping[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_kind: dict[str, dict[str, int]] = {}
     for value in typed_values(text):
-        found.setdefault(value.kind, {}).setdefault(value.canonical, value.start)
-    return found
+        by_kind.setdefault(value.kind, {}).setdefault(value.canonical, value.start)
+    return by_kind
 
 
 @lru_cache(maxsize=4096)

@@ -73,11 +73,11 @@ class Content:
             self._add_bytes(as_text(resource.get("blob")), as_text(resource.get("mimeType")), uri)
 
     def _add_bytes(self, data: str, media_type: str, name: str) -> None:
-        media_type, said = clean_text(media_type, 100), f"{clean_text(media_type, 100)} {name}".strip() or "bytes"
+        media_type, title = clean_text(media_type, 100), f"{clean_text(media_type, 100)} {name}".strip() or "bytes"
         try:
             raw = binascii.a2b_base64(data, strict_mode=True)
         except ValueError:
-            self.texts.append(f"[{said}: it came as no base64]")
+            self.texts.append(f"[{title}: it came as no base64]")
             return
         media_type = media_type_of(raw[:HEAD_BYTES]) or media_type or "application/octet-stream"
         if part_type_of(media_type) == "file" and media_type != "application/pdf":
@@ -113,16 +113,16 @@ def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
         content.add(part)
     if len(parts) > MAX_PARTS:
         content.texts.append(f"[{len(parts) - MAX_PARTS:,} more parts of this result are left out]")
-    kept: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
+    facts: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
     structure = result.get("structuredContent")
     text = content.text
     if "structuredContent" in result:
-        said = _json_text(structure)
+        structure_text = _json_text(structure)
         if not text.strip() and not content.attachments:
-            text = without_hidden(said)
-        elif len(said) <= MAX_KEPT_BYTES:
-            kept["structured_content"] = structure
-    meta = {"mcp": kept} if kept else None
+            text = without_hidden(structure_text)
+        elif len(structure_text) <= MAX_KEPT_BYTES:
+            facts["structured_content"] = structure
+    meta = {"mcp": facts} if facts else None
     return ToolOutput(text, meta, is_error=result.get("isError") is True, attachments=content.attachments)
 
 

@@ -65,32 +65,34 @@ def read_definitions(
 
     The code of a reason is `shape`, `schema`, `duplicate` or `list` (allow and deny); a seat adds `header` and `pin`.
     """
-    left: list[Diagnostic] = []
-    kept: dict[str, ToolDefinition] = {}
+    problems: list[Diagnostic] = []
+    by_name: dict[str, ToolDefinition] = {}
     room = MAX_SCHEMAS_BYTES
     for raw in raw_tools:
         try:
             if room < 0:
                 raise ValueError(f"the definitions before it have more than {MAX_SCHEMAS_BYTES:,} bytes")
-            made = _read_definition(server, raw)
-            room -= len(canonical_json(made.input_schema))
+            definition = _read_definition(server, raw)
+            room -= len(canonical_json(definition.input_schema))
         except ValueError as error:
             name = raw.get("name") if isinstance(raw, Mapping) else None
-            left.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
+            problems.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
             continue
-        if made.name in kept:
+        if definition.name in by_name:
             why = "the server lists two tools of this name; the first one counts"
-            left.append(Diagnostic("duplicate", why, path=made.name))
-        elif not is_wanted(settings, made.name):
-            left.append(Diagnostic("list", "the allow and deny lists of this server leave it out", path=made.name))
+            problems.append(Diagnostic("duplicate", why, path=definition.name))
+        elif not is_wanted(settings, definition.name):
+            problems.append(
+                Diagnostic("list", "the allow and deny lists of this server leave it out", path=definition.name)
+            )
         else:
-            kept[made.name] = made
-    taken = Counter(made.shown for made in kept.values())
-    named = [
-        made if taken[made.shown] == 1 else replace(made, shown=hashed_name(server, made.name))
-        for made in kept.values()
+            by_name[definition.name] = definition
+    counts = Counter(definition.shown for definition in by_name.values())
+    definitions = [
+        definition if counts[definition.shown] == 1 else replace(definition, shown=hashed_name(server, definition.name))
+        for definition in by_name.values()
     ]
-    return sorted(named, key=lambda made: made.shown), left
+    return sorted(definitions, key=lambda definition: definition.shown), problems
 
 
 def is_wanted(settings: McpServer, tool: str) -> bool:
@@ -206,19 +208,19 @@ class _SchemaReader:
         """Read the root schema, or one below it."""
         if self._depth > MAX_SCHEMA_DEPTH:
             raise ValueError(f"its input schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         self._depth += 1
         for key, value in schema.items():
-            read = _KEYWORDS[key](self, value) if key in _KEYWORDS else _clean_values(value)
-            if read is not None or (key in ("const", "default") and value is None):
-                made[key] = read
+            clean_value = _KEYWORDS[key](self, value) if key in _KEYWORDS else _clean_values(value)
+            if clean_value is not None or (key in ("const", "default") and value is None):
+                result[key] = clean_value
         self._depth -= 1
         if isinstance(schema.get("pattern"), str):
             note = f"(pattern: {clean_text(schema['pattern'], 200)})"
-            made["description"] = f"{made.get('description', '')} {note}".strip()
-        if made.get("type") == "array" and "items" not in made and "prefixItems" not in made:
-            made["items"] = {}
-        return made
+            result["description"] = f"{result.get('description', '')} {note}".strip()
+        if result.get("type") == "array" and "items" not in result and "prefixItems" not in result:
+            result["items"] = {}
+        return result
 
     def one(self, value: Any) -> Any:
         if isinstance(value, list):  # `items` as a list, before 2020-12

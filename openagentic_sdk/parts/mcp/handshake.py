@@ -141,14 +141,14 @@ async def _discover(session: McpSession, version: str) -> bool:
         session.wire.version = version
     for _ in range(2):
         try:
-            said = await session.wire.peer.request("server/discover", {"_meta": modern_meta(version)})
+            answer = await session.wire.peer.request("server/discover", {"_meta": modern_meta(version)})
         except RpcError as error:
-            named = versions_named(error.data, "supported")
-            common = newest_common(MODERN, named)
-            if error.code != UNSUPPORTED_VERSION or (common is None and newest_common(LEGACY, named)):
+            versions = versions_named(error.data, "supported")
+            common = newest_common(MODERN, versions)
+            if error.code != UNSUPPORTED_VERSION or (common is None and newest_common(LEGACY, versions)):
                 return False
             if common is None:
-                raise _no_common_version(session, named) from None
+                raise _no_common_version(session, versions) from None
             version = common
             if isinstance(session.wire, HttpWire):
                 session.wire.version = version
@@ -157,11 +157,11 @@ async def _discover(session: McpSession, version: str) -> bool:
             if isinstance(session.wire, HttpWire):
                 raise
             return False  # the process ended, which the caller sees
-        result = as_mapping(said)
-        spoken = newest_common(MODERN, versions_named(result, "supportedVersions"))
-        if spoken is None:
+        result = as_mapping(answer)
+        common_version = newest_common(MODERN, versions_named(result, "supportedVersions"))
+        if common_version is None:
             return False
-        session.introduced(spoken, result)
+        session.introduced(common_version, result)
         return True
     return False
 
@@ -176,17 +176,17 @@ async def _initialize(session: McpSession) -> None:
     try:
         result = as_mapping(await wire.peer.request("initialize", params))
     except RpcError as error:
-        named = versions_named(error.data, "supported")
-        known = ", ".join(named) if named else mask_told(session.settings, str(error))
+        versions = versions_named(error.data, "supported")
+        reason = ", ".join(versions) if versions else mask_told(session.settings, str(error))
         raise McpError(
-            f"the server {session.name} refused to begin: {known[:500]} ({error.code})",
+            f"the server {session.name} refused to begin: {reason[:500]} ({error.code})",
             server=session.name,
             code=error.code,
         ) from error
-    spoken = result.get("protocolVersion")
-    if spoken not in LEGACY:
-        raise _no_common_version(session, [str(spoken)[:40]])
-    session.introduced(spoken, result)
+    chosen_version = result.get("protocolVersion")
+    if chosen_version not in LEGACY:
+        raise _no_common_version(session, [str(chosen_version)[:40]])
+    session.introduced(chosen_version, result)
     await wire.peer.notify("notifications/initialized", {})
 
 

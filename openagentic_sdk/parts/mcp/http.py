@@ -161,8 +161,8 @@ class HttpWire:
     async def _send(self, line: bytes) -> None:
         """POST one of our messages. For a request, returns when its answer has been passed to the peer."""
         message = json.loads(line)
-        asked, method = message.get("id"), message.get("method")
-        is_request = method is not None and asked is not None
+        request_id, method = message.get("id"), message.get("method")
+        is_request = method is not None and request_id is not None
         try:
             if self.lost is not None:
                 raise self.lost
@@ -176,7 +176,7 @@ class HttpWire:
                 raise self._explained(error) from error
 
     async def _post(self, line: bytes, message: Mapping[str, Any], is_request: bool) -> None:
-        asked, method = message.get("id"), str(message.get("method"))
+        request_id, method = message.get("id"), str(message.get("method"))
         if self._post_to is not None:
             async with self._exchange("POST", line, _MEDIA, await self._post_to) as answer:
                 if answer.status >= 400:
@@ -189,47 +189,47 @@ class HttpWire:
             more |= request_headers(method, message.get("params") or {}, _copied.get())
         async with self._exchange("POST", line, more) as answer:
             if is_request:
-                await self._read_answer(answer, asked, method)
+                await self._read_answer(answer, request_id, method)
 
-    async def _read_answer(self, answer: HttpAnswer, asked: Any, method: str) -> None:
+    async def _read_answer(self, answer: HttpAnswer, request_id: Any, method: str) -> None:
         if method == "initialize":
             self._session_id = answer.headers.get("mcp-session-id")
         if answer.status == 202:
             raise McpError(f"the server {self.name} took a request and will not answer it (202)", server=self.name)
         if not 200 <= answer.status < 300:
-            await self._raise_status(answer, asked)
+            await self._raise_status(answer, request_id)
             return
         if answer.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream":
-            await self._read_stream(answer, asked)
+            await self._read_stream(answer, request_id)
             return
         try:
             whole = read_message(await answer.read_all())
         except ValueError as error:
             raise self._garbled(f"sent an answer that is not JSON ({error})") from None
-        if not self._take(whole, asked):
+        if not self._take(whole, request_id):
             raise self._garbled("sent an answer that is none to what was asked")
 
-    def _take(self, whole: Any, asked: Any) -> bool:
+    def _take(self, whole: Any, request_id: Any) -> bool:
         """Pass messages (before 2025-06-18, possibly a list) to the peer; return whether one was the answer."""
-        found = False
+        has_answer = False
         for message in whole if isinstance(whole, list) else [whole]:
             if isinstance(message, dict):
-                is_answer = "method" not in message and asked is not None and message.get("id") == asked
-                found = found or is_answer
+                is_answer = "method" not in message and request_id is not None and message.get("id") == request_id
+                has_answer = has_answer or is_answer
                 error = message.get("error")
                 if isinstance(error, dict):
                     message = {**message, "error": {**error, "message": self._masked(str(error.get("message")))}}
                 self.peer.take(message)
-        return found
+        return has_answer
 
-    async def _raise_status(self, answer: HttpAnswer, asked: Any = None) -> None:
+    async def _raise_status(self, answer: HttpAnswer, request_id: Any = None) -> None:
         """Pass a JSON-RPC error in the body to the peer as the answer; else raise an error for the status."""
         body = await answer.read_all(_MAX_ERROR_BYTES)
         try:
-            said = read_message(body)
+            message = read_message(body)
         except ValueError:
-            said = None
-        error = said.get("error") if isinstance(said, dict) else None
+            message = None
+        error = message.get("error") if isinstance(message, dict) else None
         code = error.get("code") if isinstance(error, dict) else None
         text = str(error.get("message")) if isinstance(error, dict) else body.decode("utf-8", "replace")
         about = f"the server {self.name} answered {answer.status}: {one_line(self._masked(text))[:300]}".rstrip(": ")
@@ -237,9 +237,9 @@ class HttpWire:
         if self._session_id is not None and is_gone:
             self._session_id = None
             raise SessionGoneError(about, server=self.name)
-        if asked is None or not isinstance(code, int) or (self.version is None and not -32029 <= code <= -32020):
+        if request_id is None or not isinstance(code, int) or (self.version is None and not -32029 <= code <= -32020):
             raise HttpStatusError(about, server=self.name, status=answer.status)
-        self._take({"jsonrpc": "2.0", "id": asked, "error": error}, asked)
+        self._take({"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)
 
     def _masked(self, text: str) -> str:
         """A server's text without the secrets that were sent to it."""
@@ -260,10 +260,10 @@ class HttpWire:
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
-    async def _read_stream(self, answer: HttpAnswer, asked: Any) -> None:
+    async def _read_stream(self, answer: HttpAnswer, request_id: Any) -> None:
         """Read events up to the answer. A legacy stream that breaks is resumed after its last event."""
         stream, breaks = SSEDecoder(), 0
-        if await self._read_events(answer, stream, asked):
+        if await self._read_events(answer, stream, request_id):
             return
         while not self.is_modern and stream.last_event_id and breaks < _MAX_BREAKS:
             await asyncio.sleep(_pause_s(stream))
@@ -273,7 +273,7 @@ class HttpWire:
                 async with self._exchange("GET", None, more) as rest:
                     if rest.status == 200:
                         before = stream.last_event_id
-                        if await self._read_events(rest, stream, asked):
+                        if await self._read_events(rest, stream, request_id):
                             return
                         breaks = breaks + 1 if stream.last_event_id == before else 0
                         continue
@@ -282,25 +282,25 @@ class HttpWire:
             breaks += 1
         raise self._garbled("closed the stream before the answer had come")
 
-    async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, asked: Any) -> bool:
+    async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, request_id: Any) -> bool:
         """Pass events to the peer; return True once one is the answer, False if the stream ended before."""
         try:
             while chunks := await answer.read():
                 for chunk in chunks:
                     events = stream.feed(chunk)
-                    if any(self._take_event(event, asked) for event in events):
+                    if any(self._take_event(event, request_id) for event in events):
                         return True
                     if len(events) > _MANY_EVENTS:
                         await asyncio.sleep(0)  # a flood of events must not block the event loop
-            return any(self._take_event(event, asked) for event in stream.close())
+            return any(self._take_event(event, request_id) for event in stream.close())
         except ProviderConnectionError:
             return False
 
-    def _take_event(self, event: SSEEvent, asked: Any) -> bool:
+    def _take_event(self, event: SSEEvent, request_id: Any) -> bool:
         if not event.data or event.event not in ("", "message"):
             return False
         try:
-            return self._take(read_message(event.data.encode("utf-8", "replace")), asked)
+            return self._take(read_message(event.data.encode("utf-8", "replace")), request_id)
         except ValueError:
             return False  # not a message; the answer may still follow
 
@@ -348,12 +348,12 @@ class HttpWire:
                             self._take_event(event, None)
             raise self._garbled("closed its stream")
         except (ProviderError, OptionsError, McpError) as error:
-            lost = error if isinstance(error, McpError) else self._explained(error)
+            failure = error if isinstance(error, McpError) else self._explained(error)
             if not post_to.done():
-                post_to.set_exception(lost)
+                post_to.set_exception(failure)
             elif self.lost is None:
-                self.lost = lost
-                self._on_lost(lost)
+                self.lost = failure
+                self._on_lost(failure)
         finally:
             post_to.cancel()
 

@@ -59,21 +59,21 @@ def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders
 
 def param_headers(schema: Any) -> ParamHeaders:
     """The arguments to repeat in headers for a tool. Raises ValueError with the reason for an invalid annotation."""
-    found: dict[tuple[str, ...], str] = {}
+    headers: dict[tuple[str, ...], str] = {}
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
         if way is None or not way:
             raise ValueError(f"{_ANNOTATION} stands where no argument is named by properties alone")
         if not isinstance(header, str) or re.fullmatch(_TOKEN, header) is None:
             raise ValueError(f"{_ANNOTATION} {header!r:.100} is not a name for a header")
-        if header.lower() in (other.lower() for other in found.values()):
+        if header.lower() in (other.lower() for other in headers.values()):
             raise ValueError(f"two arguments want the header {header!r:.100}")
         if annotated.get("type") not in ("string", "integer", "boolean"):
             raise ValueError(
                 f"{_ANNOTATION} is for a string, an integer or a boolean, not {annotated.get('type')!r:.60}"
             )
-        found[way] = header
-    return found
+        headers[way] = header
+    return headers
 
 
 def _annotations(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:

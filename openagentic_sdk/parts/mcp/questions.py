@@ -82,21 +82,21 @@ async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any])
             warning = (
                 "\nCareful: this asks for a secret, which a server should never do in a form: it gets what you type."
             )
-        said = (await ask(f"{intro}\n{field.text()}{warning}{problem}", field.choices(), about)).strip()
-        if said == HIDDEN_ANSWER:
+        reply = (await ask(f"{intro}\n{field.text()}{warning}{problem}", field.choices(), about)).strip()
+        if reply == HIDDEN_ANSWER:
             return "cancel"  # it was given to an earlier run and is stored nowhere
-        if said.lower() in ("decline", "cancel"):
-            return said.lower()
-        if not said and "default" in field.schema:
+        if reply.lower() in ("decline", "cancel"):
+            return reply.lower()
+        if not reply and "default" in field.schema:
             return {field.name: field.schema["default"]}
-        if not said and not field.is_required:
+        if not reply and not field.is_required:
             return {}
         try:
-            return {field.name: validate(field.read(said), field.schema, "the answer")}
+            return {field.name: validate(field.read(reply), field.schema, "the answer")}
         except ToolInputError as error:
-            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {field.bounds() or error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {field.bounds() or error})"
         except ValueError as error:
-            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {error})"
     return "cancel"
 
 
@@ -108,21 +108,21 @@ class _Field:
         self.schema = schema
         self.is_required = is_required
         self._items = as_mapping(schema.get("items"))
-        named = self._items if schema.get("type") == "array" else schema
+        choice_schema = self._items if schema.get("type") == "array" else schema
         pairs = [
             (as_text(as_mapping(o).get("const")), as_text(as_mapping(o).get("title")))
-            for o in (as_list(named.get("oneOf")) or as_list(named.get("anyOf")))
+            for o in (as_list(choice_schema.get("oneOf")) or as_list(choice_schema.get("anyOf")))
         ]
-        listed = [value for value in as_list(named.get("enum")) if isinstance(value, str)]
-        titles = [title for title in as_list(named.get("enumNames")) if isinstance(title, str)]
+        listed = [value for value in as_list(choice_schema.get("enum")) if isinstance(value, str)]
+        titles = [title for title in as_list(choice_schema.get("enumNames")) if isinstance(title, str)]
         self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
 
     def choices(self) -> tuple[str, ...]:
         """The choices as shown to a person."""
         if self.schema.get("type") == "boolean":
             return ("yes", "no", "decline")
-        named = tuple(clean_text(title or value, 200) for value, title in self._choices)
-        return (*named, "decline") if named else ()
+        labels = tuple(clean_text(title or value, 200) for value, title in self._choices)
+        return (*labels, "decline") if labels else ()
 
     def details(self) -> dict[str, Any]:
         """The answers that the field accepts, see `sessions.answers`."""
@@ -148,8 +148,8 @@ class _Field:
         elif not self.is_required:
             hints.append("may be empty")
         hints.append("or answer: decline")
-        said = ", ".join(hint for hint in hints if hint)
-        return f"{title}{': ' + about if about else ''} ({said})"
+        hint_text = ", ".join(hint for hint in hints if hint)
+        return f"{title}{': ' + about if about else ''} ({hint_text})"
 
     def bounds(self) -> str:
         """The permitted range in words; empty if there are no limits."""
@@ -167,43 +167,43 @@ class _Field:
     def _is_list(self) -> bool:
         return self.schema.get("type") == "array"
 
-    def read(self, said: str) -> Any:
+    def read(self, reply: str) -> Any:
         """Convert the answer to the field's value. Raises ValueError with the problem."""
         kind = self.schema.get("type")
         if self._is_list:
-            return self._read_several(said)
+            return self._read_several(reply)
         if self._choices:
-            return self._pick(said)
+            return self._pick(reply)
         if kind == "boolean":
-            if said.lower() not in (*_YES, *_NO):
+            if reply.lower() not in (*_YES, *_NO):
                 raise ValueError("answer yes or no")
-            return said.lower() in _YES
-        return self._read_number(said) if kind in ("integer", "number") else self._read_text(said)
+            return reply.lower() in _YES
+        return self._read_number(reply) if kind in ("integer", "number") else self._read_text(reply)
 
-    def _read_several(self, said: str) -> list[str]:
-        picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
+    def _read_several(self, reply: str) -> list[str]:
+        picked = [self._pick(part.strip()) for part in reply.split(",") if part.strip()]
         return picked
 
-    def _read_number(self, said: str) -> int | float:
-        read = float(said)  # its ValueError is written for people
-        if self.schema.get("type") == "integer" and not read.is_integer():
+    def _read_number(self, reply: str) -> int | float:
+        value = float(reply)  # its ValueError is written for people
+        if self.schema.get("type") == "integer" and not value.is_integer():
             raise ValueError("it is not a whole number")
-        if not math.isfinite(read):
+        if not math.isfinite(value):
             raise ValueError("it is not a number")
         # Digits are read as an int: a float cannot represent every integer above 2 ** 53.
-        whole = int(said) if re.fullmatch(r"[+-]?[0-9]+", said) else int(read)
-        number = whole if read.is_integer() else read
+        whole = int(reply) if re.fullmatch(r"[+-]?[0-9]+", reply) else int(value)
+        number = whole if value.is_integer() else value
         return number
 
-    def _read_text(self, said: str) -> str:
+    def _read_text(self, reply: str) -> str:
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
-        if pattern is not None and re.fullmatch(pattern, said) is None:
+        if pattern is not None and re.fullmatch(pattern, reply) is None:
             raise ValueError(f"it is not {_FORMATS_IN_WORDS[self.schema['format']]}")
-        return said
+        return reply
 
-    def _pick(self, said: str) -> str:
+    def _pick(self, reply: str) -> str:
         for number, (value, title) in enumerate(self._choices, 1):
-            if said.casefold() in (value.casefold(), title.casefold(), str(number)):
+            if reply.casefold() in (value.casefold(), title.casefold(), str(number)):
                 return value
         raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
 

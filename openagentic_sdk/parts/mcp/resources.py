@@ -59,9 +59,9 @@ class ListResourcesTool(Tool):
         self._seats = seats
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        named = input.get("server")
-        seats = [_seat(self._seats, named)] if named is not None else list(self._seats.values())
-        found, notes = [], []
+        server = input.get("server")
+        seats = [_seat(self._seats, server)] if server is not None else list(self._seats.values())
+        entries, notes = [], []
         for seat in seats:
             for method, member, key in (
                 ("resources/list", "resources", "uri"),
@@ -72,19 +72,19 @@ class ListResourcesTool(Tool):
                 except McpError as error:
                     notes += [str(error)] if method == "resources/list" else []
                     continue
-                found += [_entry(seat.name, one, key) for one in listed if isinstance(one.get(key), str)]
-        if len(found) > MAX_LISTED:
-            notes.append(f"{len(found) - MAX_LISTED} more are not shown: name a server")
+                entries += [_entry(seat.name, one, key) for one in listed if isinstance(one.get(key), str)]
+        if len(entries) > MAX_LISTED:
+            notes.append(f"{len(entries) - MAX_LISTED} more are not shown: name a server")
         note = {"note": "; ".join(notes)} if notes else {}
-        return {"resources": found[:MAX_LISTED], **note}
+        return {"resources": entries[:MAX_LISTED], **note}
 
 
 def _entry(server: str, one: Mapping[str, Any], key: str) -> dict[str, Any]:
-    shown = {"server": server, "uri" if key == "uri" else "uri_template": clean_text(one[key], 1000)}
+    entry = {"server": server, "uri" if key == "uri" else "uri_template": clean_text(one[key], 1000)}
     for name, theirs in (("name", "name"), ("description", "description"), ("media_type", "mimeType")):
         text = clean_text(as_text(one.get(theirs)), 300)
-        shown |= {name: text} if text else {}
-    return shown
+        entry |= {name: text} if text else {}
+    return entry
 
 
 class ReadResourceTool(Tool):
@@ -156,21 +156,21 @@ async def expand_prompt(
         sources = [f"MCP: prompt {called[2]} of {called[1]}"]
         return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
-    named = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
-    named = [one for one in named[:MAX_MENTIONS] if await permits(*one)]
-    if not named:
+    resources = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
+    resources = [one for one in resources[:MAX_MENTIONS] if await permits(*one)]
+    if not resources:
         return None
     blocks: list[str] = []
     parts: list[Mapping[str, Any]] = []
-    for name, uri in named:
+    for name, uri in resources:
         try:
             content = await _read(await _ready(servers[name]), uri)
-            said = content.text[:MAX_TEXT_CHARS]
+            body = content.text[:MAX_TEXT_CHARS]
             parts += content.sendable
         except McpError as error:
-            said = f"(it could not be read: {error})"
-        blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{said}")
-    sources = [f"MCP: {name} {uri}" for name, uri in named]
+            body = f"(it could not be read: {error})"
+        blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{body}")
+    sources = [f"MCP: {name} {uri}" for name, uri in resources]
     return Brought(behind="".join(blocks), parts=parts, sources=sources)
 
 
@@ -179,35 +179,37 @@ async def _ready(seat: Readable) -> Readable:
     return seat
 
 
-async def _get_prompt(seat: Readable, name: str, given: str) -> Content:
+async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
     """The messages of a prompt as one text. Arguments are words in the prompt's own order, or `name=value`."""
     prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
     prompt = next((one for one in prompts if one.get("name") == name), None)
     if prompt is None:
-        known = ", ".join(clean_text(as_text(one.get("name")), 60) for one in prompts[:50]) or "(none)"
-        raise McpError(f"the server {seat.name} has no prompt {name!r:.100}: its prompts are {known}", server=seat.name)
-    wanted = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments"))]
+        prompt_names = ", ".join(clean_text(as_text(one.get("name")), 60) for one in prompts[:50]) or "(none)"
+        raise McpError(
+            f"the server {seat.name} has no prompt {name!r:.100}: its prompts are {prompt_names}", server=seat.name
+        )
+    parameters = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments"))]
     needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
     try:
-        words = shlex.split(given)
+        words = shlex.split(text)
     except ValueError:
-        words = given.split()
-    found: dict[str, str] = {}
+        words = text.split()
+    values: dict[str, str] = {}
     free = []
     for word in words:
         key, is_named, value = word.partition("=")
-        if is_named and key in wanted:
-            found[key] = value
+        if is_named and key in parameters:
+            values[key] = value
         else:
             free.append(word)
-    open_ones = [name for name in wanted if name not in found]
+    open_ones = [name for name in parameters if name not in values]
     if len(free) > len(open_ones) and open_ones:  # the last one takes the rest, so that a sentence needs no quotes
         free = [*free[: len(open_ones) - 1], " ".join(free[len(open_ones) - 1 :])]
-    arguments = {**found, **dict(zip(open_ones, free, strict=False))}
+    arguments = {**values, **dict(zip(open_ones, free, strict=False))}
     missing = [argument for argument in needed if argument not in arguments]
     if missing:
         raise McpError(
-            f"/mcp__{seat.name}__{name} needs {', '.join(wanted)}: {missing[0]} is missing", server=seat.name
+            f"/mcp__{seat.name}__{name} needs {', '.join(parameters)}: {missing[0]} is missing", server=seat.name
         )
     result = await seat.ask("prompts/get", {"name": name, "arguments": arguments})
     content = Content()

@@ -103,8 +103,8 @@ class Seat:
         wire = self._connecting and self._connecting.wire
         launcher = self.settings.launcher
         words = f"{launcher} starts it, and may be installing it" if launcher else "it has not answered yet"
-        said = wire.stderr().strip().rpartition("\n")[2] if isinstance(wire, StdioWire) else ""
-        return f"{words}: {said}" if said else words
+        last_line = wire.stderr().strip().rpartition("\n")[2] if isinstance(wire, StdioWire) else ""
+        return f"{words}: {last_line}" if last_line else words
 
     # --- start and end -----------------------------------------------------------------------------------------------
 
@@ -251,21 +251,25 @@ class Seat:
         """Request the list of tools and keep those that can be offered. Raises `McpError`."""
         session.stale.discard("tools")
         raws, problem = await session.list_all("tools/list", "tools") if "tools" in session.capabilities else ([], "")
-        left = [Diagnostic("list", problem)] if problem else []
+        problems = [Diagnostic("list", problem)] if problem else []
         if self._pins is not None:
-            offered, held = self._pins.judge(self.name, [raw for raw in raws if isinstance(raw, Mapping)])
-            raws = list(offered)
-            left += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in held]
-        read = partial(read_definitions, self.name, self.settings, raws)
+            offered_tools, withheld_tools = self._pins.judge(
+                self.name, [raw for raw in raws if isinstance(raw, Mapping)]
+            )
+            raws = list(offered_tools)
+            problems += [Diagnostic("pin", why, path=clean_text(name, 200)) for name, why in withheld_tools]
+        parse = partial(read_definitions, self.name, self.settings, raws)
         # Megabytes of schemas take a second to read, and would block the event loop.
-        made, refused = await run_in_thread(read) if len(raws) > _READ_AT_ONCE else read()
-        kept = self._with_headers(session, made, left)
-        self._left_out = [*left, *refused]
+        definitions, refused = await run_in_thread(parse) if len(raws) > _READ_AT_ONCE else parse()
+        offers = self._with_headers(session, definitions, problems)
+        self._left_out = [*problems, *refused]
         before = {tool.definition.sha256: tool for tool in self.tools if isinstance(tool, RemoteTool)}
         tools = [
             # The same object for an unchanged tool, so that an unchanged list compares as equal.
-            known if (known := before.get(one.sha256)) and known.name == one.shown else RemoteTool(self, one)
-            for one in kept
+            earlier_tool
+            if (earlier_tool := before.get(one.sha256)) and earlier_tool.name == one.shown
+            else RemoteTool(self, one)
+            for one in offers
         ]
         is_other = [tool.name for tool in tools] != [tool.name for tool in self.tools] or any(
             new is not old for new, old in zip(tools, self.tools, strict=True)
@@ -275,20 +279,20 @@ class Seat:
             self._say("changed")
 
     def _with_headers(
-        self, session: McpSession, definitions: Sequence[ToolDefinition], left: list[Diagnostic]
+        self, session: McpSession, definitions: Sequence[ToolDefinition], problems: list[Diagnostic]
     ) -> list[ToolDefinition]:
         """The definitions whose headers can be sent, over modern HTTP; the headers are remembered for calls."""
         self._copied = {}
         if not (session.is_modern and isinstance(session.wire, HttpWire)):
             return list(definitions)
-        kept = []
+        usable = []
         for one in definitions:
             try:
                 self._copied[one.name] = param_headers(one.raw.get("inputSchema"))
-                kept.append(one)
+                usable.append(one)
             except ValueError as error:
-                left.append(Diagnostic("header", str(error), path=one.name))
-        return kept
+                problems.append(Diagnostic("header", str(error), path=one.name))
+        return usable
 
     def _say(self, state: str, error: BaseException | None = None) -> None:
         session = self._session
@@ -299,10 +303,10 @@ class Seat:
             for tool in self.tools
             if isinstance(tool, RemoteTool | OwnTool)
         ]
-        left = [{"tool": one.path, "code": one.code, "reason": one.message} for one in self._left_out]
-        if len(left) > MAX_LEFT_OUT_SHOWN:
-            more = {"tool": "", "code": "list", "reason": f"and {len(left) - MAX_LEFT_OUT_SHOWN} more"}
-            left = [*left[:MAX_LEFT_OUT_SHOWN], more]
+        left_out = [{"tool": one.path, "code": one.code, "reason": one.message} for one in self._left_out]
+        if len(left_out) > MAX_LEFT_OUT_SHOWN:
+            more = {"tool": "", "code": "list", "reason": f"and {len(left_out) - MAX_LEFT_OUT_SHOWN} more"}
+            left_out = [*left_out[:MAX_LEFT_OUT_SHOWN], more]
         self.event = McpServerChanged(
             self.name,
             state,
@@ -310,7 +314,7 @@ class Seat:
             protocol_version=session.version or None if session is not None else None,
             server=session.server_info or None if session is not None else None,
             tools=tools,
-            left_out=left,
+            left_out=left_out,
             error_message=None if error is None else error_words(error)[1],
         )
         self.changes += 1
@@ -323,7 +327,7 @@ class Seat:
         arguments: Mapping[str, Any],
         hooks: RequestHooks,
         effect: Effect,
-        begun: InputRound | None = None,
+        first_round: InputRound | None = None,
     ) -> Mapping[str, Any]:
         """Call a tool and return its result.
 
@@ -334,10 +338,10 @@ class Seat:
 
         async def call(session: McpSession) -> Mapping[str, Any]:
             if session.is_stdio:
-                return await session.call("tools/call", params, hooks, begun)
+                return await session.call("tools/call", params, hooks, first_round)
             assert isinstance(session.wire, HttpWire)
             async with session.wire.copying(self._copied.get(tool.name)):
-                return await session.call("tools/call", params, hooks, begun)
+                return await session.call("tools/call", params, hooks, first_round)
 
         try:
             return await self._twice(call, hooks, effect)
@@ -368,15 +372,17 @@ class Seat:
             await self._read_tools(session)
             return True
         if error.code == URL_NEEDED:
-            wanted = as_list(as_mapping(error.data).get("elicitations"))
-            answers = [await elicit(self.name, {**as_mapping(one), "mode": "url"}, hooks.ask) for one in wanted[:5]]
+            elicitations = as_list(as_mapping(error.data).get("elicitations"))
+            answers = [
+                await elicit(self.name, {**as_mapping(one), "mode": "url"}, hooks.ask) for one in elicitations[:5]
+            ]
             return bool(answers) and all(answer["action"] == "accept" for answer in answers)
         return error.in_flight and effect in REPEATABLE and (session.lost is not None or not session.is_stdio)
 
     async def ask(self, method: str, params: Mapping[str, Any], hooks: RequestHooks | None = None) -> Mapping[str, Any]:
         """Send a request that changes nothing, once more if the connection broke. Raises `McpError`."""
-        known = hooks or RequestHooks()
-        return await self._twice(lambda session: session.call(method, params, known), known, "read")
+        request_hooks = hooks or RequestHooks()
+        return await self._twice(lambda session: session.call(method, params, request_hooks), request_hooks, "read")
 
     async def list_all(self, method: str, member: str) -> list[Any]:
         """A list from the server, possibly incomplete. Raises `McpError`."""

@@ -70,8 +70,8 @@ def _headers(value: Any) -> bool:
     return True
 
 
-def _fits(is_right: Callable[[Any], bool], wanted: str) -> Check:
-    return lambda value: None if is_right(value) else wanted
+def _fits(is_right: Callable[[Any], bool], description: str) -> Check:
+    return lambda value: None if is_right(value) else description
 
 
 _Texts = Annotated[Sequence[str], _fits(_texts, "a list of texts")]
@@ -223,12 +223,12 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
         unknown = [key for key in entry if key not in _KEYS and key != "type"]
         if unknown:
             raise OptionsError(f"{shown(unknown[0])} is not known here; the keys are type, {', '.join(_KEYS)}")
-        known = {_KEYS[key]: value for key, value in entry.items() if key not in ("type", "timeout")}
+        fields = {_KEYS[key]: value for key, value in entry.items() if key not in ("type", "timeout")}
         if "timeout" in entry:
-            known["call_timeout_s"] = _call_timeout_s(entry["timeout"], in_milliseconds)
+            fields["call_timeout_s"] = _call_timeout_s(entry["timeout"], in_milliseconds)
         for key in ("env", "headers"):
-            _check_texts(key, known.get(key))
-        return McpServer(**known, is_sse=kind == "sse", source=source)
+            _check_texts(key, fields.get(key))
+        return McpServer(**fields, is_sse=kind == "sse", source=source)
     except OptionsError as error:
         raise OptionsError(f"mcp_servers[{name!r}]: {error}") from None
 
@@ -259,9 +259,9 @@ def _check_texts(key: str, value: Any) -> None:
 
 def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
     """A server's text with possible secrets from its configuration masked, which it may repeat; paths are not masked."""
-    told = {**settings.env, **settings.secrets, **(more or {})}
-    kept = {name: value for name, value in told.items() if not value.startswith("/")}
-    return Redactor({**kept, **secrets_in(settings)})(text)
+    values = {**settings.env, **settings.secrets, **(more or {})}
+    maskable = {name: value for name, value in values.items() if not value.startswith("/")}
+    return Redactor({**maskable, **secrets_in(settings)})(text)
 
 
 def secrets_in(settings: McpServer) -> dict[str, str]:
@@ -269,24 +269,24 @@ def secrets_in(settings: McpServer) -> dict[str, str]:
 
     Every header value is one, with and without the word before it; so are environment values whose name suggests a secret.
     """
-    found = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
+    secrets = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
     for name, value in settings.headers.items():
-        found |= {f"header {name}": value, f"value of header {name}": value.rpartition(" ")[2]}
+        secrets |= {f"header {name}": value, f"value of header {name}": value.rpartition(" ")[2]}
     if isinstance(settings.token, str):
-        found["token of a server"] = settings.token
+        secrets["token of a server"] = settings.token
     client_secret = (settings.oauth or {}).get("clientSecret")
-    return {**found, "client secret": client_secret} if isinstance(client_secret, str) else found
+    return {**secrets, "client secret": client_secret} if isinstance(client_secret, str) else secrets
 
 
 def read_servers(servers: Any) -> dict[str, McpServer]:
     """Check the value of `OpenAgenticOptions.mcp_servers`. Raises `OptionsError`."""
     if not isinstance(servers, Mapping):
         raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
-    found: dict[str, McpServer] = {}
+    by_name: dict[str, McpServer] = {}
     for name, entry in servers.items():
         check_server_name(name)
-        found[name] = entry if isinstance(entry, McpServer) else read_server_entry(name, entry)
-    return found
+        by_name[name] = entry if isinstance(entry, McpServer) else read_server_entry(name, entry)
+    return by_name
 
 
 def check_server_name(name: Any) -> None:

@@ -70,14 +70,14 @@ class Servers:
 
     def tools(self, may_use: Callable[[str], bool] = lambda server: True) -> list[BareTool]:
         """The tools that the servers offer now, sorted by name. `may_use` decides whose resources may be read."""
-        found = [tool for seat in self._seats.values() for tool in seat.tools]
+        tools = [tool for seat in self._seats.values() for tool in seat.tools]
         readable = {name: seat for name, seat in self._seats.items() if seat.has("resources") and may_use(name)}
         names = tuple(readable)
         if (
             names and names not in self._readers
         ):  # reused for the same servers, so that an unchanged list compares as equal
             self._readers[names] = (ListResourcesTool(readable), ReadResourceTool(readable))
-        return sorted((*found, *self._readers.get(names, ())), key=lambda tool: tool.name)
+        return sorted((*tools, *self._readers.get(names, ())), key=lambda tool: tool.name)
 
     def instructions(self) -> list[tuple[str, str]]:
         """The instructions of the connected servers: (name, text), cleaned and cut."""

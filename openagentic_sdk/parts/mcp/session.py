@@ -153,9 +153,9 @@ class McpSession:
             raise
         except RpcError as error:
             words = str(error)[:_MAX_ERROR_CHARS]
-            said = without_hidden(mask_told(self.settings, words))[:2000]
+            message = without_hidden(mask_told(self.settings, words))[:2000]
             raise McpError(
-                f"the server {self.name} refused: {said} ({error.code}){self._other_era(error.code, words)}",
+                f"the server {self.name} refused: {message} ({error.code}){self._other_era(error.code, words)}",
                 server=self.name,
                 code=error.code,
                 data=error.data,
@@ -175,24 +175,24 @@ class McpSession:
 
     def _too_late(self, method: str, waiting: PendingRequest[RequestHooks]) -> McpError:
         settings = self.settings
-        said = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
+        complaint = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
         if asyncio.get_running_loop().time() >= waiting.ends_at:
-            said = f"was not done with {method} after {settings.call_timeout_s:g} s (call_timeout_s)"
-        return self._misbehaves(f"{said}, and was told to stop")
+            complaint = f"was not done with {method} after {settings.call_timeout_s:g} s (call_timeout_s)"
+        return self._misbehaves(f"{complaint}, and was told to stop")
 
     def _misbehaves(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
     async def call(
-        self, method: str, params: Mapping[str, Any], hooks: RequestHooks, begun: InputRound | None = None
+        self, method: str, params: Mapping[str, Any], hooks: RequestHooks, first_round: InputRound | None = None
     ) -> Mapping[str, Any]:
         """Send a request, and answer the questions that a modern server asks before its result. Raises like `request`.
 
-        `begun` continues a call that was left with open questions.
+        `first_round` continues a call that was left with open questions.
         """
         if not self.is_modern:
             return await self.request(method, params, hooks)
-        at = begun
+        at = first_round
         while True:
             answers = {} if at is None else await self._answers(at, hooks)
             result = await self.request(method, {**params, **answers} if answers else params, hooks)
@@ -215,8 +215,8 @@ class McpSession:
             return state
         resumes = {"request_state": at.state, "requests": dict(at.requests), "rounds": at.rounds}
         answers = {}
-        for key, wanted in at.requests.items():
-            method, params = as_mapping(wanted).get("method"), as_mapping(as_mapping(wanted).get("params"))
+        for key, question in at.requests.items():
+            method, params = as_mapping(question).get("method"), as_mapping(as_mapping(question).get("params"))
             answers[key] = await self._answer(str(method), params, hooks.ask, resumes)
         return {**state, "inputResponses": answers}
 
@@ -259,15 +259,15 @@ class McpSession:
         if method != "notifications/progress":
             return
         token = params.get("progressToken")
-        known = self._patience.open.get(token) if isinstance(token, int) else None
-        if known is None:
+        pending = self._patience.open.get(token) if isinstance(token, int) else None
+        if pending is None:
             return
-        known.hear(asyncio.get_running_loop().time())
+        pending.hear(asyncio.get_running_loop().time())
         done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if known.about.on_progress is not None and isinstance(done, int | float):
+        if pending.about.on_progress is not None and isinstance(done, int | float):
             message = without_hidden(text)[:500] if isinstance(text, str) else ""
             total = total if isinstance(total, int | float) else None
-            await known.inside(known.about.on_progress(done, total, message))
+            await pending.inside(pending.about.on_progress(done, total, message))
 
     def _on_stray(self, reason: str, line: bytes) -> None:
         if isinstance(self.wire, StdioWire):
@@ -276,15 +276,15 @@ class McpSession:
     def listen(self) -> None:
         """Subscribe to list changes if the server announces them, on a separate stream or by a long-lived request."""
         wire = self.wire
-        wanted = {
+        subscriptions = {
             f"{kind}ListChanged": True
             for kind in _LISTS.values()
             if as_mapping(self.capabilities.get(kind)).get("listChanged") is True
         }
         if isinstance(wire, HttpWire) and not self.is_modern:
             wire.listen()
-        elif self.is_modern and wanted and wire is not None:
-            params = {"notifications": wanted, "_meta": modern_meta(self.version)}
+        elif self.is_modern and subscriptions and wire is not None:
+            params = {"notifications": subscriptions, "_meta": modern_meta(self.version)}
             self._listening = asyncio.create_task(self._listen(wire, params), name=f"mcp changes {self.name}")
 
     async def _listen(self, wire: Wire, params: Mapping[str, Any]) -> None:
@@ -304,7 +304,7 @@ class McpSession:
         An empty cursor is a valid one. Raises `McpError` if the first page fails.
         """
         entries: list[Any] = []
-        seen: set[str] = set()
+        cursors: set[str] = set()
         params: dict[str, Any] = {}
         for page in range(MAX_PAGES):
             try:
@@ -319,9 +319,9 @@ class McpSession:
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str):
                 return entries, ""
-            if cursor in seen:
+            if cursor in cursors:
                 return entries, f"{method} leads in a circle: cursor {cursor!r:.60} came twice"
-            seen.add(cursor)
+            cursors.add(cursor)
             params = {"cursor": cursor}
         return entries, f"{method} has more than {MAX_PAGES} pages: the rest is left out"
 
@@ -331,10 +331,10 @@ class McpSession:
         if isinstance(self.wire, HttpWire):
             self.wire.version = version
         self.capabilities = as_mapping(result.get("capabilities"))
-        said = result.get("serverInfo") or as_mapping(result.get("_meta")).get(SERVER_INFO)
+        server_info = result.get("serverInfo") or as_mapping(result.get("_meta")).get(SERVER_INFO)
         self.server_info = {
             key: without_hidden(value)[:200]
-            for key, value in as_mapping(said).items()
+            for key, value in as_mapping(server_info).items()
             if key in ("name", "version", "title") and isinstance(value, str)
         }
         self.instructions = result["instructions"] if isinstance(result.get("instructions"), str) else ""

@@ -228,11 +228,11 @@ class StdioWire:
     def last_words(self) -> str:
         """The end of its standard error and its first stray line, masked, to append to an error message."""
         tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
-        said = f"; its last words on standard error:\n{tail}" if tail else ""
+        words = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
             first = mask_told(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
-            said = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{said}"
-        return said
+            words = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{words}"
+        return words
 
     # --- end ---------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class ToolServer(Protocol):
         arguments: Mapping[str, Any],
         hooks: RequestHooks,
         effect: Effect,
-        begun: InputRound | None = None,
+        first_round: InputRound | None = None,
     ) -> Mapping[str, Any]: ...
 
 
@@ -68,20 +68,20 @@ class RemoteTool(Tool):
         A modern server keeps no state in between and determines what to send again. A legacy one has forgotten the call: it
         is repeated from its start, since the person who answered wanted it to continue.
         """
-        asked = [
+        questions = [
             event
             for event in ctx.services.get(SessionLog).events()
             if isinstance(event, UserQuestion) and event.tool_use_id == call.tool_use_id and "mcp" in event.details
         ]
-        if not asked:
+        if not questions:
             return None
-        resumes = as_mapping(as_mapping(asked[-1].details["mcp"]).get("resumes"))
-        begun = None
+        resumes = as_mapping(as_mapping(questions[-1].details["mcp"]).get("resumes"))
+        first_round = None
         if resumes:
-            begun = InputRound(
+            first_round = InputRound(
                 resumes.get("request_state"), as_mapping(resumes.get("requests")), resumes.get("rounds", 1)
             )
-        result = await self._seat.call_tool(self.definition, call.input, hooks_of(ctx), self.effect, begun)
+        result = await self._seat.call_tool(self.definition, call.input, hooks_of(ctx), self.effect, first_round)
         return read_result(result)
 
 
@@ -118,17 +118,17 @@ def _remote_labels(seat: ToolServer, definition: ToolDefinition) -> ToolLabels:
     without access to anything outside. In either case, the server wrote its description.
     """
     described_by = f"MCP: {seat.name}, in what it says of its tools"
-    said = seat.settings.labels.get(definition.name)
-    if said is not None:
-        return replace(said, described_by=described_by)
+    declared_labels = seat.settings.labels.get(definition.name)
+    if declared_labels is not None:
+        return replace(declared_labels, described_by=described_by)
     hints = as_mapping(definition.raw.get("annotations"))
     is_closed = hints.get("openWorldHint") is False and hints.get("readOnlyHint") is True
     return ToolLabels(sink=not is_closed, described_by=described_by)
 
 
-def _full_name(server: str, tool: str, shown: str) -> tuple[str, ...]:
+def _full_name(server: str, tool: str, shown_name: str) -> tuple[str, ...]:
     full = f"mcp__{server}__{tool}"
-    return () if full == shown else (full,)
+    return () if full == shown_name else (full,)
 
 
 def hooks_of(ctx: ToolContext) -> RequestHooks:
@@ -143,14 +143,14 @@ def hooks_of(ctx: ToolContext) -> RequestHooks:
             shown_at = now
             await log.show(ToolProgress(ctx.tool_use_id or "", done, total, message))
 
-    asked, is_agreed = 0, True
+    question_count, is_agreed = 0, True
 
     async def ask(text: str, choices: tuple[str, ...], details: Mapping[str, Any]) -> str:
-        nonlocal asked, is_agreed
-        if is_agreed and asked and asked % MAX_QUESTIONS == 0:
-            about = f"A server has asked {asked} questions in one call, and asks more. Let it go on?"
+        nonlocal question_count, is_agreed
+        if is_agreed and question_count and question_count % MAX_QUESTIONS == 0:
+            about = f"A server has asked {question_count} questions in one call, and asks more. Let it go on?"
             is_agreed = await questions.ask(ctx, about, ("yes", "decline"), details) == "yes"
-        asked += 1
+        question_count += 1
         return await questions.ask(ctx, text, choices, details) if is_agreed else "decline"
 
     return RequestHooks(progress, ask if questions.reach_anybody(ctx) else None)

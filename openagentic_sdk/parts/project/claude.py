@@ -113,7 +113,7 @@ def read_named(
 ) -> tuple[tuple[N, ...], tuple[Diagnostic, ...]]:
     """The objects defined in `.claude/<kind>` and in `more`, the first of each name, and the problems found."""
     problems: list[Diagnostic] = []
-    found: dict[str, N] = {}
+    by_name: dict[str, N] = {}
     one = kind.removesuffix("s")
     for file in (*markdown_files(folders, kind, problems), *more):
         try:
@@ -121,13 +121,13 @@ def read_named(
         except OSError as error:
             problems.append(Diagnostic.left_out(one, error, file.path))
             continue
-        named, notes = parse(text, file)
+        item, notes = parse(text, file)
         problems.extend(replace(note, path=file.path) for note in notes)
-        winner = found.setdefault(name_key(named.name), named) if named is not None else None
-        if named is not None and winner is not None and winner is not named:
-            hidden = f"the {one} {named.name} is hidden by {winner.path}"
-            problems.append(Diagnostic(f"{one}-shadowed", hidden, path=named.path))
-    return tuple(sorted(found.values(), key=lambda each: each.name)), tuple(problems)
+        winner = by_name.setdefault(name_key(item.name), item) if item is not None else None
+        if item is not None and winner is not None and winner is not item:
+            hidden = f"the {one} {item.name} is hidden by {winner.path}"
+            problems.append(Diagnostic(f"{one}-shadowed", hidden, path=item.path))
+    return tuple(sorted(by_name.values(), key=lambda each: each.name)), tuple(problems)
 
 
 def user_boundary(user_dir: str) -> str:

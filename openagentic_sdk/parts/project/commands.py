@@ -65,8 +65,8 @@ class CommandSet:
 
     def find(self, name: str) -> Command | None:
         """The command with this name, ignoring case; None if there is none."""
-        wanted = name_key(name)
-        return next((command for command in self.commands if name_key(command.name) == wanted), None)
+        key = name_key(name)
+        return next((command for command in self.commands if name_key(command.name) == key), None)
 
 
 @frozen
@@ -129,13 +129,13 @@ def expand_prompt(
     Skills that are `hidden` by another one are found by their ids. `trusts` decides in whose text commands run; None runs
     none. Without `names_files`, only files that the command's own file names are attached.
     """
-    asked = prompt.strip()
-    match = _PROMPT.match(asked) if asked.startswith("/") else None
+    prompt_text = prompt.strip()
+    match = _PROMPT.match(prompt_text) if prompt_text.startswith("/") else None
     if match is None:
         may_name = names_files and (folders.reads_project or folders.user_dir)
         return Expansion(prompt, files=_named_files(prompt, folders) if may_name else ())
     name, arguments = match[1], (match[2] or "").strip()
-    invocable = [[s for s in found if s.user_invocable] for found in (skills, hidden)]
+    invocable = [[s for s in group if s.user_invocable] for group in (skills, hidden)]
     skill = find_skill(name, *invocable)
     if skill is not None:
         stacked, arguments = _stacked(skill, arguments, lambda name: find_skill(name, *invocable))
@@ -178,15 +178,15 @@ def _stacked(
     first: SkillInfo, arguments: str, find: Callable[[str], SkillInfo | None]
 ) -> tuple[tuple[SkillInfo, ...], str]:
     """The skills named after the first one, and the arguments of all. A skill that runs in a subagent is never stacked."""
-    found = [first]
-    while len(found) < MAX_STACKED and arguments.startswith("/") and not _runs_apart(found[-1]):
+    stack = [first]
+    while len(stack) < MAX_STACKED and arguments.startswith("/") and not _runs_apart(stack[-1]):
         match = _PROMPT.match(arguments)
         skill = find(match[1]) if match is not None else None
-        if match is None or skill is None or skill in found or _runs_apart(skill):
+        if match is None or skill is None or skill in stack or _runs_apart(skill):
             break
-        found.append(skill)
+        stack.append(skill)
         arguments = (match[2] or "").strip()
-    return tuple(found[1:]), arguments
+    return tuple(stack[1:]), arguments
 
 
 def _runs_apart(skill: SkillInfo) -> bool:
@@ -199,10 +199,10 @@ def _runs_apart(skill: SkillInfo) -> bool:
 def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
     """The message for a person whose prompt is `/name` with an unknown name; None for any other prompt."""
     match = _PROMPT.match(prompt.strip())
-    known = list(names)
-    if match is None or "/" in match[1] or name_key(match[1]) in map(name_key, known):
+    known_names = list(names)
+    if match is None or "/" in match[1] or name_key(match[1]) in map(name_key, known_names):
         return None  # with another slash in it, it may be a path
-    near = [f"/{name}" for name in look_alikes(match[1], known, 0.5)]
+    near = [f"/{name}" for name in look_alikes(match[1], known_names, 0.5)]
     advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
     return f"there is no command or skill {match[1][:80]!r}: {advice}"
 

@@ -65,7 +65,7 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
     """
     path = os.path.join(root, MARKETPLACE)
     market = read_json(path, root, problems)
-    found: dict[str, ListedPlugin] = {}
+    by_id: dict[str, ListedPlugin] = {}
     notes: list[Diagnostic] = []
     if isinstance(market, dict):
         notes += word_notes("marketplace", _dotted(market), "plugin-part")
@@ -77,15 +77,15 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
         else:
             for at, entry in enumerate(market["plugins"]):
                 one = _listed(root, market, name, entry, f"plugins[{at}]", notes)
-                if one is not None and one.id in found:
+                if one is not None and one.id in by_id:
                     notes.append(Diagnostic.left_out("plugin", f"{one.id} is listed twice: the first one counts"))
                 elif one is not None:
-                    found[one.id] = one
+                    by_id[one.id] = one
     elif problems is not None and market is not None:
         notes.append(Diagnostic.left_out("marketplace", "it is not a JSON object"))
     if problems is not None:
         problems += [Diagnostic(note.code, note.message, path=path, is_error=note.is_error) for note in notes]
-    return list(found.values())
+    return list(by_id.values())
 
 
 def _dotted(market: Mapping[str, Any]) -> Iterator[str]:

@@ -113,8 +113,8 @@ def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
     folder = os.path.dirname(os.path.realpath(path))
     if not is_within(folder, folders.boundary):
         return []
-    known = {os.path.realpath(each) for each in folders.folders}
-    return [each for each in reversed(folders_up(folders.boundary, folder)) if each not in known]
+    real_folders = {os.path.realpath(each) for each in folders.folders}
+    return [each for each in reversed(folders_up(folders.boundary, folder)) if each not in real_folders]
 
 
 _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
@@ -228,7 +228,7 @@ _IMPORT = regex(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
 
 def without_comments(text: str) -> str:
     """The text without HTML comments on lines of their own; those in fenced code are kept."""
-    kept: list[str] = []
+    kept_lines: list[str] = []
     comment: list[str] = []
     fence = ""
     for line in text.split("\n"):
@@ -238,10 +238,10 @@ def without_comments(text: str) -> str:
             continue
         comment = []
         if rest.strip() or rest == line:
-            kept.append(rest)
+            kept_lines.append(rest)
             fence = fence_behind(fence, rest)
     # An unclosed comment counts as text: omitting the rest of the file would lose more.
-    return "\n".join([*kept, *comment])
+    return "\n".join([*kept_lines, *comment])
 
 
 def _behind_comments(line: str, *, is_open: bool) -> str | None:

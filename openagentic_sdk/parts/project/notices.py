@@ -121,6 +121,6 @@ def _as_one(reason: str, group: Sequence[Diagnostic]) -> Diagnostic:
 def _shown(places: dict[str, str]) -> str:
     """The first few places, relative to their common folder, and the number of places."""
     folder = os.path.commonpath(list(places.values()))
-    named = [os.path.relpath(place, folder) for place in list(places)[:_MAX_PLACES]]
+    paths = [os.path.relpath(place, folder) for place in list(places)[:_MAX_PLACES]]
     more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
-    return f"{len(places)} places in {folder}: {', '.join(named)}{more}"
+    return f"{len(places)} places in {folder}: {', '.join(paths)}{more}"

@@ -49,13 +49,13 @@ class Plugin:
 
     def places(self, key: str, usual: str) -> list[str]:
         """The files and folders of one kind: those named in the manifest, else the usual one; for skills both."""
-        named = self.manifest.get(key)
-        given = [named] if isinstance(named, str) else [each for each in as_list(named) if isinstance(each, str)]
-        found = self._there(given)
-        if (key == "skills" and not self.shares_root) or (not found if key == "skills" else not given):
+        value = self.manifest.get(key)
+        paths = [value] if isinstance(value, str) else [each for each in as_list(value) if isinstance(each, str)]
+        places = self._there(paths)
+        if (key == "skills" and not self.shares_root) or (not places if key == "skills" else not paths):
             usuals = [] if self.only_named and key not in self.manifest else [usual]
-            found = [*self._there(usuals), *found]
-        return list(dict.fromkeys(found))
+            places = [*self._there(usuals), *places]
+        return list(dict.fromkeys(places))
 
     def _there(self, names: Iterable[str]) -> list[str]:
         paths = [path_below(self.root, each) for each in names]
@@ -63,8 +63,8 @@ class Plugin:
 
     def inline(self, key: str) -> list[Mapping[str, Any]]:
         """The objects given inline under a key that may also name files."""
-        named = self.manifest.get(key)
-        return as_mappings(named if isinstance(named, list) else [named])
+        value = self.manifest.get(key)
+        return as_mappings(value if isinstance(value, list) else [value])
 
     def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
         """Its `.md` files of one kind."""
@@ -95,14 +95,14 @@ class Plugin:
         is_read = os.path.isfile(own) and os.path.realpath(own) not in paths and not self.only_named
         paths += [own] if is_read else []
         sources += [(path, read_json(path, self.root, problems)) for path in dict.fromkeys(paths)]
-        found: list[CommandHook] = []
-        for path, read in sources:
-            entries, data = Entries(path, self.scope), as_mapping(read)
+        all_hooks: list[CommandHook] = []
+        for path, content in sources:
+            entries, data = Entries(path, self.scope), as_mapping(content)
             inner = entries.object(data, "hooks") if "hooks" in data else data
             hooks = entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
-            found += [replace(hook, data=self.data) for hook in hooks]
+            all_hooks += [replace(hook, data=self.data) for hook in hooks]
             problems += entries.notes
-        return found
+        return all_hooks
 
 
 @frozen
@@ -127,10 +127,10 @@ class PluginRegistry:
     def entries(self) -> dict[str, dict[str, str]]:
         """Folder, digest and marketplace folder (if any) by id. Raises `StorageError` for a damaged file."""
         try:
-            kept = self._file.read().items()
+            items = self._file.read().items()
             return {
                 key: {"root": os.fspath(each["root"]), "digest": str(each["digest"]), "market": each.get("market", "")}
-                for key, each in kept
+                for key, each in items
             }
         except (KeyError, TypeError) as error:
             raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
@@ -173,10 +173,10 @@ class PluginRegistry:
     def remove(self, name: str) -> bool:
         """Remove a plugin by its id or name; return False if there is none."""
         with self._file.changing() as entries:
-            known = [key for key in entries if name in (key, key.partition("@")[0])]
-            for key in known:
+            keys = [key for key in entries if name in (key, key.partition("@")[0])]
+            for key in keys:
                 del entries[key]
-        return bool(known)
+        return bool(keys)
 
 
 def read_plugins(
@@ -192,9 +192,9 @@ def read_plugins(
         added = registry.entries() if registry is not None else {}
     except StorageError as error:
         problems.append(Diagnostic.left_out("plugin", error))
-    wanted = {key: True for key in added if key.endswith("@local")} | dict(settings.plugins)
-    found: list[Plugin] = []
-    for key in (key for key, is_wanted in wanted.items() if is_wanted):
+    switches = {key: True for key in added if key.endswith("@local")} | dict(settings.plugins)
+    plugins: list[Plugin] = []
+    for key in (key for key, is_wanted in switches.items() if is_wanted):
         scope = "plugin" if key in added else "project"
         listed = _listed(key, added, settings, project_dir)
         if listed is None and key not in added:
@@ -215,13 +215,13 @@ def read_plugins(
         plugin = load_plugin(key, place, scope, problems, listed)
         if plugin is not None:
             name = re.sub(r"[^A-Za-z0-9_-]", "-", key)
-            found.append(replace(plugin, data="" if data_dir is None else os.path.join(data_dir, name)))
+            plugins.append(replace(plugin, data="" if data_dir is None else os.path.join(data_dir, name)))
     commands, agents, styles = (
-        tuple(file for plugin in found for file in plugin.markdown(kind, usual, problems))
+        tuple(file for plugin in plugins for file in plugin.markdown(kind, usual, problems))
         for kind, usual in (("commands", "commands"), ("agents", "agents"), ("outputStyles", "output-styles"))
     )
-    hooks = tuple(hook for plugin in found for hook in plugin.hooks(problems))
-    return PluginSet(tuple(found), hooks, commands, agents, styles, tuple(problems))
+    hooks = tuple(hook for plugin in plugins for hook in plugin.hooks(problems))
+    return PluginSet(tuple(plugins), hooks, commands, agents, styles, tuple(problems))
 
 
 def _listed(
@@ -236,8 +236,8 @@ def _listed(
 
 
 def _in_market(key: str, root: str) -> ListedPlugin | None:
-    found = listed_plugins(root, []) if root else []
-    return next((one for one in found if one.id == key), None)
+    plugins = listed_plugins(root, []) if root else []
+    return next((one for one in plugins if one.id == key), None)
 
 
 def _digest(place: str, listed: ListedPlugin | None) -> str:

@@ -69,14 +69,14 @@ class KeptFile:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             # The lock is a separate file, because each change replaces the file with the entries.
-            held = os.open(os.path.join(folder, f".{name}.lock"), os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+            lock_fd = os.open(os.path.join(folder, f".{name}.lock"), os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be changed: {error}") from error
         try:
             try:
-                wait_for_lock(held)
+                wait_for_lock(lock_fd)
             except OSError as error:
                 raise StorageError(f"{self.path} cannot be locked: {error}") from error
             yield
         finally:
-            os.close(held)  # which releases the lock
+            os.close(lock_fd)  # which releases the lock

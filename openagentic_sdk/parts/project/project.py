@@ -88,12 +88,12 @@ class OpenedProject:
 
     def skill_hooks(self) -> tuple[CommandHook, ...]:
         """The hooks of trusted skills; each runs while its skill is active."""
-        found: list[CommandHook] = []
+        all_hooks: list[CommandHook] = []
         for skill in self.skills().skills:
             if isinstance(skill.hooks, dict) and self.lets_hooks_run and self.trusts(skill):
                 hooks = Entries(skill.path, skill.scope).hooks(as_json_values(skill.hooks), os.path.dirname(skill.path))
-                found += [replace(hook, skill=skill.name) for hook in hooks]
-        return tuple(found)
+                all_hooks += [replace(hook, skill=skill.name) for hook in hooks]
+        return tuple(all_hooks)
 
     def files(self) -> tuple[LoadedFile, ...]:
         """All files in use, in the order in which they were read."""
@@ -119,10 +119,12 @@ class OpenedProject:
         trust = self.trust if not self.trust.is_trusted or self.below is None else self.below
         if trust.is_trusted or not (self.settings.withheld or trust.decision == "changed"):
             return ""
-        asked = "; ".join(self.settings.withheld)
-        told = f"{asked}; it goes on without them, as" if asked else "what the project's files grant has ended, as"
+        requests = "; ".join(self.settings.withheld)
+        text = (
+            f"{requests}; it goes on without them, as" if requests else "what the project's files grant has ended, as"
+        )
         fix = "`openagentic-sdk trust show` lists what they ask for, `openagentic-sdk trust add` grants it"
-        return f"{told} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
+        return f"{text} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
         """What was omitted, is hidden or has no effect, by kind of file."""
@@ -140,8 +142,8 @@ class OpenedProject:
 def _models_of_variables(settings: Settings) -> dict[str, str]:
     """The models that Claude Code's variables assign to its words; the settings' `env` overrides the process environment."""
     variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
-    named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
-    return {word: model for word, model in named.items() if model}
+    models = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
+    return {word: model for word, model in models.items() if model}
 
 
 def read_project(
@@ -173,8 +175,8 @@ def read_project(
     plugins = read_plugins(settings, registry, root, os.path.join(claude_home(home), "plugins", "data"))
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # Hooks that were trusted still forbid while the project waits to be trusted again.
-        kept = (*trust.hooks, *(() if below is None else below.hooks))
-        settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *kept))
+        trusted_hooks = (*trust.hooks, *(() if below is None else below.hooks))
+        settings = changed(settings, hooks=(*settings.hooks, *plugins.hooks, *trusted_hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     commands = read_commands(folders, plugins.commands)
 

@@ -122,9 +122,9 @@ def index_text(skills: Sequence[SkillInfo]) -> str:
         return full
     note = "\n(Summaries are cut. SkillList with a query finds skills by their whole summary.)"
     room = INDEX_BUDGET_CHARS - len(note) - len(_index_lines(skills, [""] * len(skills)))
-    wanted = sum(len(summary) for summary in summaries)
+    total_chars = sum(len(summary) for summary in summaries)
     if room >= _LEAST_SUMMARY_CHARS * len(skills):
-        cut = [shortened(summary, len(summary) * room // wanted, "…") for summary in summaries]
+        cut = [shortened(summary, len(summary) * room // total_chars, "…") for summary in summaries]
         return _index_lines(skills, cut) + note
     names = ", ".join(contain(skill.name) for skill in skills)
     names += "\n(Only names fit here. SkillList with a query says what they are for and where they are.)"
@@ -145,15 +145,15 @@ def _index_lines(skills: Sequence[SkillInfo], summaries: Sequence[str]) -> str:
 
 def skill_message(skill: SkillActivated) -> str:
     """The text of an active skill for the model; without arguments it applies to no particular task."""
-    body, given = skill.body, ""
+    body, arguments = skill.body, ""
     if skill.arguments and has_place(body, skill.argument_names):
         body = fill_arguments(body, skill.arguments, names=skill.argument_names)
     elif skill.arguments:
-        given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>"
+        arguments = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>"
     where = ""
     if skill.path:
         where = f' path="{_attribute(skill.path)}" folder="{_attribute(os.path.dirname(skill.path))}"'
     return (
         f'<active-skill name="{_attribute(skill.name)}" scope="{_attribute(skill.scope or "")}"{where}>\n'
-        f"{contain(body)}{given}\n</active-skill>"
+        f"{contain(body)}{arguments}\n</active-skill>"
     )

@@ -117,9 +117,9 @@ class Settings:
     withheld: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    def runs_text_commands(self, wanted: bool) -> bool:
+    def runs_text_commands(self, by_option: bool) -> bool:
         """Whether commands in texts run, given whether the caller wants it."""
-        return (wanted or self.text_commands) and not self.text_commands_disabled
+        return (by_option or self.text_commands) and not self.text_commands_disabled
 
 
 @frozen
@@ -160,12 +160,12 @@ def read_settings_file(path: str) -> Settings:
     """Read one file as a user's own settings. Raises `OptionsError` if it is unreadable or not a JSON object."""
     if not os.path.lexists(path):
         raise OptionsError(f"there is no settings file {path!r}")
-    read = _read_file(_File(path, "user", None))
-    assert read is not None, "it is there"
-    broken = next((note for note in read.diagnostics if note.code == "settings-unreadable"), None)
+    settings = _read_file(_File(path, "user", None))
+    assert settings is not None, "it is there"
+    broken = next((note for note in settings.diagnostics if note.code == "settings-unreadable"), None)
     if broken is not None:
         raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message}")
-    return read
+    return settings
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
@@ -177,11 +177,11 @@ def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
         for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
             yield _File(os.path.join(more, name), "managed", None)
         yield _File(os.path.join(folders.managed_dir, "managed-settings.json"), "managed", None)
-    for name, scope, wanted in (
+    for name, scope, is_read in (
         ("settings.local.json", "local", folders.reads_local),
         ("settings.json", "project", folders.reads_project),
     ):
-        for folder in dict.fromkeys((folders.folders[-1], folders.project_dir)) if wanted else ():
+        for folder in dict.fromkeys((folders.folders[-1], folders.project_dir)) if is_read else ():
             path = os.path.join(folder, ".claude", name)
             yield _File(path, scope, folders.boundary, folder != folders.project_dir)
     if folders.user_dir is not None:
@@ -282,17 +282,17 @@ class Entries:
 
     def words(self, kind: str, used: Iterable[str]) -> list[Diagnostic]:
         """Add a finding for each of these keys that has no effect here."""
-        found = word_notes(kind, used, "settings-key", lambda word: self.line_of(word.rpartition(".")[2]))
-        return [replace(note, path=self.path) for note in found]
+        notes = word_notes(kind, used, "settings-key", lambda word: self.line_of(word.rpartition(".")[2]))
+        return [replace(note, path=self.path) for note in notes]
 
-    def note(self, code: str, message: str, written: str) -> None:
+    def note(self, code: str, message: str, text: str) -> None:
         """Add a finding at the line that contains this text in quotes."""
-        self.notes.append(Diagnostic(code, message, self.line_of(written), self.path))
+        self.notes.append(Diagnostic(code, message, self.line_of(text), self.path))
 
-    def line_of(self, written: str) -> int:
+    def line_of(self, text: str) -> int:
         """The first line that contains this text in quotes; 0 if it is written differently."""
-        at = self.source.find(json.dumps(written, ensure_ascii=False))
-        at = at if at >= 0 else self.source.find(json.dumps(written))
+        at = self.source.find(json.dumps(text, ensure_ascii=False))
+        at = at if at >= 0 else self.source.find(json.dumps(text))
         return self.source.count("\n", 0, at) + 1 if at >= 0 else 0
 
     def skip(self, where: str, expected: str) -> None:
@@ -420,7 +420,7 @@ def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in data.items():
         word = prefix + key
         row = row_of("setting", word)
-        has_more = isinstance(value, dict) and any(known.startswith(f"{word}.") for known in words("setting"))
+        has_more = isinstance(value, dict) and any(key.startswith(f"{word}.") for key in words("setting"))
         if has_more and (row is None or row.state != "no"):
             yield from _dotted(value, f"{word}.")
         else:
@@ -429,19 +429,19 @@ def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _under(high: Settings, low: Settings) -> Settings:
     """Merge two settings; a single value is taken from `high`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, above in vars(high).items():
         below = getattr(low, name)
         if name in _JOINED:
-            found[name] = _JOINED[name](above, below)
+            values[name] = _JOINED[name](above, below)
         else:  # flags are true if any file sets them; other values are those of the highest file that has one
-            found[name] = below if above is None or above is False else above
-    return Settings(**found)
+            values[name] = below if above is None or above is False else above
+    return Settings(**values)
 
 
 def _joined(high: tuple[SettingsRule, ...], low: tuple[SettingsRule, ...]) -> tuple[SettingsRule, ...]:
-    known = {rule.text for rule in high}
-    return high + tuple(rule for rule in low if rule.text not in known)
+    texts = {rule.text for rule in high}
+    return high + tuple(rule for rule in low if rule.text not in texts)
 
 
 def _merged(high: Mapping[str, Any], low: Mapping[str, Any]) -> dict[str, Any]:
@@ -483,11 +483,11 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
 
 
 def _without_grants(settings: Settings, file: _File) -> Settings:
-    wanted = [name for name, value_of in _GRANTS.items() if value_of(settings)]
-    if not wanted:
+    grants = [name for name, value_of in _GRANTS.items() if value_of(settings)]
+    if not grants:
         return settings
     mode = None if settings.default_mode in LOOSE_MODES else settings.default_mode
-    sentence = f"{file.path} asks for {', '.join(wanted)}"
+    sentence = f"{file.path} asks for {', '.join(grants)}"
     return replace(
         settings,
         allow=(),

@@ -65,11 +65,11 @@ def change_json(
             raise OptionsError(f"{path} is not a JSON object: correct it before {what} can be kept there")
         if not change(data, path):
             return False
-        written = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        new_text = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
         target = Path(real)
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else mode
-        write_durably(SystemDisk(), target, written.encode(), mode=mode)
+        write_durably(SystemDisk(), target, new_text.encode(), mode=mode)
     except OptionsError:
         raise
     except (OSError, ValueError, RecursionError) as error:

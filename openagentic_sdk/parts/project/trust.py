@@ -83,14 +83,14 @@ def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
     """The decision about a project in `DIR@sha256`, or several of these separated by spaces; None if there is none."""
     real = os.path.realpath(root)
     for part in text.split():
-        folder, _, wanted = part.rpartition("@")
+        folder, _, trusted_digest = part.rpartition("@")
         if not folder or os.path.realpath(folder) != real:
             continue
         digest = project_digest(real)
-        if digest is not None and wanted == digest:
+        if digest is not None and trusted_digest == digest:
             return TrustAnswer("trusted", real, digest, f"{TRUST_VARIABLE} trusts these files")
-        said = f"{TRUST_VARIABLE} trusts files with the digest {wanted[:80]!r}, and these have {digest}"
-        return TrustAnswer("changed", real, digest, said)
+        reason = f"{TRUST_VARIABLE} trusts files with the digest {trusted_digest[:80]!r}, and these have {digest}"
+        return TrustAnswer("changed", real, digest, reason)
     return None
 
 
@@ -127,10 +127,13 @@ class _GrantingText:
         ]
         lines = [f"while {self.name} is used allow: {', '.join(rules)} ({self.path})"] if rules else []
         draft = draft_of(self.body)
-        found = draft.commands if draft is not None else ()
+        commands = draft.commands if draft is not None else ()
         return [
             *lines,
-            *(f"before {self.name} is read, if commands in texts are on, run: {line} ({self.path})" for line in found),
+            *(
+                f"before {self.name} is read, if commands in texts are on, run: {line} ({self.path})"
+                for line in commands
+            ),
         ]
 
 
@@ -210,9 +213,9 @@ def _asks_for_nothing(root: str, name: str) -> bool:
         front = read_frontmatter(read_text(path, boundary=root, max_bytes=MAX_COMMAND_BYTES))
     except OSError:
         return False
-    asked = {"allowed-tools", "hooks", "mcpServers", "permissionMode"} & front.data.keys()
+    requests = {"allowed-tools", "hooks", "mcpServers", "permissionMode"} & front.data.keys()
     is_read = front.rung in ("strict", "none")
-    return is_read and not asked and draft_of(without_hidden(front.body)) is None
+    return is_read and not requests and draft_of(without_hidden(front.body)) is None
 
 
 def _skill_of(root: str, name: str) -> str:
@@ -220,9 +223,9 @@ def _skill_of(root: str, name: str) -> str:
     folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
     while is_within(folder, root) and folder != top:
         with os.scandir(folder) as entries:
-            found = next((entry.path for entry in entries if entry.name.casefold() == "skill.md"), "")
-        if found:
-            return found
+            path = next((entry.path for entry in entries if entry.name.casefold() == "skill.md"), "")
+        if path:
+            return path
         folder = os.path.dirname(folder)
     return ""
 
@@ -232,10 +235,10 @@ _FORBIDDING = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
 _MOST_NAMED = 5
 
 
-def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
+def _hooks_kept(entries: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
     """The hooks that still forbid although other files changed; one whose own files changed asks instead of running."""
-    kept: list[CommandHook] = []
-    for entry in as_list(stored):
+    hooks: list[CommandHook] = []
+    for entry in as_list(entries):
         try:
             args = entry["args"]
             hook = CommandHook(**{**entry, "args": None if args is None else tuple(args), "only_forbids": True})
@@ -254,8 +257,8 @@ def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[Command
             block = f"printf %s {shlex.quote(why)} >&2; exit 2"
             asks = f"printf %s {shlex.quote(json.dumps(answer))}"
             hook = replace(hook, command=block if hook.event == "UserPromptSubmit" else asks, args=None)
-        kept.append(hook)
-    return tuple(kept)
+        hooks.append(hook)
+    return tuple(hooks)
 
 
 class TrustStore:

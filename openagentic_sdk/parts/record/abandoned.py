@@ -108,15 +108,15 @@ def ends_of_rewind(store: StoreCore, session_id: str, to_seq: int, seal: Seal) -
         elif view.is_ours(started):
             children.append(started)
     # An answer is kept or removed as a whole, with all of its calls.
-    gone = {seq for block in view.conversation.blocks() if max(block) > to_seq for seq in block}
-    kept_ids.update(record.use.tool_use_id for record in view.open_calls() if record.use.seq not in gone)
+    removed_seqs = {seq for block in view.conversation.blocks() if max(block) > to_seq for seq in block}
+    kept_ids.update(record.use.tool_use_id for record in view.open_calls() if record.use.seq not in removed_seqs)
     inner = view.open_inner_calls()
     kept_ids.update(each.use.tool_use_id for each in inner if each.use.parent_tool_use_id in kept_ids)
     calls = [each for each in (*inner, *view.open_calls()) if each.use.tool_use_id not in kept_ids]
     questions = [
-        asked
-        for asked in view.open_questions()
-        if asked.tool_use_id not in kept_ids and (asked.tool_use_id is not None or (asked.seq or 0) > to_seq)
+        question
+        for question in view.open_questions()
+        if question.tool_use_id not in kept_ids and (question.tool_use_id is not None or (question.seq or 0) > to_seq)
     ]
     end_child = partial(end_abandoned, store, seal=seal, also_parked=True, answered_by=REWOUND)
     ends = _ends(view, map(end_child, children), calls, questions, REWOUND)

@@ -58,8 +58,8 @@ def archive_session(
             manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
             file.writestr(MANIFEST_NAME, dumps_json(manifest))
         check_archive(unfinished)
-        with open(unfinished, "rb+") as written:
-            os.fsync(written.fileno())
+        with open(unfinished, "rb+") as archive_file:
+            os.fsync(archive_file.fileno())
     if remove:
         # Delete the archived sessions if they are unchanged; those that grew stay and raise `ConcurrencyError`.
         if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
@@ -109,7 +109,7 @@ def check_archive(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: str) -> dict[str, Any]:
-    known = store.read_metadata(session_id)
+    meta = store.read_metadata(session_id)
     digest, count = hashlib.sha256(), 0
     with file.open(f"{number}/events.jsonl", "w", force_zip64=True) as log:
         for event in store.iter_events(session_id):
@@ -122,8 +122,8 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
         file.writestr(f"{number}/blobs/{name}", store.read_blob(session_id, name))
     return {
         "id": session_id,
-        "created_at": known["created_at"],
-        "metadata": known["metadata"],
+        "created_at": meta["created_at"],
+        "metadata": meta["metadata"],
         "events": count,
         "sha256": digest.hexdigest(),
         "blobs": blobs,

@@ -98,8 +98,8 @@ class AsyncStore:
         def read() -> list[Message]:
             before, *turns = lifecycle.turns_of(self.store.iter_events(session_id))
             turns[:1] = [[*before, *(turns[0] if turns else ())]]
-            chosen = turns[max(0, from_turn) : None if to_turn is None else max(0, to_turn)]
-            return rebuild_messages(event for turn in chosen for event in turn)
+            chosen_turns = turns[max(0, from_turn) : None if to_turn is None else max(0, to_turn)]
+            return rebuild_messages(event for turn in chosen_turns for event in turn)
 
         return await self._turns.call(session_id, read)
 
@@ -108,10 +108,10 @@ class AsyncStore:
         return await self._turns.call(source_session_id, fork)
 
     async def compact_session(self, session_id: str, compaction_state: str | Mapping[str, Any]) -> None:
-        known = compaction_state.get("summary") if isinstance(compaction_state, Mapping) else compaction_state
-        if not isinstance(known, str) or not known.strip():
-            raise InvalidEventError(f"a compaction needs a summary, a text that is not empty, not {known!r:.100}")
-        summary = known
+        text = compaction_state.get("summary") if isinstance(compaction_state, Mapping) else compaction_state
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidEventError(f"a compaction needs a summary, a text that is not empty, not {text!r:.100}")
+        summary = text
 
         def compact() -> None:
             events = self.store.read_events(session_id)

@@ -32,8 +32,8 @@ def bundle_of(session_id: str, events: Sequence[Event]) -> dict[str, Any]:
         if not isinstance(event, RecordSigned):
             continue
         names = ("session_id", "from_seq", "to_seq", "before", "head", "digests", "signatures")
-        known = {name: getattr(event, name) for name in names}
-        ranges.append({**known, "seq": event.seq, "statement": statement_of(event).decode("ascii")})
+        values = {name: getattr(event, name) for name in names}
+        ranges.append({**values, "seq": event.seq, "statement": statement_of(event).decode("ascii")})
         try:
             opening = Opening.read(event.opening, event.to_seq - event.from_seq + 1)
             for index in range(event.to_seq - event.from_seq + 1):
@@ -54,9 +54,9 @@ def read_bundle(path: Path) -> Mapping[str, Sequence[Event]]:
         return {name: store.read_events(name) for name in restore_session(store, path)}
     if path.stat().st_size > MAX_MANIFEST_BYTES * 4:
         raise OptionsError(f"{path} is too large to be a page of a record")
-    found = _DATA.search(path.read_bytes())
+    match = _DATA.search(path.read_bytes())
     try:
-        data = loads_json(found[1]) if found else None
+        data = loads_json(match[1]) if match else None
         if not isinstance(data, dict) or not isinstance(data["session_id"], str):
             raise KeyError("session_id")
         return {data["session_id"]: [event_from_dict(each["event"], strict=False) for each in data["events"]]}

@@ -66,11 +66,11 @@ def _shape(cls: type[Event]) -> _CommitShape:
     bound: dict[str, Any] = {}
     free: dict[str, Any] = {}
     texts = set()
-    for known in fields(cls):
-        name, kind = known.name, str(known.type)
+    for spec in fields(cls):
+        name, kind = spec.name, str(spec.type)
         if name in _UNCOVERED:
             continue
-        default = known.default if known.default_factory is MISSING else known.default_factory()
+        default = spec.default if spec.default_factory is MISSING else spec.default_factory()
         is_free = name not in _BINDING and kind.startswith(("str", "Any", "Mapping", "Sequence"))
         (free if is_free else bound)[name] = default
         if kind in _TEXTS:
@@ -96,26 +96,26 @@ def leaves(event: Event) -> list[Leaf]:
         bound = {"type": event.type}
         bound |= {name: values[name] for name, default in shape.bound if values[name] != default}
         free = shape.free
-    found = [("", dumps_json(bound))]
+    result = [("", dumps_json(bound))]
     for name, default, pointer, prefix in free:
         value = values[name]
         if value.__class__ is str and value != default:
-            found.append((pointer, f"{prefix}:{_quote(value)}"))
+            result.append((pointer, f"{prefix}:{_quote(value)}"))
         elif value != default:
-            _add_leaves(found, pointer, prefix, value, 1)
-    return found
+            _add_leaves(result, pointer, prefix, value, 1)
+    return result
 
 
 def _free(defaults: Mapping[str, Any]) -> tuple[tuple[str, Any, str, str], ...]:
     return tuple((name, default, f"/{_escaped(name)}", dumps_json(name)) for name, default in defaults.items())
 
 
-def _add_leaves(found: list[Leaf], pointer: str, prefix: str, value: Any, depth: int) -> None:
+def _add_leaves(result: list[Leaf], pointer: str, prefix: str, value: Any, depth: int) -> None:
     if isinstance(value, Mapping) and value and depth < MAX_DEPTH:
         for key, inner in value.items():
-            _add_leaves(found, f"{pointer}/{_escaped(key)}", f"{prefix},{dumps_json(key)}", inner, depth + 1)
+            _add_leaves(result, f"{pointer}/{_escaped(key)}", f"{prefix},{dumps_json(key)}", inner, depth + 1)
     else:
-        found.append((pointer, f"{prefix}:{_quote(value) if value.__class__ is str else dumps_json(value)}"))
+        result.append((pointer, f"{prefix}:{_quote(value) if value.__class__ is str else dumps_json(value)}"))
 
 
 def _escaped(name: str) -> str:
@@ -152,15 +152,15 @@ class Opening:
     cut: Mapping[int, tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[str]]]
 
     @classmethod
-    def read(cls, kept: Mapping[str, Any], count: int) -> Opening:
+    def read(cls, data: Mapping[str, Any], count: int) -> Opening:
         """Parse the stored form. Raises `BadOpeningError`."""
         try:
-            seed = kept.get("seed")
+            seed = data.get("seed")
             if seed is not None:
                 salt = _salt(seed)
                 return cls([sha256(b"event%d:" % index + salt).digest()[:SALT_BYTES] for index in range(count)], {})
-            seeds = [None if each is None else _salt(each) for each in kept["seeds"]]
-            cut = {int(index): _read_cut(entry) for index, entry in kept.get("cut", {}).items()}
+            seeds = [None if each is None else _salt(each) for each in data["seeds"]]
+            cut = {int(index): _read_cut(entry) for index, entry in data.get("cut", {}).items()}
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadOpeningError(str(error)) from None
         if len(seeds) != count or any((seeds[index] is None) != (index in cut) for index in range(count)):
@@ -202,10 +202,10 @@ class Opening:
         for pointer, text in texts:
             if pointer in marks and text.rpartition(":")[2] not in (f'"{ERASED}"', "{}", "[]", "null"):
                 raise BadOpeningError(f"something stands at {pointer}, which was erased")
-        left = [text for pointer, text in texts if pointer not in marks]
-        if len(left) != sum(leaf is None for leaf in erased):
+        remaining_texts = [text for pointer, text in texts if pointer not in marks]
+        if len(remaining_texts) != sum(leaf is None for leaf in erased):
             raise BadOpeningError("it has other fields")
-        standing = iter(left)
+        standing = iter(remaining_texts)
         return [
             ((salt or b"").hex(), next(standing), None) if leaf is None else ("", "", leaf.hex())
             for salt, leaf in zip(salts, erased, strict=True)
@@ -231,9 +231,9 @@ class Opening:
             else:
                 new_salts.append(salt)
                 new_erased.append(leaf)
-        kept = [mark for mark in marks if not any(is_at_or_below(mark, place) for place in pointers)]
+        outer_marks = [mark for mark in marks if not any(is_at_or_below(mark, place) for place in pointers)]
         seeds = [None if place == index else seed for place, seed in enumerate(self.seeds)]
-        return Opening(seeds, {**self.cut, index: (new_salts, new_erased, [*kept, *pointers])})
+        return Opening(seeds, {**self.cut, index: (new_salts, new_erased, [*outer_marks, *pointers])})
 
 
 def is_at_or_below(pointer: str, place: str) -> bool:

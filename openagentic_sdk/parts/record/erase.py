@@ -85,15 +85,15 @@ def erase(
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
-    asked = []
+    asked_places = []
     for seq, pointer in fields:
         if not 1 <= seq <= len(events):
             raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
-        asked.append((seq, leaf_place(events[seq - 1], pointer)))
+        asked_places.append((seq, leaf_place(events[seq - 1], pointer)))
     spread_texts = [text for text in texts if text.strip()]
-    values = [value_at(events[seq - 1], pointer) for seq, pointer in asked] if spread else []
+    values = [value_at(events[seq - 1], pointer) for seq, pointer in asked_places] if spread else []
     needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
-    if not asked and not needles.texts:
+    if not asked_places and not needles.texts:
         raise OptionsError("name what to erase: a field of an event, or a text of 4 characters or more")
     family = store.list_sessions() if everywhere else _family(store, session_id)
     others = [name for name in family if name != session_id] if needles.texts else []
@@ -108,13 +108,13 @@ def erase(
         for path in done_archives:
             _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
         _forget_beside(store, [*others, session_id], needles)
-    found = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
-    mine = work.begin(session_id, asked, needles, dry_run=dry_run)
-    found = [each for each in found if each.places or each.left or each.blobs]
-    touched = [*(each.session_id for each in found if each.places or each.blobs), session_id]
+    sessions = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
+    mine = work.begin(session_id, asked_places, needles, dry_run=dry_run)
+    sessions = [each for each in sessions if each.places or each.left or each.blobs]
+    touched = [*(each.session_id for each in sessions if each.places or each.blobs), session_id]
     notices = () if dry_run else work.finish(touched)
-    told = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
-    return Erasure(work.erasure_id, (mine, *found), told, tuple(done_archives), notices)
+    relatives = tuple(name for name in _forks_and_children(store, session_id) if name not in touched)
+    return Erasure(work.erasure_id, (mine, *sessions), relatives, tuple(done_archives), notices)
 
 
 def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
@@ -127,8 +127,11 @@ def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None =
         if not isinstance(event, RecordErasing) or event.erasure_id in ended:
             continue
         source = event.source_session_id
-        begun = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
-        ordered = [*sorted(name for name in begun if name != source), *([source] if source in begun else [])]
+        session_names = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
+        ordered = [
+            *sorted(name for name in session_names if name != source),
+            *([source] if source in session_names else []),
+        ]
         _Work(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
         finished.append(event.erasure_id)
     return finished
@@ -167,13 +170,13 @@ def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) 
             store.remove_messages([each.number for each in waiting if needles.are_in(dumps_json(dict(each.message)))])
 
 
-def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
+def _erase_archive(path: Path, needles: Needles, **settings: Any) -> None:
     """Rewrite an archive without the erased texts; its signatures remain valid."""
     store = MemorySessionStore()
     first = restore_session(store, path)[0]
     if needles.texts:
         with suppress(OptionsError):
-            erase(store, first, texts=needles.texts, everywhere=True, **known)
+            erase(store, first, texts=needles.texts, everywhere=True, **settings)
     with whole_file(SystemDisk(), path) as unfinished:
         archive_session(store, first, unfinished)
 
@@ -192,7 +195,7 @@ class _Work:
     reason: str
     by: str
 
-    def begin(self, session_id: str, asked: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
+    def begin(self, session_id: str, asked_places: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
         """Find the places to erase in one session and record them there."""
         store = self.store
         for _ in range(ROUNDS):
@@ -204,15 +207,15 @@ class _Work:
             holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
             # Names of blobs are digests, from which a short value could be guessed: they are erased from events too,
             # and blobs that no event references any longer are deleted.
-            places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
-            found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
-            if dry_run or not (places or found.blobs or self.source == session_id):
-                return found
-            named = [{"seq": seq, "path": pointer} for seq, pointer in places]
-            marker = RecordErasing(self.erasure_id, self.source, named, self.reason, self.by)
+            places, unerasable = find_places(events, asked_places, Needles([*needles.texts, *blobs, *holding]), outputs)
+            result = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(unerasable))
+            if dry_run or not (places or result.blobs or self.source == session_id):
+                return result
+            place_records = [{"seq": seq, "path": pointer} for seq, pointer in places]
+            marker = RecordErasing(self.erasure_id, self.source, place_records, self.reason, self.by)
             with suppress(ConcurrencyError):
                 store.append_events(session_id, [marker], expected_seq=len(events))
-                return found
+                return result
         raise SessionLockedError(session_id, "a run that goes on writing")
 
     def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
@@ -224,17 +227,19 @@ class _Work:
         notices: dict[str, None] = {}
         for name in touched:
             notices.update(dict.fromkeys(store.scrub(name)))
-        told = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
-        ended = [*((name, 0) for name in told if name not in touched), *ended]
+        relatives = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
+        ended = [*((name, 0) for name in relatives if name not in touched), *ended]
         for name, blobs in ended:
-            known = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
-            if not any(event.erasure_id == self.erasure_id for event in known):
+            markers = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
+            if not any(event.erasure_id == self.erasure_id for event in markers):
                 store.append_event(name, RecordErased(self.erasure_id, self.source, blobs, self.reason, self.by))
         return tuple(notices)
 
     def _rewritten(self, session_id: str, events: list[Event]) -> Mapping[int, Event]:
-        begun = (event for event in events if isinstance(event, RecordErasing) and event.erasure_id == self.erasure_id)
-        return erase_places(session_id, events, [place for event in begun for place in places_of(event)], self.seal)
+        markers = (
+            event for event in events if isinstance(event, RecordErasing) and event.erasure_id == self.erasure_id
+        )
+        return erase_places(session_id, events, [place for event in markers for place in places_of(event)], self.seal)
 
 
 def _delete_unnamed(store: SessionStore, session_id: str) -> int:

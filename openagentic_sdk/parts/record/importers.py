@@ -77,9 +77,9 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
         elif role == "user":
             events.append(UserMessage(_text(message.get("content"))))
         elif role == "assistant":
-            said = _answer(message, step)
-            waiting.update({event.tool_use_id: None for event in said if isinstance(event, ToolUse)})
-            events.extend(said)
+            answer_events = _answer(message, step)
+            waiting.update({event.tool_use_id: None for event in answer_events if isinstance(event, ToolUse)})
+            events.extend(answer_events)
         elif role == "tool":
             call_id = str(message.get("tool_call_id") or "") or next(iter(waiting), "")
             waiting.pop(call_id, None)
@@ -91,10 +91,10 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
 
 def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
     # Ends the previous answer, so that two answers in a row remain two.
-    said: list[Event] = [ModelResponse(step, 1)]
+    events: list[Event] = [ModelResponse(step, 1)]
     text = _text(message.get("content")) or _text(message.get("refusal"))
     if text:
-        said.append(AssistantMessage(text, refusal=bool(message.get("refusal"))))
+        events.append(AssistantMessage(text, refusal=bool(message.get("refusal"))))
     calls = message.get("tool_calls")
     for index, call in enumerate(calls if isinstance(calls, list | tuple) else ()):
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -107,10 +107,10 @@ def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
         except InvalidEventError:
             arguments = None
         if isinstance(arguments, dict):
-            said.append(ToolUse(call_id, name, arguments))
+            events.append(ToolUse(call_id, name, arguments))
         else:
-            said.append(ToolUse(call_id, name, {}, raw_arguments=str(raw)))
-    return said
+            events.append(ToolUse(call_id, name, {}, raw_arguments=str(raw)))
+    return events
 
 
 def _text(content: Any) -> str:
@@ -122,8 +122,8 @@ def _text(content: Any) -> str:
     texts = []
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, Mapping):
-            known = part.get("text")
-            texts.append(known if isinstance(known, str) else f"[{part.get('type')}]")
+            text = part.get("text")
+            texts.append(text if isinstance(text, str) else f"[{part.get('type')}]")
         else:
             texts.append(part if isinstance(part, str) else "[content]")
     return "\n".join(texts)
@@ -165,9 +165,9 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
     chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
     active = [lines[index] for index in sorted(chain)]
     events = _BranchReader(lines).read(active)
-    known = [line for line in active if isinstance(line.get("cwd"), str)]
+    lines_with_cwd = [line for line in active if isinstance(line.get("cwd"), str)]
     times = [event.ts for event in events if event.ts]
-    metadata = {"cwd": known[0]["cwd"]} if known else {}
+    metadata = {"cwd": lines_with_cwd[0]["cwd"]} if lines_with_cwd else {}
     metadata |= {"imported_from": "claude-code", "claude_session_id": _first_text(lines, "sessionId")}
     return ImportedSession(
         events,
@@ -191,24 +191,24 @@ def import_claude_transcript(
     main_id = session_id or file.stem or new_session_id()
     # The sessions of a transcript's subagents by their new ids, with the metadata that links them to it.
     folder = file.parent / file.stem / "subagents"
-    found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
+    subagents: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
     for child in sorted(folder.rglob("agent-*.jsonl")):
         try:
             session = parse_claude_transcript(child.read_bytes(), of_subagent=True)
         except OSError as error:
             raise StorageError(f"transcript {child} cannot be read: {error}") from error
         name = f"{main_id}.{child.stem}"
-        if name in found:
+        if name in subagents:
             name = ".".join((main_id, *child.relative_to(folder).with_suffix("").parts))
         if session.events:
             parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
-            found[name] = session, parent
-    sessions = {main_id: (main, {}), **found}
-    with all_or_none(store) as made:
+            subagents[name] = session, parent
+    sessions = {main_id: (main, {}), **subagents}
+    with all_or_none(store) as ids:
         for name, (session, parent) in sessions.items():
-            known = {**session.metadata, **parent}
-            made.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
-    done = ImportedIds(made)
+            metadata = {**session.metadata, **parent}
+            ids.append(store.import_session(name, session.events, metadata=metadata, created_at=session.created_at))
+    done = ImportedIds(ids)
     done.unreadable = sum(session.unreadable for session, _ in sessions.values())
     done.left_out = sum(session.left_out for session, _ in sessions.values())
     return done
@@ -234,8 +234,8 @@ def _parse_lines(data: bytes) -> tuple[list[Line], int]:
 
 def _chain(lines: Sequence[Line]) -> set[int]:
     places = {line["uuid"]: index for index, line in enumerate(lines) if isinstance(line.get("uuid"), str)}
-    spoken = [index for index, line in enumerate(lines) if line.get("type") in ("user", "assistant")]
-    ends = [index for index in spoken if not _is_aside(lines[index])]
+    message_lines = [index for index, line in enumerate(lines) if line.get("type") in ("user", "assistant")]
+    ends = [index for index in message_lines if not _is_aside(lines[index])]
     chain: set[int] = set()
     place = ends[-1] if ends else None
     while place is not None and place not in chain:
@@ -274,8 +274,8 @@ def _blocks(line: Line) -> list[Mapping[str, Any]]:
 
 def _names(line: Line, kind: str, field_name: str) -> set[str]:
     """The values of this field in the line's blocks of this kind, if they are strings."""
-    named = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
-    return {name for name in named if isinstance(name, str)}
+    values = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
+    return {name for name in values if isinstance(name, str)}
 
 
 def _first_text(lines: Iterable[Line], name: str) -> str | None:
@@ -310,9 +310,9 @@ class _BranchReader:
                 session_id, cwd = str(line.get("sessionId") or ""), str(line.get("cwd") or "")
                 init = SystemInit(session_id, cwd, version, model=self._model, provider=PROVIDER)
                 self._add([init], ts)
-            read = _READERS.get(str(line.get("type")))
-            if read is not None:
-                self._add(read(self, line), ts)
+            reader = _READERS.get(str(line.get("type")))
+            if reader is not None:
+                self._add(reader(self, line), ts)
         return self._events
 
     def _add(self, events: Iterable[Event], ts: float) -> None:
@@ -333,8 +333,8 @@ class _BranchReader:
                 error_message=text if failed else None,
                 outcome="error" if failed else "ok",
             )
-        said = [block for block in _blocks(line) if block.get("type") != "tool_result"]
-        content = said if results or said else _message(line).get("content")
+        own_blocks = [block for block in _blocks(line) if block.get("type") != "tool_result"]
+        content = own_blocks if results or own_blocks else _message(line).get("content")
         if content:
             yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
 
@@ -356,16 +356,18 @@ class _BranchReader:
         )
         blocks: list[Mapping[str, Any]] = []
         for each in lines:
-            said = _message(each).get("content")
-            blocks += [{"type": "text", "text": said}] if isinstance(said, str) else _blocks(each)
+            content = _message(each).get("content")
+            blocks += [{"type": "text", "text": content}] if isinstance(content, str) else _blocks(each)
         yield from (AssistantReasoning(str(b.get("thinking") or "")) for b in blocks if b.get("type") == "thinking")
         text = "\n\n".join(str(b.get("text") or "") for b in blocks if b.get("type") == "text")
         if text:
             yield AssistantMessage(text)
         for block in blocks:
             if block.get("type") == "tool_use":
-                given = block.get("input")
-                yield ToolUse(str(block.get("id")), str(block.get("name")), given if isinstance(given, dict) else {})
+                arguments = block.get("input")
+                yield ToolUse(
+                    str(block.get("id")), str(block.get("name")), arguments if isinstance(arguments, dict) else {}
+                )
 
     def _system(self, line: Line) -> Iterator[Event]:
         details = line.get("compactMetadata")

@@ -29,11 +29,11 @@ class InTurn:
         """Run the work in its turn; return its result or raise its exception."""
         before, done = self._last.get(key), threading.Event()
         self._last[key] = done
-        begun = False
+        has_begun = False
 
         def in_turn(happens: bool = True) -> T | None:
-            nonlocal begun
-            begun = True
+            nonlocal has_begun
+            has_begun = True
             try:
                 if before is not None:
                     before.wait()
@@ -47,7 +47,7 @@ class InTurn:
             answer: Any = await self._in_thread(in_turn)
             return answer  # type: ignore[no-any-return]
         finally:
-            if not begun:
+            if not has_begun:
                 # Cancelled before a thread was available: the next call waits for the one before this.
                 threading.Thread(target=in_turn, args=(False,), daemon=True).start()
 

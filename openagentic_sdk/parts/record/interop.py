@@ -111,23 +111,23 @@ class ClaudeSessionStore:
             with suppress(SessionExistsError):
                 self._store.create_session(session_id=session_id, metadata=_metadata(key))
             try:
-                known = self._catch_up(session_id)
-                fresh, seen = [], set(known.uuids)
+                log = self._catch_up(session_id)
+                fresh, uuids = [], set(log.uuids)
                 for entry in entries:
                     uuid = _uuid(entry)
-                    if not uuid or not seen.issuperset(uuid):
+                    if not uuid or not uuids.issuperset(uuid):
                         fresh.append(entry)
-                    seen.update(uuid)
+                    uuids.update(uuid)
                 if not fresh:
                     return
                 # At millisecond resolution two appends could share a time, and the later one must sort later.
-                mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
-                previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
-                summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *fresh])
+                mtime = self._newest = max(int(self._clock.now() * 1000), log.mtime + 1, self._newest + 1)
+                previous = None if log.summary is None else {**log.summary, "mtime": log.mtime}
+                summary = None if key.get("subpath") else self._fold(previous, key, [*log.unsummarised, *fresh])
                 events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in fresh[:-1]]
                 last = {"type": ENTRY_TYPE, "entry": fresh[-1], "session_id": key["session_id"], "mtime": mtime}
                 self._store.append_events(
-                    session_id, [*events, UnknownEvent({**last, "summary": summary})], expected_seq=known.last_seq
+                    session_id, [*events, UnknownEvent({**last, "summary": summary})], expected_seq=log.last_seq
                 )
                 return
             except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
@@ -136,19 +136,19 @@ class ClaudeSessionStore:
 
     def _catch_up(self, session_id: str) -> _KnownLog:
         created_at = self._store.read_metadata(session_id)["created_at"]
-        known = self._known.get(session_id)
-        if known is None or known.created_at != created_at:
-            known = self._known[session_id] = _KnownLog(created_at)
-        for event in self._store.iter_events(session_id, after_seq=known.last_seq):
+        log = self._known.get(session_id)
+        if log is None or log.created_at != created_at:
+            log = self._known[session_id] = _KnownLog(created_at)
+        for event in self._store.iter_events(session_id, after_seq=log.last_seq):
             # A title set through our own API is not an entry, but it counts.
-            known.last_seq = event.seq or known.last_seq
+            log.last_seq = event.seq or log.last_seq
             for data in _entry_events([event]):
-                known.uuids.update(_uuid(data["entry"]))
-                known.unsummarised.append(data["entry"])
+                log.uuids.update(_uuid(data["entry"]))
+                log.unsummarised.append(data["entry"])
                 if "mtime" in data:
-                    known.mtime, known.summary = data["mtime"], data.get("summary")
-                    known.unsummarised.clear()
-        return known
+                    log.mtime, log.summary = data["mtime"], data.get("summary")
+                    log.unsummarised.clear()
+        return log
 
     def _load(self, key: Key) -> list[Entry] | None:
         try:
@@ -158,17 +158,17 @@ class ClaudeSessionStore:
             return None
 
     def _rows(self, project_key: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for summary in self._store.list_session_summaries(cwd=_project(project_key)):
             last = self._last_whole_batch(summary.id, summary.events)
             if last is not None:
-                kept = last["summary"]
-                data = kept.get("data") if isinstance(kept, Mapping) else None
-                shown = dict(data) if isinstance(data, Mapping) else {}
+                stored_summary = last["summary"]
+                data = stored_summary.get("data") if isinstance(stored_summary, Mapping) else None
+                fields = dict(data) if isinstance(data, Mapping) else {}
                 # Two processes may have written in the same millisecond: the store has the order.
-                mtime = min([last["mtime"], *(row["mtime"] - 1 for row in found[-1:])])
-                found.append({"session_id": last["session_id"], "mtime": mtime, "summary": shown})
-        return found
+                mtime = min([last["mtime"], *(row["mtime"] - 1 for row in rows[-1:])])
+                rows.append({"session_id": last["session_id"], "mtime": mtime, "summary": fields})
+        return rows
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
         """The last entry that contains a summary: nearly always the last event of the log."""

@@ -91,8 +91,8 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     with suppress(SessionExistsError):
         store.create_session(session_id=TOMBSTONES)
         store.append_event(TOMBSTONES, SessionMeta(title="What was purged"))
-    known = {event.purged_session_id for event in store.iter_events(TOMBSTONES) if isinstance(event, RecordPurged)}
-    store.append_events(TOMBSTONES, [_tombstone(store, name, reason, by) for name in doomed if name not in known])
+    purged_ids = {event.purged_session_id for event in store.iter_events(TOMBSTONES) if isinstance(event, RecordPurged)}
+    store.append_events(TOMBSTONES, [_tombstone(store, name, reason, by) for name in doomed if name not in purged_ids])
     rows = store.list_session_summaries(include_children=True)
     forks = [row.id for row in rows if row.parent in doomed and row.id not in doomed]
     for name in doomed:

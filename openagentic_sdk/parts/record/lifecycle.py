@@ -92,8 +92,8 @@ def create_session(
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
     """Create a session and return its id. Raises `SessionExistsError` and `OptionsError`."""
-    known = {**(metadata or {}), **({} if cwd is None else {"cwd": cwd})}
-    session_id = store.create_session(metadata=known, session_id=session_id)
+    full_metadata = {**(metadata or {}), **({} if cwd is None else {"cwd": cwd})}
+    session_id = store.create_session(metadata=full_metadata, session_id=session_id)
     if title is not None:
         rename_session(store, session_id, title)
     return session_id
@@ -115,8 +115,8 @@ def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: s
 def load_session(store: SessionStore, session_id: str) -> SessionState:
     """The session's state, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
     view = SessionView().extend(store.iter_events(session_id))
-    known = store.read_metadata(session_id)
-    metadata: dict[str, Any] = known["metadata"]
+    meta = store.read_metadata(session_id)
+    metadata: dict[str, Any] = meta["metadata"]
     summary = store.read_summary(session_id)
     inits = [event for event in view.events if isinstance(event, SystemInit)]
     standing = standing_events(view.events)
@@ -125,7 +125,7 @@ def load_session(store: SessionStore, session_id: str) -> SessionState:
     return SessionState(
         session_id=session_id,
         messages=view.conversation.messages(),
-        created=known["created_at"],
+        created=meta["created_at"],
         updated=summary.updated,
         model=summary.model,
         cwd=last.cwd if last else summary.cwd,
@@ -151,8 +151,8 @@ def get_messages(
     whole.
     """
     turns = turns_of(store.iter_events(session_id))
-    chosen = turns[from_turn : None if to_turn is None else max(0, to_turn + 1)] if from_turn >= 1 else []
-    return rebuild_messages(event for turn in chosen for event in turn)
+    chosen_turns = turns[from_turn : None if to_turn is None else max(0, to_turn + 1)] if from_turn >= 1 else []
+    return rebuild_messages(event for turn in chosen_turns for event in turn)
 
 
 def turns_of(events: Iterable[Event]) -> list[list[Event]]:
@@ -209,9 +209,9 @@ def tag_session(
     deadline = time.monotonic() + TAG_PATIENCE_S
     while True:
         before = store.read_summary(session_id)
-        wanted = [tag for tag in dict.fromkeys((*before.tags, *added)) if tag and tag not in removed]
+        tags = [tag for tag in dict.fromkeys((*before.tags, *added)) if tag and tag not in removed]
         try:
-            store.append_events(session_id, [SessionMeta(tags=wanted)], expected_seq=before.events)
+            store.append_events(session_id, [SessionMeta(tags=tags)], expected_seq=before.events)
             return store.read_summary(session_id)
         except ConcurrencyError:
             # Another writer appended in between, perhaps tags: keep those too.
@@ -312,16 +312,16 @@ def fork_session(
     # Its digest transfers this installation's authority from the source to the copy.
     marker = Authority(fork_id, seal or Seal()).sign([SessionForked(source_id, at_seq)], at_seq)
     tail = [*marker, *_end_open_calls(store, source_id, at_seq)]
-    known = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
-    return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=known)
+    fork_metadata = forked_metadata(store.read_metadata(source_id)["metadata"], source_id, at_seq, metadata)
+    return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=fork_metadata)
 
 
 def forked_metadata(
     parents: Mapping[str, Any], parent_id: str, parent_seq: int, own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The metadata of a fork at `parent_seq`: never that of a subagent's session, even if the source is one."""
-    kept = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
-    return {**kept, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
+    parent_fields = {key: value for key, value in parents.items() if key not in ("parent_tool_use_id", "agent_name")}
+    return {**parent_fields, **(own or {}), "parent_session_id": parent_id, "parent_seq": parent_seq}
 
 
 def delete_session(store: SessionStore, session_id: str) -> list[str]:
@@ -352,26 +352,26 @@ def rows_of_tag(store: SessionStore, tag: str) -> list[SessionSummary]:
     roots = [
         row for row in tagged if not (row.is_child and row.parent is not None and store.session_exists(row.parent))
     ]
-    found = {row.id: row for row in roots}
+    rows = {row.id: row for row in roots}
     for child in (name for root in roots for name in descendants(store, root.id)):
-        if child not in found:
+        if child not in rows:
             try:
-                found[child] = store.read_summary(child)
+                rows[child] = store.read_summary(child)
             except SessionNotFoundError:  # deleted just now
                 continue
             except (SessionError, InvalidEventError) as error:
-                found[child] = failed_summary(child, error)
-    return list(found.values())
+                rows[child] = failed_summary(child, error)
+    return list(rows.values())
 
 
 def reachable(start: str, near: Callable[[str], Iterable[str]]) -> list[str]:
     """Everything that `near` reaches from `start` in any number of steps, nearest first, without `start`."""
-    found, waiting = {start: None}, [start]
+    order, waiting = {start: None}, [start]
     while waiting:
-        fresh = [name for name in near(waiting.pop(0)) if name not in found]
-        found.update(dict.fromkeys(fresh))
+        fresh = [name for name in near(waiting.pop(0)) if name not in order]
+        order.update(dict.fromkeys(fresh))
         waiting += fresh
-    return list(found)[1:]
+    return list(order)[1:]
 
 
 # --- from store to store ---------------------------------------------------------------------------------------------
@@ -408,12 +408,12 @@ def copy_missing(source: SessionStore, target: SessionStore, session_id: str) ->
 
 
 def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
-    known = source.read_metadata(name)
+    meta = source.read_metadata(name)
     target.import_session(
         name,
         source.iter_events(name),
-        metadata=known["metadata"],
-        created_at=known["created_at"],
+        metadata=meta["metadata"],
+        created_at=meta["created_at"],
         blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
     )
 
@@ -426,11 +426,11 @@ def import_session(target: SessionStore, source: SessionStore, session_id: str) 
 @contextmanager
 def all_or_none(store: SessionStore) -> Iterator[list[str]]:
     """A list for the ids of sessions as they are created; if the block fails, delete them again in reverse order."""
-    made: list[str] = []
+    ids: list[str] = []
     try:
-        yield made
+        yield ids
     except BaseException:
-        for name in reversed(made):
+        for name in reversed(ids):
             # Report the error that caused the rollback, not one of the rollback's own.
             with suppress(SessionError):
                 store.delete_session(name)

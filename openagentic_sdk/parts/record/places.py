@@ -37,8 +37,8 @@ class Needles:
     """The texts to look for, and the forms they take inside other texts and in bytes."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        found = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
-        self.texts = sorted(found - {ERASED})
+        unique_texts = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}
+        self.texts = sorted(unique_texts - {ERASED})
         self._forms = tuple(dict.fromkeys(form for text in self.texts for form in _forms(text)))
         encodings = ("utf-8", "utf-16-le", "utf-16-be")
         self._bytes = tuple(form.encode(name, "surrogatepass") for form in self._forms for name in encodings)
@@ -76,10 +76,10 @@ def _forms(text: str) -> Iterator[str]:
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
             # The base64 forms of the bytes at each alignment, without characters that depend on neighbouring bytes.
-            made = encode(b"\0" * before + whole).decode("ascii").rstrip("=")
-            first, last = (before * 8 + 5) // 6, len(made) - bool((before + len(whole)) % 3)
+            base64_text = encode(b"\0" * before + whole).decode("ascii").rstrip("=")
+            first, last = (before * 8 + 5) // 6, len(base64_text) - bool((before + len(whole)) % 3)
             if last - first >= MIN_INNER_CHARS:
-                yield made[first:last]
+                yield base64_text[first:last]
 
 
 def places_of(event: RecordErasing) -> list[Place]:
@@ -93,13 +93,13 @@ def places_of(event: RecordErasing) -> list[Place]:
 
 def value_at(event: Event, pointer: str) -> Any:
     """The value at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
-    found: Any = event_to_dict(event)
+    value: Any = event_to_dict(event)
     for name in pointer_names(pointer):
         try:
-            found = found[int(name)] if isinstance(found, list | tuple) else found[name]
+            value = value[int(name)] if isinstance(value, list | tuple) else value[name]
         except (KeyError, IndexError, ValueError, TypeError):
             raise OptionsError(f"event {event.seq} ({event.type}) has nothing at {pointer}") from None
-    return found
+    return value
 
 
 def leaf_place(event: Event, pointer: str) -> str:
@@ -110,10 +110,10 @@ def leaf_place(event: Event, pointer: str) -> str:
     if not pointer.startswith("/"):
         raise OptionsError(f"{pointer!r} is not a place in an event: begin it with /, as in /output/stdout")
     value_at(event, pointer)
-    known = [place for place, _ in leaves(event) if place]
-    if any(is_at_or_below(place, pointer) for place in known):
+    places = [place for place, _ in leaves(event) if place]
+    if any(is_at_or_below(place, pointer) for place in places):
         return pointer
-    above = [place for place in known if is_at_or_below(pointer, place)]
+    above = [place for place in places if is_at_or_below(pointer, place)]
     if not above:
         raise OptionsError(
             f"{pointer} of event {event.seq} ({event.type}) cannot be erased: it holds the session together, or says nothing"
@@ -139,15 +139,15 @@ def _texts_of(value: Any, depth: int) -> Iterator[str]:
 
 
 def find_places(
-    events: Sequence[Event], asked: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
+    events: Sequence[Event], asked_places: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
 ) -> tuple[list[Place], list[Place]]:
     """The places of a log to erase, and those that contain a needle but cannot be erased.
 
-    The former are those `asked` for, those that contain a needle, digests over any of them (from which a short value could
-    be guessed), and the names of `outputs` that belong to them.
+    The former are `asked_places`, those that contain a needle, digests over any of them (from which a short value could be
+    guessed), and the names of `outputs` that belong to them.
     """
-    found: dict[Place, None] = dict.fromkeys(asked)
-    left: list[Place] = []
+    places: dict[Place, None] = dict.fromkeys(asked_places)
+    unerasable: list[Place] = []
     if needles.texts:
         for event in events:
             if isinstance(event, RecordSigned):
@@ -156,32 +156,32 @@ def find_places(
                 seq = event.seq or 0
                 if not pointer:
                     if needles.are_in(text):
-                        left.append((seq, "its identifiers"))
+                        unerasable.append((seq, "its identifiers"))
                 elif needles.are_in(value_at(event, pointer)):
-                    found[seq, pointer] = None
+                    places[seq, pointer] = None
                 elif needles.are_in(pointer.replace("~1", "/").replace("~0", "~")):
                     # A member name contains the value: erase the object that has the member.
-                    found[seq, "/".join(pointer.split("/")[:-1]) if pointer.count("/") > 1 else pointer] = None
-    found.update(dict.fromkeys(_derived(events, list(found))))
-    touched = {seq for seq, _ in found}
+                    places[seq, "/".join(pointer.split("/")[:-1]) if pointer.count("/") > 1 else pointer] = None
+    places.update(dict.fromkeys(_derived(events, list(places))))
+    touched = {seq for seq, _ in places}
     for event in events if outputs else ():
         if isinstance(event, ToolResult) and event.seq in touched:
-            named = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
-            found.update(dict.fromkeys((event.seq or 0, pointer) for pointer in named))
+            pointers = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
+            places.update(dict.fromkeys((event.seq or 0, pointer) for pointer in pointers))
     # Without places inside other places.
-    ordered = sorted(found)
-    kept: list[Place] = []
+    ordered = sorted(places)
+    outermost: list[Place] = []
     for seq, pointer in ordered:
-        if not any(known == seq and is_at_or_below(pointer, place) for known, place in kept[-50:]):
-            kept.append((seq, pointer))
-    return kept, left
+        if not any(other_seq == seq and is_at_or_below(pointer, place) for other_seq, place in outermost[-50:]):
+            outermost.append((seq, pointer))
+    return outermost, unerasable
 
 
-def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]:
+def _derived(events: Sequence[Event], places: Sequence[Place]) -> Iterator[Place]:
     """Digests over erased values: of the same call, and of the requests that contained them."""
-    if not found:
+    if not places:
         return
-    touched = {seq for seq, _ in found}
+    touched = {seq for seq, _ in places}
     first = min(touched)
     calls = {call for event in events if event.seq in touched and (call := getattr(event, "tool_use_id", None))}
     for event in events:

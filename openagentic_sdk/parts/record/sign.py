@@ -21,7 +21,7 @@ _WINDOW_EVENTS = 128
 
 def statement_of(signed: RecordSigned) -> bytes:
     """The bytes that a signature of this checkpoint covers: one line of JSON."""
-    said = {
+    statement = {
         "format": FORMAT.decode("ascii"),
         "session_id": signed.session_id,
         "from_seq": signed.from_seq,
@@ -29,7 +29,7 @@ def statement_of(signed: RecordSigned) -> bytes:
         "before": signed.before,
         "head": signed.head,
     }
-    return dumps_json(said).encode("ascii") + b"\n"
+    return dumps_json(statement).encode("ascii") + b"\n"
 
 
 def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]) -> RecordSigned:
@@ -50,7 +50,7 @@ def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequ
     if not events:
         raise OptionsError(f"session {writer.session_id!r} has no events yet: there is nothing to sign")
     before = last.head if last else ZERO
-    made: list[Event] = []
+    checkpoints: list[Event] = []
     for start in range(0, len(events), RANGE_EVENTS):
         part = events[start : start + RANGE_EVENTS]
         opening = new_opening()
@@ -58,7 +58,7 @@ def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequ
         digests = [event_digest(salts.leaf_digests(event, index)) for index, event in enumerate(part)]
         head = chain_digests(before, digests)
         first = (last.to_seq if last else 0) + 1 + start
-        made.append(
+        checkpoints.append(
             RecordSigned(
                 writer.session_id,
                 first,
@@ -71,13 +71,13 @@ def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequ
             )
         )
         before = head
-    newest = made[-1]
+    newest = checkpoints[-1]
     assert isinstance(newest, RecordSigned)
     statement = statement_of(newest)
-    made[-1] = changed(newest, signatures=[dict(signer.sign(statement)) for signer in signers])
-    stored = writer.append(made)[-1]
-    assert isinstance(stored, RecordSigned)
-    return stored
+    checkpoints[-1] = changed(newest, signatures=[dict(signer.sign(statement)) for signer in signers])
+    stored_event = writer.append(checkpoints)[-1]
+    assert isinstance(stored_event, RecordSigned)
+    return stored_event
 
 
 def _since_last_checkpoint(

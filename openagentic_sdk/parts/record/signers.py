@@ -166,8 +166,10 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
                 return fingerprint, "invalid", "it is not a signature of this"
             return fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says"
         allowed = ["-f", trust.allowed_signers]
-        found = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
-        names = found.stdout.decode("utf-8", "replace").split("\n")[0].split(",") if found.returncode == 0 else []
+        principals = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
+        names = (
+            principals.stdout.decode("utf-8", "replace").split("\n")[0].split(",") if principals.returncode == 0 else []
+        )
         for name in filter(None, names):
             if _succeeds(["ssh-keygen", "-Y", "verify", "-I", name, *allowed, *signed], statement):
                 return on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}"
@@ -182,8 +184,8 @@ def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust)
     if not trust.witness:
         return name, "unchecked", "what its token proves, the witness's own command can say"
     is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
-    said = "knows it" if is_good else "does not know it"
-    return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}"
+    verdict = "knows it" if is_good else "does not know it"
+    return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {verdict}"
 
 
 def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
@@ -253,10 +255,10 @@ def timestamp_query(digest: bytes, nonce: bytes) -> bytes:
 def timestamp_time(reply: bytes, statement: bytes) -> str:
     """The time in the reply, `YYYYMMDDhhmmssZ`. Raises `ValueError` if the reply is for another digest."""
     place = reply.find(sha256(statement).digest())
-    found = _GENERALIZED_TIME.search(reply, max(0, place))
-    if place < 0 or found is None:
+    match = _GENERALIZED_TIME.search(reply, max(0, place))
+    if place < 0 or match is None:
         raise ValueError("the time stamp is of something else")
-    return found[1].decode("ascii")
+    return match[1].decode("ascii")
 
 
 def subprocess_result(command: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -274,6 +276,6 @@ def _succeeds(command: Sequence[str], data: bytes) -> bool:
 def _run(command: Sequence[str], data: bytes) -> bytes:
     done = subprocess_result(command, data)
     if done.returncode:
-        said = on_one_line(done.stderr.decode("utf-8", "replace"), 200)
-        raise StorageError(f"{shlex.join(command)} failed with exit code {done.returncode}: {said}")
+        error = on_one_line(done.stderr.decode("utf-8", "replace"), 200)
+        raise StorageError(f"{shlex.join(command)} failed with exit code {done.returncode}: {error}")
     return done.stdout

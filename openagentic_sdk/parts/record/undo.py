@@ -179,29 +179,29 @@ class _UndoFold:
         self._problems[event.path] = problem
         if not counts:
             return
-        known = self._changes.files.get(event.path)
-        if known is None:
-            known = ChangedFile(event.path, event.sha256, event.mode, problem=problem, session_id=session_id)
-            self._changes.files[event.path] = known
+        file = self._changes.files.get(event.path)
+        if file is None:
+            file = ChangedFile(event.path, event.sha256, event.mode, problem=problem, session_id=session_id)
+            self._changes.files[event.path] = file
         else:
-            known.between |= event.sha256 != known.left
-        known.after, known.after_mode, known.last_kept = UNKNOWN, event.mode, event.sha256
+            file.between |= event.sha256 != file.left
+        file.after, file.after_mode, file.last_kept = UNKNOWN, event.mode, event.sha256
 
     def _finish(self, session_id: str, counts: bool, event: ToolResult, call: ToolUse) -> None:
         """Record the writes that a call reports: `files` maps paths to digests, `changed` to digest and mode, or null."""
         meta = event.meta or {}
-        written: dict[str, tuple[str | None, int | None]] = {}
+        writes: dict[str, tuple[str | None, int | None]] = {}
         if isinstance(files := meta.get("files"), dict):
-            written = {path: (str(digest), None) for path, digest in files.items()}
+            writes = {path: (str(digest), None) for path, digest in files.items()}
         if isinstance(changed := meta.get("changed"), dict):
             for path, what in changed.items():
                 match what:
-                    case [str() | None as left, int() as bits]:
-                        written[path] = left, bits
+                    case [str() | None as content_digest, int() as bits]:
+                        writes[path] = content_digest, bits
                     case _:
-                        written[path] = None, None
+                        writes[path] = None, None
             self._changes.uncovered[:] = [use for use in self._changes.uncovered if use is not call]
-        for path, (digest, mode) in written.items():
+        for path, (digest, mode) in writes.items():
             self._note(session_id, counts, path, digest, mode)
 
     def _note(self, session_id: str, counts: bool, path: str, digest: str | None, mode: int | None = None) -> None:
@@ -210,8 +210,8 @@ class _UndoFold:
             # Only stored content is restored, whatever a log claims about other files.
             problem = self._problems.get(path, "it was not kept before it was changed")
             new = ChangedFile(path, self._left.get(path, UNKNOWN), problem=problem, session_id=session_id)
-            known = self._changes.files.setdefault(path, new)
-            known.after, known.after_mode = digest, mode or known.after_mode
+            file = self._changes.files.setdefault(path, new)
+            file.after, file.after_mode = digest, mode or file.after_mode
         self._left[path] = digest
 
 
@@ -226,50 +226,50 @@ def plan_restore(
 ) -> RestorePlan:
     """The actions that restore each file to its content at event `to_seq`. Read-only."""
     changes = file_changes(store, session_id, after_seq=to_seq, seal=seal, roots=roots)
-    files = [_plan_file(store, known, conflicts) for _, known in sorted(changes.files.items())]
+    files = [_plan_file(store, file, conflicts) for _, file in sorted(changes.files.items())]
     return RestorePlan(files, changes.uncovered)
 
 
-def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) -> PlannedFile:
+def _plan_file(store: SessionStore, file: ChangedFile, conflicts: Conflicts) -> PlannedFile:
     try:
-        status = file_status(known.path)
-        found = None if status is None else digest_file(known.path)
+        status = file_status(file.path)
+        current = None if status is None else digest_file(file.path)
     except (ToolError, OSError, ValueError) as error:  # a log may contain paths that no file system allows
-        return PlannedFile(known.path, "refuse", reason=str(error))
+        return PlannedFile(file.path, "refuse", reason=str(error))
     mode = None if status is None else stat.S_IMODE(status.st_mode)
     # Permissions that the session did not change keep their present value.
-    wanted_mode = known.mode if mode is None or known.after_mode != known.mode else None
-    reason = known.problem or _not_kept(store, known)
-    if reason is None and found == known.before and wanted_mode in (None, mode):
-        return PlannedFile(known.path, "keep", found, known.before)
+    wanted_mode = file.mode if mode is None or file.after_mode != file.mode else None
+    reason = file.problem or _not_kept(store, file)
+    if reason is None and current == file.before and wanted_mode in (None, mode):
+        return PlannedFile(file.path, "keep", current, file.before)
     if reason is None and conflicts != "overwrite":
-        reason = _conflict(known, found)
-        if reason is None and wanted_mode is not None and mode not in (None, wanted_mode, known.after_mode):
+        reason = _conflict(file, current)
+        if reason is None and wanted_mode is not None and mode not in (None, wanted_mode, file.after_mode):
             reason = "something else changed its permissions since"
     if reason is not None:
-        return PlannedFile(known.path, "refuse", found, known.before, reason=reason)
-    action: Action = "delete" if known.before is None else "write"
-    return PlannedFile(known.path, action, found, known.before, wanted_mode, session_id=known.session_id)
+        return PlannedFile(file.path, "refuse", current, file.before, reason=reason)
+    action: Action = "delete" if file.before is None else "write"
+    return PlannedFile(file.path, action, current, file.before, wanted_mode, session_id=file.session_id)
 
 
-def _not_kept(store: SessionStore, known: ChangedFile) -> str | None:
-    if known.before is None:
+def _not_kept(store: SessionStore, file: ChangedFile) -> str | None:
+    if file.before is None:
         return None
-    if known.before != UNKNOWN:  # no event records its content
+    if file.before != UNKNOWN:  # no event records its content
         with suppress(StorageError):
-            store.read_blob(known.session_id, known.before)
+            store.read_blob(file.session_id, file.before)
             return None
     return "what it was at this event is not kept: go back to the start of a turn"
 
 
-def _conflict(known: ChangedFile, found: str | None) -> str | None:
-    if known.between:
+def _conflict(file: ChangedFile, current: str | None) -> str | None:
+    if file.between:
         return "something else changed it between the turns that are taken back"
-    if found == known.left:
+    if current == file.left:
         return None
-    if known.after == UNKNOWN:
+    if file.after == UNKNOWN:
         return "a call that did not end may have changed it, and it is not as it was before"
-    return "something else deleted it since" if found is None else "something else changed it since"
+    return "something else deleted it since" if current is None else "something else changed it since"
 
 
 def restore_files(
@@ -300,10 +300,10 @@ def restore_files(
                 journal = None  # already done, or superseded: the session continued
 
         def record(*events: Event) -> list[Event]:
-            stored = writer.append(authority.sign(events, writer.last_seq))
-            for event in stored:
+            stored_events = writer.append(authority.sign(events, writer.last_seq))
+            for event in stored_events:
                 authority.apply(event, made_here=True)
-            return stored
+            return stored_events
 
         if journal is not None:
             for file in journal.files:
@@ -313,16 +313,16 @@ def restore_files(
         refused = {file.path: file.reason for file in plan.files if file.action == "refuse"}
         if refused and conflicts == "refuse":
             raise FilesChangedError(session_id, refused)
-        wanted = [file for file in plan.files if file.action in ("write", "delete")]
+        files = [file for file in plan.files if file.action in ("write", "delete")]
         names = ("path", "found", "sha256", "mode", "session_id")
-        journal = FilesRestoring(to_seq, [{name: getattr(file, name) for name in names} for file in wanted])
-        if wanted:
+        journal = FilesRestoring(to_seq, [{name: getattr(file, name) for name in names} for file in files])
+        if files:
             record(journal)
         done = _put_back(store, journal)
         done = FilesRestored(to_seq, done.paths, {**refused, **done.failed})
-        stored = record(done, *tail())[0]
-        assert isinstance(stored, FilesRestored)
-        return stored
+        stored_event = record(done, *tail())[0]
+        assert isinstance(stored_event, FilesRestored)
+        return stored_event
 
 
 def _put_back(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
@@ -330,19 +330,19 @@ def _put_back(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
     paths: list[str] = []
     failed: dict[str, str] = {}
     for file in journal.files:
-        path, wanted, mode = file["path"], file["sha256"], file["mode"]
+        path, digest, mode = file["path"], file["sha256"], file["mode"]
         try:
             with change_lock(path):
                 status = file_status(path)
                 now = None if status is None else digest_file(path)
-                if now not in (file["found"], wanted):
+                if now not in (file["found"], digest):
                     raise ToolError("something else changed it meanwhile")
-                if wanted is None and status is not None:
+                if digest is None and status is not None:
                     remove_file(path, status)
-                elif wanted is not None and (
-                    now != wanted or (mode is not None and status and stat.S_IMODE(status.st_mode) != mode)
+                elif digest is not None and (
+                    now != digest or (mode is not None and status and stat.S_IMODE(status.st_mode) != mode)
                 ):
-                    replace_file(path, store.read_blob(file["session_id"], wanted), status, mode)
+                    replace_file(path, store.read_blob(file["session_id"], digest), status, mode)
             paths.append(path)
         except (ToolError, OSError, SessionError) as error:
             failed[path] = str(error)

@@ -106,14 +106,16 @@ def verify_record(
     for place, event in enumerate(log):
         if isinstance(event, RecordSigned):
             checked.take(place, event)
-    said = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
+    erased_places = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
     copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
     finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
     todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
-    begun = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
-    problems = [*checked.problems, *(Problem("erasure", event.seq or 0, detail=todo) for event in begun)]
+    unfinished = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
+    problems = [*checked.problems, *(Problem("erasure", event.seq or 0, detail=todo) for event in unfinished)]
     for seq, path in checked.erased:
-        if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said):
+        if seq > copied and not any(
+            seq == erased_seq and is_at_or_below(path, place) for erased_seq, place in erased_places
+        ):
             problems.append(Problem("erasure", seq, detail=f"{path} was erased, and no record.erasing says by whom"))
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
@@ -128,7 +130,7 @@ def verify_record(
         tuple(checked.ranges()),
         tuple(sorted(problems, key=lambda problem: problem.seq)),
         sum(not isinstance(event, RecordSigned) for event in log[checked.end :]),
-        tuple(sorted({*checked.erased, *said})),
+        tuple(sorted({*checked.erased, *erased_places})),
         tuple(approvals),
     )
 
@@ -189,8 +191,8 @@ class _Checked:
             return
         is_linked = signed.from_seq == next_seq and signed.before == before
         if signed.from_seq > next_seq:
-            gone = f"the checkpoint of events {next_seq} to {signed.from_seq - 1} no longer exists"
-            self._say("checkpoint", seq, gone)
+            message = f"the checkpoint of events {next_seq} to {signed.from_seq - 1} no longer exists"
+            self._say("checkpoint", seq, message)
             self.end = min(self.end + signed.from_seq - next_seq, place)
         elif not is_linked:
             text = (
@@ -206,13 +208,14 @@ class _Checked:
         voucher = check_signature(signature, statement_of(signed), self._trust)
         if voucher.proof == "invalid":
             others = (other for other in self._all if other.head != signed.head)
-            meant = next(
+            original = next(
                 (o for o in others if check_signature(signature, statement_of(o), self._trust).proof == "valid"), None
             )
             text = f"the signature by {voucher.by} does not hold: {voucher.how}"
-            if meant is not None:
-                text = f"the signature by {voucher.by} was made for events {meant.from_seq} to {meant.to_seq}, not for these"
-            self._say("replayed" if meant else "signature", seq, text)
+            if original is not None:
+                span = f"events {original.from_seq} to {original.to_seq}"
+                text = f"the signature by {voucher.by} was made for {span}, not for these"
+            self._say("replayed" if original else "signature", seq, text)
         return voucher
 
     def _compare(self, checked: _Range, digests: Sequence[bytes], place: int) -> None:
@@ -252,34 +255,34 @@ class _Checked:
         self, checked: _Range, opening: Opening, digests: Sequence[bytes], events: Sequence[Event]
     ) -> None:
         first_seq = checked.signed.from_seq
-        found = _align(opening, digests, events)
-        gone = sorted(set(range(len(digests))) - set(found.values()))
-        moved = set(found) - _longest_rise(found)
+        alignment = _align(opening, digests, events)
+        lost_indexes = sorted(set(range(len(digests))) - set(alignment.values()))
+        moved = set(alignment) - _longest_rise(alignment)
         shift = 0
         for index, event in enumerate(events):
             seq = event.seq or 0
-            if index in found:
-                shift = found[index] - index if index not in moved else shift
+            if index in alignment:
+                shift = alignment[index] - index if index not in moved else shift
                 if index in moved:
-                    self._say("moved", seq, f"it stood as event {first_seq + found[index]} when it was signed")
+                    self._say("moved", seq, f"it stood as event {first_seq + alignment[index]} when it was signed")
                     checked.bad.append(seq)
                 continue
             checked.bad.append(seq)
-            if index + shift in gone:
-                gone.remove(index + shift)
+            if index + shift in lost_indexes:
+                lost_indexes.remove(index + shift)
                 self._say("changed", seq, f"this {on_one_line(event.type, 40)} is not what was signed")
             else:
                 twin = any(event == other for other in events[:index])
                 self._say(
                     "added", seq, "it is there a second time" if twin else "it was not there when this was signed"
                 )
-        for index in gone:
+        for index in lost_indexes:
             checked.bad.append(first_seq + index)
             self._say("removed", 0, f"event {first_seq + index}, which was signed, no longer exists")
 
     def ranges(self) -> list[VouchedRange]:
         """The signed checkpoints, each with the events that it covers."""
-        made: list[VouchedRange] = []
+        ranges: list[VouchedRange] = []
         bad: list[int] = []
         start = 1
         for checked in self._ranges:
@@ -288,7 +291,7 @@ class _Checked:
             bad += checked.bad
             if checked.signed.signatures:
                 signed = checked.signed
-                made.append(
+                ranges.append(
                     VouchedRange(
                         start,
                         signed.to_seq,
@@ -299,7 +302,7 @@ class _Checked:
                         tuple(sorted(bad)),
                     )
                 )
-        return made
+        return ranges
 
     def _say(self, kind: str, seq: int, text: str) -> None:
         if kind in ("changed", "added", "moved"):
@@ -317,7 +320,7 @@ def _digest(opening: Opening, event: Event, index: int) -> bytes | None:
 
 def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) -> dict[int, int]:
     """The signed place of each event in the log, without events that match nowhere."""
-    found: dict[int, int] = {}
+    alignment: dict[int, int] = {}
     free = set(range(len(digests)))
     shift = 0
     unknown: list[int] = []
@@ -325,7 +328,7 @@ def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) 
         near = sorted(range(index - _NEAR, index + _NEAR + 1), key=lambda place: abs(place - index - shift))
         for place in near if len(unknown) < _MANY else (index + shift,):
             if place in free and _digest(opening, event, place) == digests[place]:
-                found[index], shift = place, place - index
+                alignment[index], shift = place, place - index
                 free.discard(place)
                 break
         else:
@@ -333,24 +336,24 @@ def _align(opening: Opening, digests: Sequence[bytes], events: Sequence[Event]) 
     for index in unknown[:_MANY]:
         for place in sorted(free) if len(free) <= _MANY else ():
             if _digest(opening, events[index], place) == digests[place]:
-                found[index] = place
+                alignment[index] = place
                 free.discard(place)
                 break
-    return found
+    return alignment
 
 
-def _longest_rise(found: Mapping[int, int]) -> set[int]:
+def _longest_rise(alignment: Mapping[int, int]) -> set[int]:
     """The longest subsequence of events still in signed order."""
     ends: list[int] = []  # for each length, the smallest last place of an increasing subsequence
-    chosen: list[int] = []
+    tails: list[int] = []
     before: dict[int, int | None] = {}
-    for index in sorted(found):
-        length = bisect_left(ends, found[index])
-        ends[length : length + 1] = [found[index]]
-        chosen[length : length + 1] = [index]
-        before[index] = chosen[length - 1] if length else None
+    for index in sorted(alignment):
+        length = bisect_left(ends, alignment[index])
+        ends[length : length + 1] = [alignment[index]]
+        tails[length : length + 1] = [index]
+        before[index] = tails[length - 1] if length else None
     rise: set[int] = set()
-    at = chosen[-1] if chosen else None
+    at = tails[-1] if tails else None
     while at is not None:
         rise.add(at)
         at = before[at]
@@ -360,18 +363,18 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
 def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], trust: Trust) -> list[Problem]:
     """What a receipt attests and the log lacks."""
     try:
-        said = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
-        statement = statement_of(said)
-        signatures = list(said.signatures)
+        checkpoint = RecordSigned(digests="", **{name: receipt[name] for name in _RECEIPT})
+        statement = statement_of(checkpoint)
+        signatures = list(checkpoint.signatures)
     except (KeyError, TypeError) as error:
         raise OptionsError(f"this is not a receipt of a signed record: {error} is missing") from None
-    if said.session_id != session_id:
-        return [Problem("receipt", detail=f"the receipt is of session {on_one_line(str(said.session_id), 80)}")]
+    if checkpoint.session_id != session_id:
+        return [Problem("receipt", detail=f"the receipt is of session {on_one_line(str(checkpoint.session_id), 80)}")]
     if any(isinstance(event, RecordSigned) and statement_of(event) == statement for event in log):
         return []
     vouchers = [check_signature(each, statement, trust) for each in signatures]
     by = ", ".join(f"{each.by} {each.name} ({each.proof})" for each in vouchers) or "nobody"
-    text = f"a receipt signed by {by} says that there were {said.to_seq} events up to head {str(said.head)[:16]}"
+    text = f"a receipt signed by {by} says that there were {checkpoint.to_seq} events up to head {str(checkpoint.head)[:16]}"
     return [Problem("receipt", detail=f"{text}: the log lacks that, its end was cut off or it was begun anew")]
 
 
@@ -385,8 +388,8 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
         for event in log:
             authority.apply(event)
     knows_log = authority is not None and any(authority.is_ours(event) for event in log)
-    asked = {event.question_id: event for event in log if isinstance(event, UserQuestion)}
-    found = []
+    questions = {event.question_id: event for event in log if isinstance(event, UserQuestion)}
+    approvals = []
     for event in log:
         is_recorded = None
         if (event.seq or 0) in checked.bad:
@@ -395,12 +398,12 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
             is_recorded = authority.is_ours(event)
         match event:
             case UserAnswer():
-                question = asked.get(event.question_id)
+                question = questions.get(event.question_id)
                 tool = str((question.details.get("tool_name") if question else None) or "a question")
-                known = event.approver or {}
+                approver = event.approver or {}
                 name, how = (
-                    str(known.get("name") or event.answered_by),
-                    str(known.get("how") or "nobody vouches for the name"),
+                    str(approver.get("name") or event.answered_by),
+                    str(approver.get("how") or "nobody vouches for the name"),
                 )
                 answer = event.answer
             case PermissionDecision() if event.answered_by:
@@ -409,5 +412,5 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
             case _:
                 continue
         tool, answer, name, how = (on_one_line(text, 100) for text in (tool, answer, name, how))
-        found.append(Approval(event.seq or 0, tool, answer, name, how, is_recorded))
-    return found
+        approvals.append(Approval(event.seq or 0, tool, answer, name, how, is_recorded))
+    return approvals

@@ -147,15 +147,15 @@ class Salvage:
 
 def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[str, Any]]]:
     """For each parent's id, its subagents' sessions: their metadata by id."""
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    by_parent: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name in store.list_sessions():
         with suppress(SessionError):
             metadata = store.read_metadata(name)["metadata"]
             # Imported sessions may name calls that their transcripts do not contain.
             is_ours = "imported_from" not in metadata and "claude_session_id" not in metadata
             if "parent_tool_use_id" in metadata and is_ours:
-                found.setdefault(str(metadata.get("parent_session_id")), {})[name] = metadata
-    return found
+                by_parent.setdefault(str(metadata.get("parent_session_id")), {})[name] = metadata
+    return by_parent
 
 
 def verify_session(
@@ -194,8 +194,8 @@ class _Witnesses:
             CHECKPOINT_NAME: checkpoint[0] if checkpoint else None,
         }
         self.blobs = set(store.list_blobs(session_id))
-        known = subagent_sessions(store) if subagents is None else subagents
-        self.children = known.get(session_id, {})
+        by_parent = subagent_sessions(store) if subagents is None else subagents
+        self.children = by_parent.get(session_id, {})
         self.named_blobs: set[str] = set()
         self.calls: set[str] = set()
 
@@ -213,8 +213,8 @@ class _Witnesses:
             torn = next((problem for problem in problems if problem.kind == "torn-tail"), None)
             summary = self.places[SUMMARY_NAME]
             if torn and torn.detail is None and summary and summary.seq == torn.seq:
-                known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
-                problems[problems.index(torn)] = replace(torn, detail=known)
+                claim = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
+                problems[problems.index(torn)] = replace(torn, detail=claim)
             for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
                 if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
                     ended, had = map(int, losing.groups())
@@ -268,8 +268,8 @@ class _Witnesses:
 def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
     """The report on a session whose log is missing."""
     summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
-    known = f"it knows {summary.position.seq} events" if summary else "it knows a session"
-    detail = f"{known}, and there is no log: {LOG_NAME} was removed"
+    claim = f"it knows {summary.position.seq} events" if summary else "it knows a session"
+    detail = f"{claim}, and there is no log: {LOG_NAME} was removed"
     todo = "bring the log back from a copy: there is nothing here to go on with"
     witness = SUMMARY_NAME if summary else META_NAME
     return SessionReport(session_id, 0, 0, 0, (Problem("witness", 1, 0, todo, detail=detail, witness=witness),))
@@ -290,16 +290,16 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
         if error.change == "line ends":
             todo = "undoes that in a new session"
         else:
-            kept = f"the {good.seq} events before it" if good.seq else "nothing of the log"
-            todo = f"makes a new session of what is intact: {kept}"
+            intact = f"the {good.seq} events before it" if good.seq else "nothing of the log"
+            todo = f"makes a new session of what is intact: {intact}"
             todo += f", and with --keep-behind {behind} events behind it as records" if behind else ""
         todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
         problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
     size = disk.fstat(fd).st_size
     if not problems and marked_size(LOG_NAME, os.listdir(witnesses.folder)) is not None:
-        known = find_end(disk, fd, session_id)
+        end = find_end(disk, fd, session_id)
         todo = "nothing needs to be done: the next run puts it into a new file"
-        problems.append(Problem("unsynced", known.dur + 1, known.durable_offset, todo))
+        problems.append(Problem("unsynced", end.dur + 1, end.durable_offset, todo))
     if all(problem.is_harmless for problem in problems) and good.offset < size:
         todo = "nothing needs to be done: the next run moves it aside and says so in the log"
         problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
@@ -355,7 +355,7 @@ def salvage(
             again = _verify_log(fd, session_id, _Witnesses(store, session_id, {}))
         good, dropped_bytes = again.events, again.size - again.good_bytes
         kept_behind = again.behind if keep_behind else 0
-        kept = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
+        kept_fragments = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
         new_id = target_id or new_session_id()
         before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
         copied = islice(LogReader(SystemDisk(), fd, session_id).events(), good)
@@ -364,7 +364,7 @@ def salvage(
         digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
         store.import_session(
             new_id,
-            _salvaged(first, copied, kept, before, now),
+            _salvaged(first, copied, kept_fragments, before, now),
             metadata=forked_metadata(store.read_metadata(session_id)["metadata"], session_id, good),
             blobs=(store.read_blob(session_id, digest) for digest in digests),
         )
@@ -376,56 +376,56 @@ def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
 
     Raises `SessionNotFoundError`.
     """
-    left = store.read_remains(session_id)
-    report = verify_remains(session_id, left)
-    good, lost = report.events, {problem.blob for problem in report.problems}
+    remains = store.read_remains(session_id)
+    report = verify_remains(session_id, remains)
+    good, lost_blobs = report.events, {problem.blob for problem in report.problems}
     first = LogSalvaged(session_id, good, report.damage, 0, 0)
     new_id = new_session_id()
     before, now = Authority(session_id, store.seal), Authority(new_id, store.seal)
     store.import_session(
         new_id,
-        _salvaged(first, islice(left.iter_events(), good), (), before, now),
-        metadata=forked_metadata(left.metadata, session_id, good),
-        blobs=(left.read_blob(digest) for digest in left.blobs if digest not in lost),
+        _salvaged(first, islice(remains.iter_events(), good), (), before, now),
+        metadata=forked_metadata(remains.metadata, session_id, good),
+        blobs=(remains.read_blob(digest) for digest in remains.blobs if digest not in lost_blobs),
     )
     return Salvage(new_id, good, 0, report)
 
 
-def verify_remains(session_id: str, left: Remains) -> SessionReport:
+def verify_remains(session_id: str, remains: Remains) -> SessionReport:
     """The problems of a session in a store with its own byte format, after reading all of it."""
-    good, todo, named = 0, "salvage saves what is left", dict[str, None]()
-    problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in left.holes]
+    good, todo, blob_names = 0, "salvage saves what is left", dict[str, None]()
+    problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in remains.holes]
     try:
-        for event in left.iter_events():
+        for event in remains.iter_events():
             good = event.seq or good
-            named.update(dict.fromkeys(_named_blobs(event)))
+            blob_names.update(dict.fromkeys(_named_blobs(event)))
     except LogCorruptError as error:
         detail = f"event {error.seq} is damaged or missing"
         problems.append(Problem(error.kind, error.seq, 0, todo, detail=detail))
-    for digest in left.blobs:
+    for digest in remains.blobs:
         try:
-            left.read_blob(digest)
+            remains.read_blob(digest)
         except StorageError:
             problems.append(Problem("blob", 0, 0, todo, blob=digest))
-    problems += [Problem("missing", 0, 0, todo, blob=name) for name in named if name not in left.blobs]
+    problems += [Problem("missing", 0, 0, todo, blob=name) for name in blob_names if name not in remains.blobs]
     return SessionReport(session_id, good, 0, 0, tuple(problems))
 
 
 def _named_blobs(event: Event) -> list[str]:
     """The blobs that the event references: a tool's output or its remainder, and attachments of a prompt or a result."""
     if isinstance(event, ContextCleared):
-        return [kept["sha256"] for kept in event.results.values() if isinstance(kept, Mapping) and "sha256" in kept]
+        return [entry["sha256"] for entry in event.results.values() if isinstance(entry, Mapping) and "sha256" in entry]
     if not isinstance(event, ToolResult | UserMessage):
         return []
     output = event.output if isinstance(event, ToolResult) and isinstance(event.output, Mapping) else {}
     parts = [part for part in (output, *event.attachments) if isinstance(part, Mapping)]
-    named = [part.get("sha256") for part in parts if "size" in part and part.get("type") in (*MEDIA_KINDS, "other")]
-    named += [output.get("blob")] if output.get("truncated") is True else []
-    return [digest for digest in named if isinstance(digest, str)]
+    digests = [part.get("sha256") for part in parts if "size" in part and part.get("type") in (*MEDIA_KINDS, "other")]
+    digests += [output.get("blob")] if output.get("truncated") is True else []
+    return [digest for digest in digests if isinstance(digest, str)]
 
 
 def _salvaged(
-    first: LogSalvaged, copied: Iterable[Event], kept: Iterable[Fragment], before: Authority, now: Authority
+    first: LogSalvaged, copied: Iterable[Event], kept_fragments: Iterable[Fragment], before: Authority, now: Authority
 ) -> Iterator[Event]:
     """The events of the new session: `log.salvaged`, the old events, and those that close what is open.
 
@@ -459,7 +459,7 @@ def _salvaged(
             ),
             False,
         )
-    for fragment in kept:
+    for fragment in kept_fragments:
         yield placed(LogFragment(fragment.seq, fragment.event, fragment.is_proved), False)
 
 
@@ -496,5 +496,5 @@ def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> l
                 asked_for[event.question_id] = event.tool_use_id
             case UserAnswer() if (call_id := asked_for.get(event.question_id)) in calls and call_id is not None:
                 calls[call_id].append(event)
-    found = [*lasting, *(event for belonging in calls.values() for event in belonging)]
-    return sorted((event for event in found if not authority.is_ours(event)), key=lambda event: event.seq or 0)
+    grants = [*lasting, *(event for belonging in calls.values() for event in belonging)]
+    return sorted((event for event in grants if not authority.is_ours(event)), key=lambda event: event.seq or 0)

@@ -39,7 +39,7 @@ def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     plain = _python_function(function)
     hints = {} if plain is None else hints_of(plain)
-    named: list[Parameter] = []
+    parameters: list[Parameter] = []
     for each in signature.parameters.values():
         hint, default = hints.get(each.name, Any), each.default
         if isinstance(hint, ParamSpecArgs | ParamSpecKwargs) or get_origin(hint) is Unpack:
@@ -49,14 +49,14 @@ def by_name(function: Callable[..., Any]) -> Callable[..., Any]:
         elif each.kind is Parameter.VAR_KEYWORD:
             hint, default = dict[str, hint], ()  # type: ignore[valid-type]
         hints[each.name] = hint
-        named.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default))
+        parameters.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default))
 
-    def call(**given: Any) -> Any:
-        bound = inspect.BoundArguments(signature, given)
+    def call(**kwargs: Any) -> Any:
+        bound = inspect.BoundArguments(signature, kwargs)
         return function(*bound.args, **bound.kwargs)
 
     call.__annotations__ = hints
-    vars(call)["__signature__"] = Signature(named)
+    vars(call)["__signature__"] = Signature(parameters)
     return call
 
 

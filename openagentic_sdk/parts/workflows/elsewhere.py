@@ -35,8 +35,8 @@ class RunsElsewhere:
         """Enqueue a run, once for each `key`, whose end is announced with this event; return its `run` and `session`."""
         raise NotImplementedError
 
-    async def look(self, run_id: int, told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The end of a run (`stop_reason`, `text`, `error`), by its log and by `told`, the event's payload; None while it
+    async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The end of a run (`stop_reason`, `text`, `error`), by its log and by the event's `payload`; None while it
         runs.
         """
         raise NotImplementedError
@@ -49,8 +49,8 @@ class RunsElsewhere:
 def runs_elsewhere(run: Run | None) -> RunsElsewhere | None:
     """The service of a run, or of the nearest run that it is inside."""
     while run is not None:
-        if (found := run.parts.services.find(RunsElsewhere)) is not None:
-            return found
+        if (service := run.parts.services.find(RunsElsewhere)) is not None:
+            return service
         run = run.parent
     return None
 
@@ -65,22 +65,22 @@ async def run_elsewhere(
         if service is None or run.parts.continue_call(ctx.tool_use_id or ""):  # it was started in place
             output = await in_place(input, ctx)
             return ToolOutput({"text": output.output}, meta=output.meta)
-        found = await service.start(ctx.idempotency_key or "", _event(placed), name, prompt, where)
-        return ToolOutput(dict(found), meta={"child_session_id": found["session"]})
+        record = await service.start(ctx.idempotency_key or "", _event(placed), name, prompt, where)
+        return ToolOutput(dict(record), meta={"child_session_id": record["session"]})
 
     input = {"prompt": prompt, "queue": where.queue, "priority": where.priority}
     placed = make(StepPlan(name=name, input=input, work=place))
-    found: Mapping[str, Any] = await placed
-    if "text" in found:
-        return str(found["text"])
+    record: Mapping[str, Any] = await placed
+    if "text" in record:
+        return str(record["text"])
     try:
-        end = await _end(make, run, found, _event(placed))
+        end = await _end(make, run, record, _event(placed))
     except CancelledError:
-        await make(StepPlan(name="cancel_run", input={"run": found["run"]}, work=_cancelling(run)))
+        await make(StepPlan(name="cancel_run", input={"run": record["run"]}, work=_cancelling(run)))
         raise
     if end["stop_reason"] != "end":
         why = f": {end['error']}" if end["error"] else ""
-        text = f"step {placed.number} ({name}), run {found['run']}, ended as {end['stop_reason']!r}{why}"
+        text = f"step {placed.number} ({name}), run {record['run']}, ended as {end['stop_reason']!r}{why}"
         raise StepFailedError(text, step=placed.number, error_type=str(end["stop_reason"]))
     return str(end["text"])
 
@@ -89,15 +89,15 @@ def _event(placed: Step) -> str:
     return f"end of step {placed.number}"
 
 
-async def _end(make: Callable[[StepPlan], Step], run: Run, found: Mapping[str, Any], event: str) -> Mapping[str, Any]:
+async def _end(make: Callable[[StepPlan], Step], run: Run, record: Mapping[str, Any], event: str) -> Mapping[str, Any]:
     """Wait until a run is over, checking as often as necessary."""
 
     async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        told = waiting.event
-        end = await _service(run).look(int(found["run"]), None if told is None else told.payload)
-        meta = {} if told is None else {"event_seq": told.seq}
+        arrival = waiting.event
+        end = await _service(run).look(int(record["run"]), None if arrival is None else arrival.payload)
+        meta = {} if arrival is None else {"event_seq": arrival.seq}
         return ToolOutput(
-            {"end": None if end is None else dict(end)}, meta={**meta, "untrusted": f"run {found['run']}"}
+            {"end": None if end is None else dict(end)}, meta={**meta, "untrusted": f"run {record['run']}"}
         )
 
     while True:
@@ -119,9 +119,9 @@ def _cancelling(run: Run) -> Callable[[Mapping[str, Any], ToolContext], Awaitabl
 
 
 def _service(run: Run) -> RunsElsewhere:
-    found = runs_elsewhere(run)
-    if found is None:
+    service = runs_elsewhere(run)
+    if service is None:
         raise WorkflowError(
             "this step is a run of a fleet, which goes on where a worker of that fleet runs the workflow"
         )
-    return found
+    return service

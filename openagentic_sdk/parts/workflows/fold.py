@@ -48,10 +48,10 @@ class StepsFold(Fold):
 
     def find(self, call_id: str) -> CallRecord | None:
         """The record of a call in the log; None if it was never made."""
-        known = self.calls.get(call_id)
-        if known is None and (row := self._kept.get(call_id)) is not None:
-            known = self.calls[call_id] = _record(call_id, row)
-        return known
+        record = self.calls.get(call_id)
+        if record is None and (row := self._kept.get(call_id)) is not None:
+            record = self.calls[call_id] = _record(call_id, row)
+        return record
 
     def wanted_events(self) -> set[str]:
         """The names of the events that steps wait for."""
@@ -72,8 +72,8 @@ class StepsFold(Fold):
                 self.finished += 1
                 if record.use.name == "publish" and record.started is None:
                     self.published[str(record.use.input.get("name"))] = event.output
-                if (taken := (event.meta or {}).get("event_seq")) is not None:
-                    self.taken.add(taken)
+                if (event_seq := (event.meta or {}).get("event_seq")) is not None:
+                    self.taken.add(event_seq)
             case UserMessage() if event.origin == "user" or event.about == RESTARTED:
                 if event.about == RESTARTED:
                     self.calls, self._kept = {}, {}
@@ -87,19 +87,19 @@ class StepsFold(Fold):
 
     def _rewind(self, to_seq: int) -> None:
         """Forget what was undone; a call that was made before that event, and ended after it, is open again."""
-        self.calls = {call_id: found for call_id in self.ids() if (found := self.find(call_id)) is not None}
+        self.calls = {call_id: call for call_id in self.ids() if (call := self.find(call_id)) is not None}
         self._kept = {}
         if self.ended is not None and (self.ended.seq or 0) > to_seq:
             self.ended = None
         if self.prompt_seq > to_seq:
             self.prompt, self.calls = None, {}
         for call_id, record in list(self.calls.items()):
-            taken = 0 if record.result is None else (record.result.meta or {}).get("event_seq", 0)
+            event_seq = 0 if record.result is None else (record.result.meta or {}).get("event_seq", 0)
             if (record.use.seq or 0) > to_seq:
                 del self.calls[call_id]
-                self.taken.discard(taken)
+                self.taken.discard(event_seq)
             elif record.result is not None and (record.result.seq or 0) > to_seq:
-                self.taken.discard(taken)
+                self.taken.discard(event_seq)
                 self.calls[call_id] = CallRecord(record.use, record.decision, record.started, None, record.attempts)
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:

@@ -85,23 +85,23 @@ def deliver(
     inbox = inbox_of(session_id)
     metadata: dict[str, Any] = {"parent_session_id": session_id, "parent_tool_use_id": _INBOX_CALL}
     with suppress(SessionNotFoundError):
-        known = store.read_metadata(session_id)["metadata"]
-        metadata |= {TENANT_KEY: known[TENANT_KEY]} if known.get(TENANT_KEY) else {}
+        parent_metadata = store.read_metadata(session_id)["metadata"]
+        metadata |= {TENANT_KEY: parent_metadata[TENANT_KEY]} if parent_metadata.get(TENANT_KEY) else {}
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
-    said = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
+    message = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
     # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
-    event = UserMessage(dumps_json(said), request_id=event_id or f"event-{os.urandom(12).hex()}")
+    event = UserMessage(dumps_json(message), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
     def new() -> Sequence[Event]:
         if any(
-            isinstance(known, UserMessage) and known.request_id == event.request_id
-            for known in store.iter_events(inbox)
+            isinstance(earlier, UserMessage) and earlier.request_id == event.request_id
+            for earlier in store.iter_events(inbox)
         ):
             return []
         return [event]
 
-    stored = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
+    stored_events = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
     notice = SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name})
     with suppress(SessionNotFoundError):
         for above in with_ancestors(store, session_id):
@@ -109,7 +109,7 @@ def deliver(
                 continue
             with suppress(SessionLockedError):  # the run that holds it checks the inbox before it parks
                 store.append_event(above, notice)
-    return bool(stored) or event_id is None
+    return bool(stored_events) or event_id is None
 
 
 def _has_ended(store: SessionStore, session_id: str) -> bool:
@@ -131,13 +131,13 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
     """All events that this installation stored for a workflow, in order."""
     with suppress(SessionNotFoundError):
         view, _ = load_view(store, inbox_of(session_id), seal=seal)
-        found = []
+        deliveries = []
         for event in view.events:
             if isinstance(event, UserMessage) and view.is_ours(event):
                 with suppress(InvalidEventError):  # an event whose text was erased is not delivered
-                    said = loads_json(event.text)
-                    found.append(Delivered(event.seq or 0, str(said["event"]), said["payload"]))
-        return found
+                    message = loads_json(event.text)
+                    deliveries.append(Delivered(event.seq or 0, str(message["event"]), message["payload"]))
+        return deliveries
     return []
 
 
@@ -145,8 +145,10 @@ def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
     """Whether an event has arrived that a workflow, or one inside it, waits for and has not received."""
     view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
     steps = view.fold(StepsFold)
-    wanted = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
-    if any(event.name in wanted and event.seq not in steps.taken for event in read_inbox(store, session_id, seal)):
+    awaited_names = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
+    if any(
+        event.name in awaited_names and event.seq not in steps.taken for event in read_inbox(store, session_id, seal)
+    ):
         return True
     inside = [each.child_session_id for each in view.fold(SubagentsFold).open.values() if view.is_ours(each)]
     with suppress(SessionError):
@@ -174,13 +176,13 @@ class Park:
     @classmethod
     def read(cls, store: SessionStore, session_id: str) -> Park | None:
         """How the workflow of a session has parked; None if it is running or has ended, and for other sessions."""
-        said: Mapping[str, Any] | None = None
+        parked_data: Mapping[str, Any] | None = None
         park: Park | None = None
         for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _LOOKED_AT)):
             if isinstance(event, SystemInit):
-                said = park = None
+                parked_data = park = None
             elif isinstance(event, PartState) and event.part == PARKED:
-                said = event.data
-            elif isinstance(event, Result) and event.stop_reason == "waiting" and said is not None:
-                park = cls(event.seq or 0, said["wake_at"], tuple(said["steps"]))
+                parked_data = event.data
+            elif isinstance(event, Result) and event.stop_reason == "waiting" and parked_data is not None:
+                park = cls(event.seq or 0, parked_data["wake_at"], tuple(parked_data["steps"]))
         return park

@@ -173,10 +173,12 @@ def _files_below(path: Path) -> Iterator[Path]:
         yield path
         return
     for folder, names, files in os.walk(path):
-        left = [
+        left_out = [
             name for name in names if name.startswith(".") or name in ("__pycache__", "node_modules", "site-packages")
         ]
-        names[:] = sorted({*names} - {*left} - {name for name in names if Path(folder, name, "pyvenv.cfg").exists()})
+        names[:] = sorted(
+            {*names} - {*left_out} - {name for name in names if Path(folder, name, "pyvenv.cfg").exists()}
+        )
         yield from (
             Path(folder, name) for name in sorted(files) if name.endswith(".py") and Path(folder, name).is_file()
         )
@@ -222,8 +224,8 @@ class _Module:
         self._discover(self._tree.body, _Scope(), None)
         for line, kinds in self._allowed.items():
             for kind in sorted(kinds - KINDS):
-                known = ", ".join(sorted(KINDS))
-                message = f"there is no kind {kind!r} to allow: there are {known}"
+                kind_names = ", ".join(sorted(KINDS))
+                message = f"there is no kind {kind!r} to allow: there are {kind_names}"
                 self._found[line, 1, message] = LintFinding(self.path, line, 1, "allow", message)
         return [self._found[key] for key in sorted(self._found)]
 
@@ -335,7 +337,7 @@ class _Body(ast.NodeVisitor):
             case ast.IfExp(body=first, orelse=second):
                 return self.infer(first) or self.infer(second)
             case ast.BoolOp(values=values):
-                return next((found for value in values if (found := self.infer(value))), None)
+                return next((result for value in values if (result := self.infer(value))), None)
             case ast.Set(elts=elements):
                 is_numbers = all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in elements)
                 return None if is_numbers else _SET
@@ -369,7 +371,7 @@ class _Body(ast.NodeVisitor):
                 return _Local(node, owner.scope, owner)
         bases = (self.infer(base) for base in owner.node.bases)
         return next(
-            (found for base in bases if isinstance(base, _Local) and (found := self._member(base, name, depth + 1))),
+            (member for base in bases if isinstance(base, _Local) and (member := self._member(base, name, depth + 1))),
             None,
         )
 
@@ -380,8 +382,8 @@ class _Body(ast.NodeVisitor):
                 return callee
             return None if isinstance(callee.node, ast.Lambda) else self.type_of(callee.node.returns)
         if callee in ("builtins.getattr", "functools.partial", "importlib.import_module", "builtins.__import__"):
-            named = call.args[1] if callee == "builtins.getattr" and len(call.args) > 1 else first
-            text = named.value if isinstance(named, ast.Constant) and isinstance(named.value, str) else None
+            attribute = call.args[1] if callee == "builtins.getattr" and len(call.args) > 1 else first
+            text = attribute.value if isinstance(attribute, ast.Constant) and isinstance(attribute.value, str) else None
             if callee == "builtins.getattr":
                 return None if text is None else self._attribute(self.infer(first), text)
             return self.infer(first) if callee == "functools.partial" else text
@@ -430,9 +432,9 @@ class _Body(ast.NodeVisitor):
         if isinstance(node, _Function) and call is None and self.is_workflow(node) and positional:
             scope.names[positional[0]] = scope.names[positional[0]] or _FLOW
         if call is not None:
-            named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
             plain = [] if any(isinstance(value, ast.Starred) for value in call.args) else call.args
-            for name, value in [*zip(positional, plain, strict=False), *named.items()]:
+            for name, value in [*zip(positional, plain, strict=False), *keywords.items()]:
                 if name in scope.names:
                     scope.names[name] = self.infer(value) or scope.names[name]
 
@@ -510,8 +512,8 @@ class _Body(ast.NodeVisitor):
 
     def _note_order(self, node: ast.expr) -> None:
         if self.infer(node) == _SET:
-            written = _shown(node)
-            self._note(node, "order", f"{written} is a set, which has another order in each process: use sorted(...)")
+            source = _shown(node)
+            self._note(node, "order", f"{source} is a set, which has another order in each process: use sorted(...)")
 
     def _note_read(self, node: ast.Name | ast.Attribute) -> bool:
         name = self.infer(node)
@@ -576,15 +578,15 @@ class _Body(ast.NodeVisitor):
         """Check a call of a Flow's method: a step's function is recorded, so it may do anything; others are part of the
         body.
         """
-        given = list(node.args)
-        if method == "step" and given:
-            function = given.pop(0)
+        arguments = list(node.args)
+        if method == "step" and arguments:
+            function = arguments.pop(0)
             while isinstance(function, ast.Call) and self.infer(function.func) == "functools.partial" and function.args:
-                given += [*function.args[1:], *(keyword.value for keyword in function.keywords)]
+                arguments += [*function.args[1:], *(keyword.value for keyword in function.keywords)]
                 function = function.args[0]
             if not isinstance(function, ast.Name | ast.Attribute | ast.Lambda):
-                given.append(function)
-        for value in (*given, *(keyword.value for keyword in node.keywords)):
+                arguments.append(function)
+        for value in (*arguments, *(keyword.value for keyword in node.keywords)):
             if method in ("gather", "map"):
                 self._note_order(value)
             self._follow_reference(value)
@@ -593,9 +595,9 @@ class _Body(ast.NodeVisitor):
     def _check_call(self, func: ast.expr, callee: str, call: ast.Call) -> None:
         rule = _rule_for(callee, len(call.args) + len(call.keywords))
         if rule is not None:
-            written, name = f"{_shown(func)}()", f"{callee.removeprefix('builtins.')}()"
-            known = written if written == name else f"{written}, which is {name},"
-            self._note(call, rule.kind, f"{known} {rule.does}: use {rule.instead}")
+            source, name = f"{_shown(func)}()", f"{callee.removeprefix('builtins.')}()"
+            spelling = source if source == name else f"{source}, which is {name},"
+            self._note(call, rule.kind, f"{spelling} {rule.does}: use {rule.instead}")
         last = callee.rpartition(".")[2]
         if callee == f"{_SET}.pop" and isinstance(func, ast.Attribute):
             self._note_order(func.value)
@@ -630,8 +632,8 @@ class _Body(ast.NodeVisitor):
             return
         scope = _function_scope(node, local.scope)
         self.bind_arguments(node, scope, local.owner, call)
-        given = (scope.names[argument.arg] for argument in _arguments(node))
-        key = (node, *(value.node if isinstance(value, _Local) else value for value in given))
+        argument_values = (scope.names[argument.arg] for argument in _arguments(node))
+        key = (node, *(value.node if isinstance(value, _Local) else value for value in argument_values))
         if key in self._seen or not self._workflow:
             return
         self._seen.add(key)

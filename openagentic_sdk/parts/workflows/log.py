@@ -52,8 +52,8 @@ class WorkflowLog:
     def arguments(self) -> tuple[Mapping[str, Any], str]:
         """The arguments of the current history, and the prefix of its steps' ids."""
         try:
-            said = loads_json(self.fold.prompt or "")
-            name, arguments, history = said["workflow"], dict(said["arguments"]), int(said.get("history", 1))
+            prompt = loads_json(self.fold.prompt or "")
+            name, arguments, history = prompt["workflow"], dict(prompt["arguments"]), int(prompt.get("history", 1))
         except (ValueError, KeyError, TypeError) as error:
             raise OptionsError(
                 f'the prompt of a workflow is {{"workflow": {self._name!r}, "arguments": {{...}}}} as JSON: {error}'
@@ -73,13 +73,13 @@ class WorkflowLog:
 
     async def begin_anew(self, arguments: Mapping[str, Any]) -> None:
         """End the history: it is hidden from whatever follows, and is never read again."""
-        said = loads_json(self.fold.prompt or "")
-        said |= {"arguments": dict(arguments), "history": int(said.get("history", 1)) + 1}
+        prompt = loads_json(self.fold.prompt or "")
+        prompt |= {"arguments": dict(arguments), "history": int(prompt.get("history", 1)) + 1}
         text = f"the workflow began anew behind {len(self.fold.ids())} steps"
         await self.record(
             SessionCompacted(self._run.view.events[-1].seq or 0, text, trigger="workflow", method="restart")
         )
-        await self.record(UserMessage(dumps_json(said), origin="part", about=RESTARTED))
+        await self.record(UserMessage(dumps_json(prompt), origin="part", about=RESTARTED))
 
     async def cut(self, steps: int) -> None:
         """Store the finished steps beside the log once there are this many, so that the next run does not read the whole

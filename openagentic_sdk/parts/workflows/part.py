@@ -235,18 +235,18 @@ class WorkflowPart(PackagePart):
         work.news.clear()
 
     async def _park(self) -> None:
-        now, left = self.run.agent.clock.now(), (*self.work.waiting, *self.work.parked)
+        now, unfinished = self.run.agent.clock.now(), (*self.work.waiting, *self.work.parked)
         wakes_at = [now + wait_s for wait_s in map(self.work.wait_s, self.work.waiting) if wait_s < math.inf]
         wakes_at += await off_loop(True, self._children_wake_at)
-        steps = [step.call_id for step in left]
+        steps = [step.call_id for step in unfinished]
         await self.log.record(PartState(PARKED, 1, {"wake_at": min(wakes_at, default=None), "steps": steps}))
         raise RunStopped("waiting", f"the workflow waits in step {', '.join(steps)}")
 
     def _children_wake_at(self) -> list[float]:
         """The times at which workflows inside this one continue by themselves."""
-        run, found = self.run, list[float]()
+        run, times = self.run, list[float]()
         for started in run.view.fold(SubagentsFold).open.values():
             with suppress(SessionError):
                 park = Park.read(cast(SessionStore, run.agent.store), started.child_session_id)
-                found += [park.wake_at] if park is not None and park.wake_at is not None else []
-        return found
+                times += [park.wake_at] if park is not None and park.wake_at is not None else []
+        return times

@@ -126,18 +126,22 @@ class WorkflowProgress:
 
     def _read_prompt(self, text: str) -> None:
         try:
-            said = loads_json(text)
+            prompt = loads_json(text)
         except InvalidEventError:
             return
-        if isinstance(said, dict) and isinstance(said.get("workflow"), str) and isinstance(said.get("arguments"), dict):
-            self.name, self.arguments = said["workflow"], said["arguments"]
+        if (
+            isinstance(prompt, dict)
+            and isinstance(prompt.get("workflow"), str)
+            and isinstance(prompt.get("arguments"), dict)
+        ):
+            self.name, self.arguments = prompt["workflow"], prompt["arguments"]
 
     def _make(self, use: ToolUse) -> None:
         number, _, attempt = use.tool_use_id.partition("_")
         extras = use.extras or {}
         due = extras.get("due")
-        known = self.steps.get(number)
-        step = known or StepProgress(number, use.name, level=self._level + 1, at=str(extras.get("at", "")))
+        earlier = self.steps.get(number)
+        step = earlier or StepProgress(number, use.name, level=self._level + 1, at=str(extras.get("at", "")))
         step.attempt = int(attempt) if attempt.isdecimal() else 1
         step.state, step.began, step.ended, step.message = "waiting", None, None, ""
         step.due = due if isinstance(due, int | float) else None
@@ -192,22 +196,24 @@ def retry_step(store: SessionStore, session_id: str, number: str) -> str:
     The caller decides whether it may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does
     not exist or needs no retry, and `SessionLockedError` during a run.
     """
-    made: list[ToolUse] = []
+    uses: list[ToolUse] = []
 
     def again() -> list[Event]:
         progress = WorkflowProgress.of(events := list(store.iter_events(session_id)))
         step = progress.steps.get(number)
         if step is None:
-            known = ", ".join(each.number for each in progress.steps.values() if each.state in _AGAIN) or "none"
-            raise WorkflowError(f"the workflow has no step {number!r:.100}: those that can be tried again are {known}")
+            numbers = ", ".join(each.number for each in progress.steps.values() if each.state in _AGAIN) or "none"
+            raise WorkflowError(
+                f"the workflow has no step {number!r:.100}: those that can be tried again are {numbers}"
+            )
         if step.state not in _AGAIN:
             raise WorkflowError(
                 f"step {number} ({step.name}) is {step.state}: only one that has not succeeded is retried"
             )
         use = next(event for event in events if isinstance(event, ToolUse) and event.tool_use_id == step.call_id)
         extras = {key: value for key, value in (use.extras or {}).items() if key != "due"}
-        made.append(ToolUse(f"{number}_{step.attempt + 1}", use.name, use.input, extras=extras))
-        return [*made]
+        uses.append(ToolUse(f"{number}_{step.attempt + 1}", use.name, use.input, extras=extras))
+        return [*uses]
 
     append_signed(store, session_id, again)
-    return made[0].tool_use_id
+    return uses[0].tool_use_id

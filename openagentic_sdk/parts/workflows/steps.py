@@ -199,20 +199,22 @@ def _shown(name: str, input: Mapping[str, Any], at: str | None) -> str:
     return f"{name}({shortened(dumps_json(dict(input))[1:-1], 200)})" + (f" at {at}" if at else "")
 
 
-def check_made(steps: StepsFold, made: Mapping[str, str]) -> None:
+def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
     """Compare the steps in the log with those that the body has created, given with their places in the code.
 
     Raises `WorkflowChangedError` for the first step in the log that the body no longer creates.
     """
     for call_id in steps.ids():
         number = call_id.partition("_")[0]
-        if number in made or call_id == CANCELLED or "v-" in number:
+        if number in body_steps or call_id == CANCELLED or "v-" in number:
             continue
         record = steps.find(call_id)
         assert record is not None, "it is one of ids()"
         use, branch = record.use, number.rpartition("-")[0]
-        before = [known for known in made if known.rpartition("-")[0] == branch]
-        behind = f"behind step {before[-1]} at {made[before[-1]]}" if before else "from the beginning of its branch on"
+        before = [other for other in body_steps if other.rpartition("-")[0] == branch]
+        behind = (
+            f"behind step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch on"
+        )
         raise WorkflowChangedError(
             f"the workflow is not the one that this log was written by: its step {number} was "
             f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is made no more now, {behind}. Keep it where "

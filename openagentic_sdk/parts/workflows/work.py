@@ -83,11 +83,11 @@ class StepsAtWork(StepLedger):
             tools.register(StepTool(name, effect, self._calls.__getitem__))
             self._offered.add(name)
             return
-        known = tools.get(name)
-        if name not in self._offered or known.effect != effect:
+        tool = tools.get(name)
+        if name not in self._offered or tool.effect != effect:
             raise WorkflowError(
                 f"a step cannot be called {name!r} here, with the effect {effect!r}: another step or tool has that name "
-                f"and the effect {known.effect!r}; give the step a name of its own, flow.step(..., name=...)"
+                f"and the effect {tool.effect!r}; give the step a name of its own, flow.step(..., name=...)"
             )
 
     def now(self) -> float:
@@ -114,9 +114,9 @@ class StepsAtWork(StepLedger):
         elif (task := next((task for task, each in self.tasks.items() if each is step), None)) is not None:
             task.cancel()  # it is delivered when its result is stored
             return
-        for kept in (self.waiting, self.parked):
-            if step in kept:
-                kept.remove(step)
+        for steps in (self.waiting, self.parked):
+            if step in steps:
+                steps.remove(step)
         if step.record is not None and step.record.result is None:
             self._log.note(cancelled_result(step.call_id, INTERRUPTED.cut_short))
         step.finish(error=CancelledError())
@@ -185,14 +185,16 @@ class StepsAtWork(StepLedger):
     async def look_in_inbox(self) -> None:
         """Assign arrived events to the steps that wait for them, each once; cancel the body if that was requested."""
         agent, self.looks_at = self._run.agent, asyncio.get_running_loop().time() + LOOK_AGAIN_S
-        seen = self._log.fold.taken | {step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event}
+        taken_seqs = self._log.fold.taken | {
+            step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event
+        }
         for event in await off_loop(True, read_inbox, agent.store, self._run.session_id, agent.seal):
-            if event.seq in seen:
+            if event.seq in taken_seqs:
                 continue
             if event.name == CANCEL and self._log.find(CANCELLED) is None:
                 result = ToolResult(CANCELLED, event.payload, meta={"event_seq": event.seq})
-                stored = await self._log.record(ToolUse(CANCELLED, CANCELLED, {}), result)
-                heappush(self.due, (stored[-1].seq or 0, result))
+                stored_events = await self._log.record(ToolUse(CANCELLED, CANCELLED, {}), result)
+                heappush(self.due, (stored_events[-1].seq or 0, result))
             taker = next((s for s in self.waiting if s.plan.event == event.name and s.event is None), None)
             if taker is not None:
                 taker.event = event

@@ -211,7 +211,7 @@ class RequestTest(unittest.TestCase):
 
     def test_what_is_a_token_and_what_is_not(self) -> None:
         def read(data: dict[str, Any], before: Tokens | None = None) -> Tokens:
-            return read_tokens(200, data, "https://i", now=100.0, before=before, scope="asked", sent=["secret"])
+            return read_tokens(200, data, "https://i", now=100.0, before=before, scope="asked", sent_secrets=["secret"])
 
         bare = {"access_token": "t", "token_type": "BEARER"}
         self.assertEqual(read(bare), Tokens("t", None, "asked", None))

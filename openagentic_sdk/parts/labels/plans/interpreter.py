@@ -177,16 +177,16 @@ class PlanInterpreter:
             case ast.Expr(value):
                 await self._eval(value, self._names)
             case ast.Assign(targets, value):
-                found = await self._eval(value, self._names)
+                result = await self._eval(value, self._names)
                 for target in targets:
-                    await self._assign(target, found)
+                    await self._assign(target, result)
             case ast.AugAssign(target, operation, value) if isinstance(target, ast.Name | ast.Subscript):
                 old = await self._eval(target, self._names)
                 await self._assign(target, self._operate(operation, old, await self._eval(value, self._names)))
             case ast.If(test, body, orelse):
                 condition = await self._eval(test, self._names)
-                taken = body if condition.data else orelse
-                await self._under(self._values.label_of(condition), node, self._run_all(taken))
+                branch = body if condition.data else orelse
+                await self._under(self._values.label_of(condition), node, self._run_all(branch))
             case ast.For(target, iterable, body, []):
                 over = await self._eval(iterable, self._names)
                 await self._under(over.label, node, self._loop(target, self._items(over), body))
@@ -202,8 +202,8 @@ class PlanInterpreter:
             await self._assign(target, item)
             try:
                 await self._run_all(body)
-            except _LoopLeft as left:
-                if left.is_over:
+            except _LoopLeft as end:
+                if end.is_over:
                     return
 
     def _deciding(self, label: ValueLabel) -> ValueLabel:
@@ -243,7 +243,7 @@ class PlanInterpreter:
         if len(parts) != len(target.elts):
             raise ToolError(f"there are not {len(target.elts)} values to unpack")
         pairs = [self._bound(element, part) for element, part in zip(target.elts, parts, strict=True)]
-        return {name: part for found in pairs for name, part in found.items()}
+        return {name: part for bindings in pairs for name, part in bindings.items()}
 
     def _put(self, container: Value, index: Value, value: Value) -> None:
         """`container[index] = value`. The label of the index joins that of the container's shape."""
@@ -288,11 +288,11 @@ class PlanInterpreter:
                 items = [await self._eval(element, names) for element in elements]
                 return Value(items if isinstance(node, ast.List) else tuple(items))
             case ast.Dict(keys, items) if None not in keys:
-                made = Value({})
+                mapping = Value({})
                 for key, item in zip(keys, items, strict=True):
                     assert key is not None, "it was looked for"
-                    self._put(made, await self._eval(key, names), await self._eval(item, names))
-                return made
+                    self._put(mapping, await self._eval(key, names), await self._eval(item, names))
+                return mapping
             case ast.BinOp(left, operation, right):
                 return self._operate(operation, await self._eval(left, names), await self._eval(right, names))
             case ast.UnaryOp(operation, operand):
@@ -303,9 +303,9 @@ class PlanInterpreter:
                 return await self._compare(left, operations, others, names)
             case ast.IfExp(test, body, orelse):
                 condition = await self._eval(test, names)
-                chosen = body if condition.data else orelse
-                [found] = await self._eval_under(self._values.label_of(condition), [chosen], names)
-                return found
+                branch = body if condition.data else orelse
+                [result] = await self._eval_under(self._values.label_of(condition), [branch], names)
+                return result
             case ast.Subscript(container, index):
                 return await self._take(await self._eval(container, names), index, names)
             case ast.JoinedStr(parts):
@@ -349,13 +349,13 @@ class PlanInterpreter:
             self._decided = before
 
     async def _eval_bool(self, is_and: bool, operands: Sequence[ast.expr], names: Mapping[str, Value]) -> Value:
-        label, found = CLEAN, Value(None)
+        label, value = CLEAN, Value(None)
         for operand in operands:
-            [found] = await self._eval_under(label, [operand], names)
-            label = label.joined(self._values.label_of(found))
-            if bool(found.data) != is_and:
+            [value] = await self._eval_under(label, [operand], names)
+            label = label.joined(self._values.label_of(value))
+            if bool(value.data) != is_and:
                 break
-        return self._values.raised(found, label)
+        return self._values.raised(value, label)
 
     async def _compare(
         self,
@@ -403,40 +403,40 @@ class PlanInterpreter:
         data, place = container.data, self._values.plain(key)
         if not isinstance(data, dict | list | tuple):
             raise TypeError("only texts, lists, tuples and dicts have items")
-        found = data[_as_key(place)][1] if isinstance(data, dict) else data[place]
-        return self._values.raised(found, self._values.label_of(key).joined(self._deciding(container.label)))
+        item = data[_as_key(place)][1] if isinstance(data, dict) else data[place]
+        return self._values.raised(item, self._values.label_of(key).joined(self._deciding(container.label)))
 
     async def _comprehend(
         self,
         parts: Sequence[ast.expr],
         generators: Sequence[ast.comprehension],
         names: Mapping[str, Value],
-        made: Value,
+        collection: Value,
     ) -> Value:
-        """Add the results of the innermost loop to `made`. Filtered items affect the label of its shape."""
+        """Add the results of the innermost loop to `collection`. Filtered items affect the label of its shape."""
         generator, *inner = generators
         over = await self._eval(generator.iter, names)
-        made.label = made.label.joined(over.label)
+        collection.label = collection.label.joined(over.label)
         for item in self._items(over):
             inside, label, is_wanted = {**names, **self._bound(generator.target, item)}, over.label, True
             for condition in generator.ifs:
-                [found] = await self._eval_under(label, [condition], inside) if is_wanted else [Value(False)]
-                label = label.joined(self._values.label_of(found))
-                is_wanted = bool(found.data)
-            made.label = made.label.joined(label)
+                [outcome] = await self._eval_under(label, [condition], inside) if is_wanted else [Value(False)]
+                label = label.joined(self._values.label_of(outcome))
+                is_wanted = bool(outcome.data)
+            collection.label = collection.label.joined(label)
             before = self._decided
             self._decided = before.joined(self._deciding(label))
             if is_wanted and inner:
-                await self._comprehend(parts, inner, inside, made)
+                await self._comprehend(parts, inner, inside, collection)
             elif is_wanted:
                 pair = await self._eval_under(label, parts, inside)
-                if isinstance(made.data, dict):
-                    self._put(made, pair[0], pair[1])
+                if isinstance(collection.data, dict):
+                    self._put(collection, pair[0], pair[1])
                 else:
-                    made.data += pair
-                    self._values.check_size(made.data)
+                    collection.data += pair
+                    self._values.check_size(collection.data)
             self._decided = before
-        return made
+        return collection
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -444,53 +444,53 @@ class PlanInterpreter:
         if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
             raise ToolError("* and ** do not unpack arguments here: name them")
         target = await self._eval(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
-        given = [await self._eval(each, names) for each in node.args]
-        named = {str(each.arg): await self._eval(each.value, names) for each in node.keywords}
+        args = [await self._eval(each, names) for each in node.args]
+        kwargs = {str(each.arg): await self._eval(each.value, names) for each in node.keywords}
         match node.func:
             case ast.Attribute(_, name) if target is not None:
-                return self._call_method(target, name, given, named)
+                return self._call_method(target, name, args, kwargs)
             case ast.Name(name) if name in self._functions:
-                return await self._call_tool(self._functions[name], given, named)
+                return await self._call_tool(self._functions[name], args, kwargs)
             case ast.Name(name) if name in _SHAPING:
-                return await self._shape(name, given, named)
-            case ast.Name(name) if name in _FUNCTIONS and not named:
-                return self._values.compute(_FUNCTIONS[name], *given)
-            case ast.Name(name) if name in names and not named:
-                return await self._apply(names[name], given)
+                return await self._shape(name, args, kwargs)
+            case ast.Name(name) if name in _FUNCTIONS and not kwargs:
+                return self._values.compute(_FUNCTIONS[name], *args)
+            case ast.Name(name) if name in names and not kwargs:
+                return await self._apply(names[name], args)
         raise ToolError("there is no such function, or it takes other arguments")
 
-    async def _call_tool(self, function: PlanFunction, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
-        arguments = dict(zip(function.arguments, given, strict=False))
-        if len(given) > len(function.arguments) or arguments.keys() & named.keys():
+    async def _call_tool(self, function: PlanFunction, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
+        arguments = dict(zip(function.arguments, args, strict=False))
+        if len(args) > len(function.arguments) or arguments.keys() & kwargs.keys():
             raise ToolError(f"{function.tool} is given an argument twice, or too many by place")
         return self._values.raised(
-            await self._call(function.tool, {**arguments, **named}, self._decided), self._decided
+            await self._call(function.tool, {**arguments, **kwargs}, self._decided), self._decided
         )
 
-    async def _apply(self, function: Value, given: Sequence[Value]) -> Value:
+    async def _apply(self, function: Value, args: Sequence[Value]) -> Value:
         """Call a lambda of the plan."""
-        made = function.data
-        arguments = made.node.args if isinstance(made, _PlanLambda) else None
-        if arguments is None or len(arguments.args) != len(given) or self._depth == MAX_LAMBDAS:
+        lambda_value = function.data
+        arguments = lambda_value.node.args if isinstance(lambda_value, _PlanLambda) else None
+        if arguments is None or len(arguments.args) != len(args) or self._depth == MAX_LAMBDAS:
             raise ToolError(f"a lambda takes its arguments by place, and calls at most {MAX_LAMBDAS} others in turn")
-        inside = {**made.names, **dict(zip((each.arg for each in arguments.args), given, strict=True))}
+        inside = {**lambda_value.names, **dict(zip((each.arg for each in arguments.args), args, strict=True))}
         self._depth += 1
         try:
-            return self._values.raised(await self._eval(made.node.body, inside), function.label)
+            return self._values.raised(await self._eval(lambda_value.node.body, inside), function.label)
         finally:
             self._depth -= 1
 
-    def _call_method(self, target: Value, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+    def _call_method(self, target: Value, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         data, values = target.data, self._values
-        match data, name, given:
-            case str(), _, _ if name in _TEXT_METHODS and not named:
-                return values.compute(_TEXT_METHODS[name], target, *given)
-            case dict(), "get", [key, *usual] if not named and len(usual) < 2:
+        match data, name, args:
+            case str(), _, _ if name in _TEXT_METHODS and not kwargs:
+                return values.compute(_TEXT_METHODS[name], target, *args)
+            case dict(), "get", [key, *usual] if not kwargs and len(usual) < 2:
                 if _as_key(values.plain(key)) in data:
                     return self._item(target, key)
-                found = usual[0] if usual else Value(None)
-                return values.raised(found, values.label_of(key).joined(self._deciding(target.label)))
-            case dict(), "keys" | "values" | "items", [] if not named:
+                default = usual[0] if usual else Value(None)
+                return values.raised(default, values.label_of(key).joined(self._deciding(target.label)))
+            case dict(), "keys" | "values" | "items", [] if not kwargs:
                 values.spend(len(data))
                 pairs = [*data.values()]
                 if name == "items":
@@ -498,23 +498,23 @@ class PlanInterpreter:
                 return Value([pair[name == "values"] for pair in pairs], target.label)
         raise ToolError(f"a value has no method {name!r} that can be called so")
 
-    async def _shape(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+    async def _shape(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         """Call a function that rearranges items without computing from them."""
         values = self._values
-        match name, given:
-            case "print", _ if not named:
-                shown = values.compute(lambda *parts: _join(" ", map(str, parts)), *given)
-                self._show(shown.data, shown.label.joined(self._decided))
+        match name, args:
+            case "print", _ if not kwargs:
+                line = values.compute(lambda *parts: _join(" ", map(str, parts)), *args)
+                self._show(line.data, line.label.joined(self._decided))
                 return Value(None)
-            case "len", [Value(data=str() | dict() | list() | tuple() as whole)] if not named:
-                return Value(len(whole), given[0].label)
+            case "len", [Value(data=str() | dict() | list() | tuple() as whole)] if not kwargs:
+                return Value(len(whole), args[0].label)
             case (("min" | "max" | "sorted"), [_, *_]):
-                return await self._order(name, given, dict(named))
-            case "zip", _ if given and not named:
-                rows = zip(*map(self._items, given), strict=False)
-                label = values.label_of(*(Value(None, each.label) for each in given))
+                return await self._order(name, args, dict(kwargs))
+            case "zip", _ if args and not kwargs:
+                rows = zip(*map(self._items, args), strict=False)
+                label = values.label_of(*(Value(None, each.label) for each in args))
                 return Value([Value(row, label) for row in rows], label)
-            case (("list" | "tuple" | "reversed" | "enumerate"), [whole]) if not named:
+            case (("list" | "tuple" | "reversed" | "enumerate"), [whole]) if not kwargs:
                 items, label = self._items(whole), whole.label
                 if name == "enumerate":
                     items = [Value((Value(number, label), item), label) for number, item in enumerate(items)]
@@ -522,15 +522,15 @@ class PlanInterpreter:
                 return Value(tuple(items) if name == "tuple" else items, label)
         raise ToolError(f"{name} cannot be called so")
 
-    async def _order(self, name: str, given: Sequence[Value], more: dict[str, Value]) -> Value:
+    async def _order(self, name: str, args: Sequence[Value], more: dict[str, Value]) -> Value:
         """Call `sorted`, whose items keep their labels, or `min` or `max`, whose results derive from all items."""
         values = self._values
         key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
-        if more or (len(given) > 1 and name == "sorted"):
+        if more or (len(args) > 1 and name == "sorted"):
             raise ToolError(f"{name} cannot be called so")
-        items = self._items(given[0]) if len(given) == 1 else [*given]
+        items = self._items(args[0]) if len(args) == 1 else [*args]
         keys = items if key is None else [await self._apply(key, [item]) for item in items]
-        label = values.label_of(backwards, *keys).joined(given[0].label if len(given) == 1 else CLEAN)
+        label = values.label_of(backwards, *keys).joined(args[0].label if len(args) == 1 else CLEAN)
         sortable = [*map(values.plain, keys)]
         is_backwards = name == "max" or bool(backwards.data)
         order = sorted(range(len(items)), key=sortable.__getitem__, reverse=is_backwards)
@@ -549,14 +549,14 @@ def _as_key(key: Any) -> Any:
 
 def _changed_names(node: ast.AST) -> set[str]:
     """The names that a statement could rebind, or whose values it could mutate."""
-    found: set[str] = set()
+    names: set[str] = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            found.add(each.id)
+            names.add(each.id)
         is_set = isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store)
         if is_set or (isinstance(each, ast.Attribute) and each.attr in ("append", "extend")):
-            found |= {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
-    return found
+            names |= {name.id for name in ast.walk(each) if isinstance(name, ast.Name)}
+    return names
 
 
 def _unknown(node: ast.AST) -> ToolError:

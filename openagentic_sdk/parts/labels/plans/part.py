@@ -103,8 +103,8 @@ class Plans(Part, PlanRunner, TextReader):
         if len(tools) == len(self._tools) and all(map(is_, tools, self._tools)):
             return
         self._tools = tools
-        offered = self.run.gate.offered_tools(tool.name for tool in tools if may_call(tool, CODE_CALLER))
-        signatures = plan_signatures(tool for tool in tools if tool.name in offered)
+        offered_names = self.run.gate.offered_tools(tool.name for tool in tools if may_call(tool, CODE_CALLER))
+        signatures = plan_signatures(tool for tool in tools if tool.name in offered_names)
         specs = [tool_spec(tool) for tool in tools if tool.is_answer or tool.name in _DIRECT]
         for spec in specs:
             if spec["function"]["name"] == CODE_CALLER:
@@ -167,11 +167,11 @@ class Plans(Part, PlanRunner, TextReader):
             plan.show(f"line {interpreter.line}: {kind}: {text}", plan.read)
             if not plan.read:
                 error = f"{kind}: {text}"
-        told = [text for text, is_told in plan.printed if is_told]
-        told += [_WITHHELD] if len(told) < len(plan.printed) else []
-        told += [f"[line {interpreter.line}: {error}]"] if error is not None else []
+        lines = [text for text, is_told in plan.printed if is_told]
+        lines += [_WITHHELD] if len(lines) < len(plan.printed) else []
+        lines += [f"[line {interpreter.line}: {error}]"] if error is not None else []
         meta = {"calls": plan.made, "printed": "\n".join(text for text, _ in plan.printed)}
-        text = "\n".join(told) or "(the plan ran to its end and printed nothing)"
+        text = "\n".join(lines) or "(the plan ran to its end and printed nothing)"
         return ToolOutput(text, meta if plan.printed else {"calls": plan.made}, is_error=error is not None)
 
 
@@ -201,21 +201,25 @@ class _RunningPlan:
             raise ToolError(f"a plan makes at most {MAX_CALLS} calls")
         self.made += 1
         input = {name: self.values.plain(value) for name, value in arguments.items()}
-        given = self.values.label_of(*arguments.values()).joined(decided)
-        result = await self._result(tool, input, self._labels(arguments, decided, given))
+        input_label = self.values.label_of(*arguments.values()).joined(decided)
+        result = await self._result(tool, input, self._labels(arguments, decided, input_label))
         own = _own_label(result)
-        if tool == EXTRACT and given.sources:  # a source that was read is more specific than the fact that it was read
+        if (
+            tool == EXTRACT and input_label.sources
+        ):  # a source that was read is more specific than the fact that it was read
             own = ValueLabel(frozenset(), own.secrets)
-        label = own.joined(given)
+        label = own.joined(input_label)
         self.read = self.read.joined(label)
         if result.outcome != "ok":
             self._fail(tool, result, label)
         trusted = as_list(as_mapping((result.meta or {}).get("label")).get("trusted_fields"))
         paths = [str(path).split(".") for path in trusted]
-        vouched = ValueLabel(given.sources, label.secrets)
+        vouched = ValueLabel(input_label.sources, label.secrets)
         return self.values.lift(await self._output(result), label, paths, vouched)
 
-    def _labels(self, arguments: Mapping[str, Value], decided: ValueLabel, given: ValueLabel) -> Mapping[str, Any]:
+    def _labels(
+        self, arguments: Mapping[str, Value], decided: ValueLabel, input_label: ValueLabel
+    ) -> Mapping[str, Any]:
         """The labels of a call in the log's form, see `CarriedLabels`."""
         planner = self._run.view.fold(PlannerFold)
         places: dict[str, set[tuple[str, str]]] = {}
@@ -226,7 +230,7 @@ class _RunningPlan:
         return {
             "arguments": {place: [[*pair] for pair in sorted(pairs)] for place, pairs in places.items()},
             "decided": [[*pair] for pair in sorted(decided.sources)],
-            "secrets": sorted(given.secrets | planner.secrets),
+            "secrets": sorted(input_label.secrets | planner.secrets),
             "tainted": bool(planner.sources),
         }
 
@@ -250,15 +254,15 @@ class _RunningPlan:
 
     async def _output(self, result: ToolResult) -> Any:
         """The whole output, even if the log has a truncated one, so that every attempt gets the same value."""
-        stored = self._run.view.calls[result.tool_use_id].result
-        output = result.output if stored is None else stored.output
+        stored_result = self._run.view.calls[result.tool_use_id].result
+        output = result.output if stored_result is None else stored_result.output
         if not (
             isinstance(output, Mapping) and output.keys() == {"truncated", "bytes", "head", "tail", "blob", "note"}
         ):
             return output
         store, digest = self._run.agent.store, str(output["blob"])
-        read = partial(store.read_blob, self._run.session_id, digest)
-        text = (await run_in_thread(read, name="openagentic-plan-blob")).decode("utf-8", "surrogatepass")
+        read_blob = partial(store.read_blob, self._run.session_id, digest)
+        text = (await run_in_thread(read_blob, name="openagentic-plan-blob")).decode("utf-8", "surrogatepass")
         try:
             return json.loads(text)
         except ValueError:

@@ -97,21 +97,21 @@ class ExtractTool(Tool):
         if len(text) > _MAX_READ_CHARS:
             raise ToolError(f"{len(text)} letters are too much to read at once: the limit is {_MAX_READ_CHARS}")
         try:
-            wanted = read_output_schema(input["schema"])
+            schema = read_output_schema(input["schema"])
         except OptionsError as error:
             raise ToolError(f"the schema cannot be used: {error}") from error
         messages: list[Mapping[str, Any]] = [
-            {"role": "system", "content": f"{_TASK}{wanted.instructions()}"},
+            {"role": "system", "content": f"{_TASK}{schema.instructions()}"},
             {"role": "user", "content": dumps_json({"instruction": input["instruction"], "text": text})},
         ]
         for _ in range(_ATTEMPTS):
             answer = await ctx.services.get(TextReader).ask(messages)
             try:
-                return wanted.read_text(answer)
+                return schema.read_text(answer)
             except ToolInputError as error:
                 messages += [
                     {"role": "assistant", "content": answer},
-                    {"role": "user", "content": wanted.repair_prompt(error)},
+                    {"role": "user", "content": schema.repair_prompt(error)},
                 ]
         raise ToolError(f"the model gave no value of this schema in {_ATTEMPTS} attempts")
 

@@ -40,13 +40,13 @@ class Consent:
 
 def definition_of(entry: ServerEntry) -> dict[str, Any]:
     """What an agreement covers. A header's value is reduced to the variables that it uses, without secrets."""
-    said = dict(entry.entry)
-    headers = said.get("headers")
+    fields = dict(entry.entry)
+    headers = fields.get("headers")
     if isinstance(headers, Mapping):
-        said["headers"] = {name: list(variables_in(value)) for name, value in headers.items()}
-    said["type"] = said.get("type") or "stdio"
-    said["args"], said["env"] = said.get("args") or [], said.get("env") or {}
-    return {**said, "plugin_root": entry.plugin_root} if entry.plugin_root else said
+        fields["headers"] = {name: list(variables_in(value)) for name, value in headers.items()}
+    fields["type"] = fields.get("type") or "stdio"
+    fields["args"], fields["env"] = fields.get("args") or [], fields.get("env") or {}
+    return {**fields, "plugin_root": entry.plugin_root} if entry.plugin_root else fields
 
 
 def describe(definition: Mapping[str, Any]) -> list[str]:
@@ -58,19 +58,19 @@ def describe(definition: Mapping[str, Any]) -> list[str]:
     for key, text in (("env", "with the variable {}={}"), ("headers", "send the header {}, from {}")):
         values = definition.get(key)
         for name, value in values.items() if isinstance(values, Mapping) else ():
-            taken = value if key == "env" else ", ".join(value) or "the file"
-            lines.append(text.format(name, taken))
-    known = ("type", "command", "args", "url", "env", "headers")
-    lines += [f"{key}: {json.dumps(value)}" for key, value in definition.items() if key not in known]
-    asked = variables_in([*map(str, words), str(definition.get("url") or "")])
-    lines += [f"it is told this machine's variable {name}" for name in asked]
+            shown_value = value if key == "env" else ", ".join(value) or "the file"
+            lines.append(text.format(name, shown_value))
+    shown_keys = ("type", "command", "args", "url", "env", "headers")
+    lines += [f"{key}: {json.dumps(value)}" for key, value in definition.items() if key not in shown_keys]
+    variables = variables_in([*map(str, words), str(definition.get("url") or "")])
+    lines += [f"it is told this machine's variable {name}" for name in variables]
     return [visible(line) for line in lines]
 
 
 def changes(before: tuple[str, ...], now: list[str]) -> list[str]:
     """The removed lines (`- `) and the added ones (`+ `)."""
-    gone = [f"- {line}" for line in before if line not in now]
-    return [*gone, *(f"+ {line}" for line in now if line not in before)]
+    removed_lines = [f"- {line}" for line in before if line not in now]
+    return [*removed_lines, *(f"+ {line}" for line in now if line not in before)]
 
 
 class Consents:
@@ -85,16 +85,16 @@ class Consents:
             projects = self._file.read()
         except StorageError as error:
             return Consent("unknown", str(error))
-        known = projects.get(entry.root)
-        kept = known.get(entry.name) if isinstance(known, dict) else None
-        if not isinstance(kept, dict):
+        decisions = projects.get(entry.root)
+        decision = decisions.get(entry.name) if isinstance(decisions, dict) else None
+        if not isinstance(decision, dict):
             return Consent("unknown", "nobody has agreed to it yet")
-        if kept.get("decision") == "refused":
+        if decision.get("decision") == "refused":
             return Consent("refused", "it was refused")
         definition = definition_of(entry)
-        if kept.get("decision") == "agreed" and kept.get("digest") == json_sha256(definition):
+        if decision.get("decision") == "agreed" and decision.get("digest") == json_sha256(definition):
             return Consent("agreed", "it was agreed to as it stands")
-        before = kept.get("definition")
+        before = decision.get("definition")
         lines = tuple(describe(before)) if isinstance(before, dict) else ()
         return Consent("changed", "it changed since it was agreed to", lines)
 
@@ -102,16 +102,16 @@ class Consents:
         self, entry: ServerEntry, decision: Literal["agreed", "refused"], *, definition: Mapping[str, Any]
     ) -> None:
         """Store a decision about the definition that was shown. Raises `StorageError` if it cannot be stored."""
-        kept = {"decision": decision, "digest": json_sha256(definition), "definition": dict(definition)}
+        record = {"decision": decision, "digest": json_sha256(definition), "definition": dict(definition)}
         with self._file.changing() as projects:
-            known = projects.get(entry.root)
-            projects[entry.root] = {**(known if isinstance(known, dict) else {}), entry.name: kept}
+            decisions = projects.get(entry.root)
+            projects[entry.root] = {**(decisions if isinstance(decisions, dict) else {}), entry.name: record}
 
     def forget(self, root: str, name: str) -> bool:
         """Delete a decision; return False if there is none. Raises `StorageError`."""
         with self._file.changing() as projects:
-            known = projects.get(root)
-            is_known = isinstance(known, dict) and known.pop(name, None) is not None
-            if not known:
+            decisions = projects.get(root)
+            is_known = isinstance(decisions, dict) and decisions.pop(name, None) is not None
+            if not decisions:
                 projects.pop(root, None)
         return is_known

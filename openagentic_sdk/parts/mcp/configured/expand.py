@@ -23,8 +23,8 @@ EXPANDED = ("command", "args", "env", "url", "headers", "oauth")
 def variables_in(value: Any) -> tuple[str, ...]:
     """The names of the variables in a text, or in the texts of a list or an object, each once."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else (value,)
-    found = (_REFERENCE.finditer(part) for part in parts if isinstance(part, str))
-    return tuple(dict.fromkeys(one["name"] for each in found for one in each))
+    matches = (_REFERENCE.finditer(part) for part in parts if isinstance(part, str))
+    return tuple(dict.fromkeys(one["name"] for each in matches for one in each))
 
 
 def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -34,10 +34,10 @@ def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
     """
     missing: dict[str, None] = {}
 
-    def fill(found: re.Match[str]) -> str:
-        value, default = environ.get(found["name"]), found["default"]
+    def fill(match: re.Match[str]) -> str:
+        value, default = environ.get(match["name"]), match["default"]
         if value is None and default is None:
-            missing[found["name"]] = None
+            missing[match["name"]] = None
         return value if value is not None else (default or "")[2:]
 
     def expanded(value: Any) -> Any:

@@ -15,21 +15,23 @@ from .pins import Pins
 from .resolve import ConfiguredServers
 
 
-def secrets_told(given: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
+def secrets_told(own_servers: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
     """The secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
-    servers = {**(configured.ready() if configured is not None else {}), **read_servers(given)}
-    told = {f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()}
+    servers = {**(configured.ready() if configured is not None else {}), **read_servers(own_servers)}
+    secrets = {
+        f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()
+    }
     for name, server in servers.items():
         with suppress(StorageError):
             login = home.logins(server.url).current() if server.url is not None else None
             if login is not None and login.tokens is not None:
                 tokens = {"token": login.tokens.access, "refresh token": login.tokens.refresh or ""}
-                told |= {f"{each}, {name}": value for each, value in tokens.items()}
-    return told
+                secrets |= {f"{each}, {name}": value for each, value in tokens.items()}
+    return secrets
 
 
 def open_servers(
-    given: Mapping[str, Any],
+    own_servers: Mapping[str, Any],
     configured: ConfiguredServers | None,
     home: McpHome,
     *,
@@ -41,8 +43,8 @@ def open_servers(
 
     Raises `OptionsError` for an unusable server in code.
     """
-    mine, found = read_servers(given), () if configured is None else configured.found
-    projects = {one.entry.name: one.entry.root for one in found}
+    mine, configured_servers = read_servers(own_servers), () if configured is None else configured.found
+    projects = {one.entry.name: one.entry.root for one in configured_servers}
 
     def pins(name: str, server: McpServer) -> Pins | None:
         """The pinned tools of a server; those of a server in code, if it asks for pins, are shared by all projects."""

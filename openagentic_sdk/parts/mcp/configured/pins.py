@@ -52,55 +52,53 @@ class Pins:
         if self._file is None:
             return tools, ()
         try:
-            known = self._file.read() or self._pin_first(self._file, tools)
+            pins = self._file.read() or self._pin_first(self._file, tools)
         except StorageError as error:
             if os.path.lexists(self._file.path):
                 return (), [(name_of(tool), f"what was agreed to is not known: {error}") for tool in tools]
             return tools, ()
         advice = f"`openagentic-sdk mcp trust {server}` shows it and agrees"
-        offered: list[Mapping[str, Any]] = []
-        held: list[tuple[str, str]] = []
+        offered_tools: list[Mapping[str, Any]] = []
+        refusals: list[tuple[str, str]] = []
         for tool in tools:
-            kept = as_mapping(known.get(name_of(tool)))
-            if kept and kept.get("sha256") == (_digest(tool) or ""):
-                offered.append(tool)
+            pin = as_mapping(pins.get(name_of(tool)))
+            if pin and pin.get("sha256") == (_digest(tool) or ""):
+                offered_tools.append(tool)
             else:
                 why = (
-                    "it changed since it was agreed to"
-                    if kept
-                    else "it is new since this server's tools were agreed to"
+                    "it changed since it was agreed to" if pin else "it is new since this server's tools were agreed to"
                 )
-                held.append((name_of(tool), f"{why}: {advice}"))
-        return offered, held
+                refusals.append((name_of(tool), f"{why}: {advice}"))
+        return offered_tools, refusals
 
     def changes(self, tools: Iterable[Mapping[str, Any]]) -> list[ToolChange]:
         """The tools that are new or changed since they were agreed to, with the difference. Raises `StorageError`."""
-        known = {} if self._file is None else self._file.read()
-        found: list[ToolChange] = []
+        pins = {} if self._file is None else self._file.read()
+        changes: list[ToolChange] = []
         for tool in tools:
-            kept = as_mapping(known.get(name_of(tool)))
-            if kept.get("sha256") == _digest(tool):
+            pin = as_mapping(pins.get(name_of(tool)))
+            if pin.get("sha256") == _digest(tool):
                 continue
-            before = _lines(kept["definition"]) if "definition" in kept else []
+            before = _lines(pin["definition"]) if "definition" in pin else []
             diff = difflib.unified_diff(before, _lines(_pinned(tool)), n=0, lineterm="")
             lines = [visible(line) for line in diff if not line.startswith(("---", "+++", "@@"))]
-            found.append(ToolChange(name_of(tool), not kept, tuple(lines)))
-        return found
+            changes.append(ToolChange(name_of(tool), not pin, tuple(lines)))
+        return changes
 
     def agree(self, tools: Iterable[Mapping[str, Any]]) -> None:
         """Agree to exactly these tools. Raises `StorageError` if that cannot be stored."""
         if self._file is None:
             return
-        with self._file.changing() as known:
-            known.clear()
-            known.update(_entries(tools))
+        with self._file.changing() as pins:
+            pins.clear()
+            pins.update(_entries(tools))
 
     def _pin_first(self, file: KeptFile, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Store these tools, unless another process stored some first; return those that are stored."""
-        with file.changing() as known:
-            if not known:
-                known.update(_entries(tools))
-            return known
+        with file.changing() as pins:
+            if not pins:
+                pins.update(_entries(tools))
+            return pins
 
     def forget(self) -> None:
         """Treat the next use as the first one. Raises `StorageError`."""
@@ -108,13 +106,13 @@ class Pins:
 
 
 def _entries(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    left = _MAX_KEPT_BYTES
+    room = _MAX_KEPT_BYTES
     entries: dict[str, Any] = {}
     for tool in tools:
         definition, digest = _pinned(tool), _digest(tool)
         size = len(canonical_json(definition)) if digest is not None else _MAX_TOOL_BYTES + 1
-        is_kept = size <= min(left, _MAX_TOOL_BYTES)
-        left -= size if is_kept else 0
+        is_kept = size <= min(room, _MAX_TOOL_BYTES)
+        room -= size if is_kept else 0
         entries.setdefault(name_of(tool), {"sha256": digest, **({"definition": definition} if is_kept else {})})
     return entries
 

@@ -81,25 +81,25 @@ class ServerEntries:
 def read_entries(project: OpenedProject, own: KeptFile | None) -> ServerEntries:
     """Read the entries of all files that the project's setting sources permit; `own` is `servers.json`."""
     problems: list[Diagnostic] = []
-    found: dict[str, ServerEntry] = {}
+    by_name: dict[str, ServerEntry] = {}
     for entry in _in_order(project, own, problems):
-        known = found.get(entry.name)
-        if known is None:
-            found[entry.name] = entry
-        elif entry.scope not in (known.scope, *known.hides):
-            hides = (*known.hides, entry.scope)
-            found[entry.name] = ServerEntry(**{**vars(known), "hides": hides})
-    return ServerEntries(tuple(found[name] for name in sorted(found)), tuple(problems))
+        earlier = by_name.get(entry.name)
+        if earlier is None:
+            by_name[entry.name] = entry
+        elif entry.scope not in (earlier.scope, *earlier.hides):
+            hides = (*earlier.hides, entry.scope)
+            by_name[entry.name] = ServerEntry(**{**vars(earlier), "hides": hides})
+    return ServerEntries(tuple(by_name[name] for name in sorted(by_name)), tuple(problems))
 
 
 def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
     folders, root = project.folders, os.path.realpath(project.root)
-    kept, path = _kept(own, problems), claude_json(folders)
+    scopes, path = _kept(own, problems), claude_json(folders)
     is_there = path is not None and os.path.isfile(path)
     claude = read_json_file(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
     projects = _object(claude, "projects")
     if folders.reads_local:
-        yield from _entries(_object(kept.get("local"), root), "local", own.path if own else "", problems, root)
+        yield from _entries(_object(scopes.get("local"), root), "local", own.path if own else "", problems, root)
         for place in dict.fromkeys((root, project.root)):
             servers = _object(projects.get(place), "mcpServers")
             yield from _entries(servers, "local", path or "", problems, root)
@@ -112,7 +112,7 @@ def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagn
             servers = data.get("mcpServers")
             yield from _entries(servers, "project", file, problems, root)
     if folders.user_dir is not None:
-        yield from _entries(kept.get("user"), "user", own.path if own else "", problems)
+        yield from _entries(scopes.get("user"), "user", own.path if own else "", problems)
         yield from _entries(claude.get("mcpServers"), "user", path or "", problems)
     for plugin in project.plugins.plugins:
         yield from plugin_entries(plugin, problems, root)
@@ -137,11 +137,20 @@ def plugin_server_name(plugin: str, server: str) -> str:
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
     """A plugin's servers: from its `.mcp.json`, and from its manifest or a file that the manifest names."""
     manifest = os.path.join(plugin.root, MANIFEST)
-    named = plugin.manifest.get("mcpServers")
+    inline_servers = plugin.manifest.get("mcpServers")
     inline: dict[str, Any] = {name: entry for servers in plugin.inline("mcpServers") for name, entry in servers.items()}
     sources: list[tuple[str, Any]] = [(manifest, inline)] if inline else []
     usual = () if plugin.only_named else (PROJECT_FILE,)
-    for each in (*usual, *([named] if isinstance(named, str) else named if isinstance(named, list) else ())):
+    for each in (
+        *usual,
+        *(
+            [inline_servers]
+            if isinstance(inline_servers, str)
+            else inline_servers
+            if isinstance(inline_servers, list)
+            else ()
+        ),
+    ):
         path = os.path.realpath(os.path.join(plugin.root, each)) if isinstance(each, str) else ""
         if is_within(path, plugin.root) and os.path.isfile(path):
             data = read_json_file(path, plugin.root, problems)
@@ -198,12 +207,12 @@ def read_json_file(
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for key, value in pairs:
-            if key in made:
+            if key in members:
                 raise FileRefusedError(f"{path} names {visible(key)[:100]!r} twice in one object")
-            made[key] = value
-        return made
+            members[key] = value
+        return members
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is not JSON")

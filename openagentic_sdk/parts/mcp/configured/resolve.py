@@ -59,16 +59,16 @@ def resolve(
     entries: ServerEntries, project: OpenedProject, consents: Consents | None, environ: Mapping[str, str]
 ) -> ConfiguredServers:
     """Determine the state of every entry. `consents` None means that no agreement can be stored."""
-    found: list[Configured] = []
+    states: list[Configured] = []
     problems = list(entries.diagnostics)
     for entry in entries.entries:
         one = _resolve_one(entry, project.settings, consents, environ, problems)
-        found.append(one)
+        states.append(one)
         if one.state == "unusable":
             problems.append(Diagnostic("mcp-server", _said(entry, one.reason), path=entry.source, is_error=True))
         elif one.state == "pending":
             problems.append(Diagnostic("mcp-pending", _said(entry, one.reason), path=entry.source))
-    return ConfiguredServers(tuple(found), tuple(problems))
+    return ConfiguredServers(tuple(states), tuple(problems))
 
 
 def _said(entry: ServerEntry, reason: str) -> str:
@@ -85,23 +85,23 @@ def _resolve_one(
     is_off = entry.scope == "project" and entry.name in settings.servers_disabled
     if is_off or entry.entry.get("disabled") is True:
         return Configured(entry, "disabled", "it is switched off")
-    said = {key: value for key, value in entry.entry.items() if key != "disabled"}
-    for key in [key for key in said if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:
+    fields = {key: value for key, value in entry.entry.items() if key != "disabled"}
+    for key in [key for key in fields if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:
         why = "counts in the user's own files only" if key in OWN_KEYS else "has no effect here"
         problems.append(Diagnostic("mcp-key", f"{visible(str(key))[:100]} of {entry.name!r} {why}", path=entry.source))
-        del said[key]
+        del fields[key]
     try:
         check_server_name(entry.name)
-        if "url" in said and "type" not in said:
+        if "url" in fields and "type" not in fields:
             raise OptionsError('it has a url and no type: write "type": "http" beside it')
-        pin = said.pop("pin", True)
+        pin = fields.pop("pin", True)
         if not isinstance(pin, bool):
             raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
-        own = plugin_variables(entry.plugin_root, entry.plugin_data, repr(said))
-        expanded = expand_entry(said, {**environ, **own})
+        own = plugin_variables(entry.plugin_root, entry.plugin_data, repr(fields))
+        expanded = expand_entry(fields, {**environ, **own})
         server = read_server_entry(entry.name, expanded, source=entry.source, in_milliseconds=entry.in_milliseconds)
         read_settings(entry.name, server.oauth)
-        names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
+        names = [name for key, value in fields.items() if key in EXPANDED for name in variables_in(value)]
         secrets = {name: environ[name] for name in names if name in environ}
         server = replace(server, pin=pin, env={**own, **server.env}, secrets=secrets)
     except OptionsError as error:

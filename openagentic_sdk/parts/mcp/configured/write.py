@@ -28,8 +28,8 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
     """
     check_server_name(name)
     if not any(variables_in(value) for value in entry.values()):  # the values of variables are not known yet
-        said = {key: value for key, value in entry.items() if key != "pin"}
-        server = read_server_entry(name, said, in_milliseconds=scope == "project")
+        fields = {key: value for key, value in entry.items() if key != "pin"}
+        server = read_server_entry(name, fields, in_milliseconds=scope == "project")
         read_settings(name, server.oauth)
     root = os.path.realpath(project.root)
     if scope == "project":
@@ -42,15 +42,15 @@ def add_entry(home: McpHome, project: OpenedProject, scope: str, name: str, entr
         change_json(project.root, PROJECT_FILE, add, f"the server {name!r}", mode=0o644)
         path = os.path.join(project.root, PROJECT_FILE)
         if home.consents is not None:
-            written = ServerEntry(name, "project", path, entry, root)
-            home.consents.remember(written, "agreed", definition=definition_of(written))
+            project_entry = ServerEntry(name, "project", path, entry, root)
+            home.consents.remember(project_entry, "agreed", definition=definition_of(project_entry))
         return path
     if home.own is None:
         raise OptionsError("this user has no home folder: set OPENAGENTIC_SDK_HOME, or add the server to the project")
     try:
         with home.own.changing() as scopes:
-            kept = scopes.setdefault(scope, {})
-            _put(kept if scope == "user" else kept.setdefault(root, {}), name, entry, home.own.path)
+            stored_scope = scopes.setdefault(scope, {})
+            _put(stored_scope if scope == "user" else stored_scope.setdefault(root, {}), name, entry, home.own.path)
     except StorageError as error:
         raise OptionsError(str(error)) from error
     return home.own.path
@@ -64,7 +64,7 @@ def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -
     root = os.path.realpath(project.root)
     if scope == "project":
         _check_project_file(project)
-        found = change_json(
+        was_there = change_json(
             project.root,
             PROJECT_FILE,
             lambda data, path: (
@@ -72,17 +72,19 @@ def remove_entry(home: McpHome, project: OpenedProject, scope: str, name: str) -
             ),
             f"the server {name!r}",
         )
-        if found and home.consents is not None:
+        if was_there and home.consents is not None:
             home.consents.forget(root, name)
     else:
-        found = False
+        was_there = False
         if home.own is not None and os.path.lexists(home.own.path):
             with home.own.changing() as scopes:
-                kept = scopes.get(scope) or {}
-                found = (kept if scope == "user" else kept.get(root) or {}).pop(name, None) is not None
-    if found:
+                stored_scope = scopes.get(scope) or {}
+                was_there = (stored_scope if scope == "user" else stored_scope.get(root) or {}).pop(
+                    name, None
+                ) is not None
+    if was_there:
         home.pins("" if scope == "user" else root, name).forget()
-    return found
+    return was_there
 
 
 def read_entry(text: str) -> dict[str, Any]:

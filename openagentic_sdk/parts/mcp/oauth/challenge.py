@@ -33,24 +33,24 @@ def read_challenge(header: str | None) -> Challenge:
     Invalid parts are skipped up to the next comma; of a duplicate parameter, the first applies.
     """
     text, at = (header or "")[:MAX_HEADER_CHARS], 0
-    found: dict[str, str] | None = None
+    parameters: dict[str, str] | None = None
     is_bearer = False
     while at < len(text):
         if text[at] in " \t,":
             at += 1
         elif parameter := _PARAMETER.match(text, at):
             name, quoted, plain = parameter.groups()
-            if is_bearer and found is not None:
-                found.setdefault(name.lower(), plain if quoted is None else _ESCAPED.sub(r"\1", quoted))
+            if is_bearer and parameters is not None:
+                parameters.setdefault(name.lower(), plain if quoted is None else _ESCAPED.sub(r"\1", quoted))
             at = parameter.end()
         elif scheme := _SCHEME.match(text, at):
-            if found is not None:
+            if parameters is not None:
                 is_bearer = False  # the first challenge has ended
             elif scheme[1].lower() == "bearer":
-                found, is_bearer = {}, True
+                parameters, is_bearer = {}, True
             at = scheme.end()
         else:
             comma = text.find(",", at)
             at = len(text) if comma < 0 else comma
-    found = found or {}
-    return Challenge(found.get("resource_metadata"), found.get("scope"), found.get("error"))
+    parameters = parameters or {}
+    return Challenge(parameters.get("resource_metadata"), parameters.get("scope"), parameters.get("error"))

@@ -51,8 +51,8 @@ class OAuthRequests:
 
     async def post_form(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> OAuthReply:
         """POST a form. Raises `McpAuthError`, whose text repeats nothing of the form."""
-        said = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
-        return await self._ask(url, said, urlencode(form).encode("ascii"))
+        all_headers = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        return await self._ask(url, all_headers, urlencode(form).encode("ascii"))
 
     async def post_json(self, url: str, body: bytes) -> OAuthReply:
         """POST a JSON object. Raises `McpAuthError`."""

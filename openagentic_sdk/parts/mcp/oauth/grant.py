@@ -101,33 +101,33 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
         not announced                 `iss` present     it must be the issuer's
         not announced                 missing           accepted
     """
-    said = {name: values[0] for name, values in query.items() if len(values) == 1}
-    if not secrets.compare_digest(said.get("state", "").encode(), attempt.state.encode()):
+    answers = {name: values[0] for name, values in query.items() if len(values) == 1}
+    if not secrets.compare_digest(answers.get("state", "").encode(), attempt.state.encode()):
         raise McpAuthError("the answer of the browser belongs to another login: start again")
-    if "iss" in query and said.get("iss") not in (issuer.issuer, issuer.named or issuer.issuer):
-        named = visible(str(query["iss"]))[:200]
-        raise McpAuthError(f"the answer comes from {named} and not from {issuer.issuer}: nothing of it was used")
+    if "iss" in query and answers.get("iss") not in (issuer.issuer, issuer.named or issuer.issuer):
+        issuer_name = visible(str(query["iss"]))[:200]
+        raise McpAuthError(f"the answer comes from {issuer_name} and not from {issuer.issuer}: nothing of it was used")
     if "iss" not in query and issuer.sends_issuer:
         raise McpAuthError(
             f"the answer does not say that it comes from {issuer.issuer}, as it must: nothing of it was used"
         )
     if "error" in query:
-        raise refusal(issuer.issuer, said, ())
-    if not said.get("code"):
+        raise refusal(issuer.issuer, answers, ())
+    if not answers.get("code"):
         raise McpAuthError("the answer of the browser holds no code: start again")
-    return said["code"]
+    return answers["code"]
 
 
 def registration(redirect_uri: str, issuer: Issuer, scope: str) -> bytes:
     """The body of a dynamic registration (RFC 7591) of a native program on a person's own machine."""
-    known = ("none", "client_secret_post", "client_secret_basic")
+    methods = ("none", "client_secret_post", "client_secret_basic")
     body = {
         "client_name": CLIENT_NAME,
         "application_type": "native",
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": next((each for each in known if each in issuer.auth_methods), "none"),
+        "token_endpoint_auth_method": next((each for each in methods if each in issuer.auth_methods), "none"),
         **({"scope": scope} if scope else {}),
     }
     return json.dumps(body).encode("ascii")
@@ -177,11 +177,11 @@ def read_tokens(
     now: float,
     before: Tokens | None,
     scope: str,
-    sent: Sequence[str],
+    sent_secrets: Sequence[str],
 ) -> Tokens:
-    """The tokens in an answer. Missing members keep their values from `before`; no error repeats a secret in `sent`."""
+    """The tokens in an answer. Missing members keep their values from `before`; no error repeats one of `sent_secrets`."""
     if status != 200 or "error" in data:
-        raise refusal(issuer, data, sent, status)
+        raise refusal(issuer, data, sent_secrets, status)
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
     # a header value allows no other characters (RFC 6750, section 2.1)
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
@@ -203,14 +203,16 @@ def read_tokens(
     )
 
 
-def refusal(issuer: str, data: Mapping[str, Any], sent: Sequence[str], status: int | None = None) -> McpAuthError:
+def refusal(
+    issuer: str, data: Mapping[str, Any], sent_secrets: Sequence[str], status: int | None = None
+) -> McpAuthError:
     """The error in an answer (RFC 6749, section 5.2), with its `code`, and without secrets in its text."""
     code = data.get("error")
-    told = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
-    for secret in sorted(filter(None, sent), key=len, reverse=True):
-        told = told.replace(secret, "[hidden]")
-    said = visible(one_line(told))[:_MAX_SAID_CHARS] or f"status {status}"
-    return McpAuthError(f"{issuer} refused: {said}", code=code if isinstance(code, str) else None)
+    text = " ".join(part for part in (code, data.get("error_description")) if isinstance(part, str))
+    for secret in sorted(filter(None, sent_secrets), key=len, reverse=True):
+        text = text.replace(secret, "[hidden]")
+    reason = visible(one_line(text))[:_MAX_SAID_CHARS] or f"status {status}"
+    return McpAuthError(f"{issuer} refused: {reason}", code=code if isinstance(code, str) else None)
 
 
 def joined_scopes(*scopes: str | None) -> str:

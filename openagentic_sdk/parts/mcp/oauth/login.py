@@ -92,15 +92,15 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
         "callbackPort": (lambda value: type(value) is int and 0 < value < 65536, "a port from 1 to 65535"),
         "scopes": (lambda value: isinstance(value, str), "a text with blanks between scopes"),
     }
-    known = {key: value for key, value in (settings or {}).items() if value is not None}
-    for key, value in known.items():
+    given_settings = {key: value for key, value in (settings or {}).items() if value is not None}
+    for key, value in given_settings.items():
         if key not in checks:
             raise OptionsError(f"oauth.{key} of the server {name!r} is not known: the keys are {', '.join(checks)}")
-        fits, wanted = checks[key]
+        fits, requirement = checks[key]
         if not fits(value):
-            shown = f"a {type(value).__name__}" if key == "clientSecret" else f"{value!r:.100}"
-            raise OptionsError(f"oauth.{key} of the server {name!r} must be {wanted}, not {shown}")
-    return known
+            shown_value = f"a {type(value).__name__}" if key == "clientSecret" else f"{value!r:.100}"
+            raise OptionsError(f"oauth.{key} of the server {name!r} must be {requirement}, not {shown_value}")
+    return given_settings
 
 
 class OAuth:
@@ -150,25 +150,25 @@ class OAuth:
 
         Raises `McpAuthError` if only a person can help and there is no browser.
         """
-        asked = read_challenge(challenge)
+        parsed_challenge = read_challenge(challenge)
         if status == 401:
             async with self._turn:
-                return await self._after_401(asked)
-        if status != 403 or not asked.wants_more_scope or not asked.scope:
+                return await self._after_401(parsed_challenge)
+        if status != 403 or not parsed_challenge.wants_more_scope or not parsed_challenge.scope:
             return False
         async with self._turn:
             tokens = self._tokens()
             had = tokens.scope if tokens is not None else ""
-            if set(asked.scope.split()) <= set(had.split()):
+            if set(parsed_challenge.scope.split()) <= set(had.split()):
                 return False  # that scope is already granted
             if self._browser is None:
                 login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
-                scopes = shlex.quote(visible(joined_scopes(had, asked.scope))[:400])
+                scopes = shlex.quote(visible(joined_scopes(had, parsed_challenge.scope))[:400])
                 raise McpAuthError(
                     f"the server {self.name!r} wants more than it was granted: `{login} --scope {scopes}`"
                 )
-            resource = await self._discover(asked)
-            await self._authorize(resource, joined_scopes(had, asked.scope))
+            resource = await self._discover(parsed_challenge)
+            await self._authorize(resource, joined_scopes(had, parsed_challenge.scope))
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
@@ -176,12 +176,14 @@ class OAuth:
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)
             resource = await self._discover(read_challenge(reply.challenge))
-            asked = read_challenge(reply.challenge).scope
-            return await self._authorize(resource, scope if scope is not None else self._wanted(asked, resource))
+            challenge_scope = read_challenge(reply.challenge).scope
+            return await self._authorize(
+                resource, scope if scope is not None else self._wanted(challenge_scope, resource)
+            )
 
-    async def _after_401(self, asked: Challenge) -> bool:
-        before, sent = self._login, self._uses
-        never_worked = before is not None and before.tokens is not None and sent == 1
+    async def _after_401(self, challenge: Challenge) -> bool:
+        before, uses = self._login, self._uses
+        never_worked = before is not None and before.tokens is not None and uses == 1
         if never_worked and self._is_fresh:
             raise McpAuthError(f"the server {self.name!r} refuses the token that it was just given: log in again later")
         self._is_read = False
@@ -196,7 +198,7 @@ class OAuth:
         resource: Resource | None = None
         if tokens is not None and not (never_worked and self._is_renewed):
             with contextlib.suppress(McpAuthError):
-                resource = await self._discover(asked)
+                resource = await self._discover(challenge)
             ours = "" if self._login is None else self._login.issuer
             is_same = resource is None or any(is_same_issuer(ours, each) for each in resource.issuers)
             if is_same and await self._renew(tokens):
@@ -206,22 +208,22 @@ class OAuth:
                 f"the server {self.name!r} wants a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, "
                 "or give it a token"
             )
-        resource = resource or await self._discover(asked)
-        await self._authorize(resource, self._wanted(asked.scope, resource))
+        resource = resource or await self._discover(challenge)
+        await self._authorize(resource, self._wanted(challenge.scope, resource))
         return True
 
-    def _wanted(self, asked: str | None, resource: Resource) -> str:
-        return joined_scopes(self._settings.get("scopes"), asked or " ".join(resource.scopes))
+    def _wanted(self, challenge_scope: str | None, resource: Resource) -> str:
+        return joined_scopes(self._settings.get("scopes"), challenge_scope or " ".join(resource.scopes))
 
     def _tokens(self) -> Tokens | None:
         if not self._is_read:
             try:
-                kept = self._logins.current()
+                login = self._logins.current()
             except StorageError as error:
                 raise McpAuthError(str(error)) from error
-            if kept is None or self._login is None or kept.tokens != self._login.tokens:
+            if login is None or self._login is None or login.tokens != self._login.tokens:
                 self._uses, self._is_fresh, self._is_renewed = 0, False, False
-            self._login, self._is_read = kept or self._login, True
+            self._login, self._is_read = login or self._login, True
         return None if self._login is None else self._login.tokens
 
     def _take(self, login: Login, *, is_fresh: bool) -> None:
@@ -277,17 +279,26 @@ class OAuth:
         assert login.client is not None, "whoever asks for tokens is somebody"
         whole, headers = token_request(login.client, form)
         reply = await self._ask.post_form(login.token_endpoint, whole, headers)
-        sent = (*(whole.get(key, "") for key in ("refresh_token", "code", "code_verifier")), login.client.secret or "")
+        sent_secrets = (
+            *(whole.get(key, "") for key in ("refresh_token", "code", "code_verifier")),
+            login.client.secret or "",
+        )
         return read_tokens(
-            reply.status, reply.data, login.issuer, now=self._now(), before=before, scope=scope, sent=sent
+            reply.status,
+            reply.data,
+            login.issuer,
+            now=self._now(),
+            before=before,
+            scope=scope,
+            sent_secrets=sent_secrets,
         )
 
     # --- discovery ---------------------------------------------------------------------------------------------------
 
-    async def _discover(self, asked: Challenge) -> Resource:
+    async def _discover(self, challenge: Challenge) -> Resource:
         """The server's resource metadata; without any, as before 2025-06-18, it is its own authorization server."""
         failed = ""
-        for url in resource_urls(self._url, asked.resource_metadata):
+        for url in resource_urls(self._url, challenge.resource_metadata):
             reply = await self._ask.get(url)
             if reply.status == 200 and reply.data:
                 return read_resource(reply.data, self._url)
@@ -319,11 +330,15 @@ class OAuth:
         for url in issuer_urls(issuer):
             reply = await self._ask.get(url)
             if reply.status == 200 and reply.data:
-                found = read_issuer(reply.data, issuer)
-                for endpoint in (found.authorization_endpoint, found.token_endpoint, found.registration_endpoint):
+                metadata = read_issuer(reply.data, issuer)
+                for endpoint in (
+                    metadata.authorization_endpoint,
+                    metadata.token_endpoint,
+                    metadata.registration_endpoint,
+                ):
                     if endpoint is not None:
                         self._ask.check(endpoint, f"an endpoint of {issuer}")
-                return found
+                return metadata
             tried.append(f"{url} answered {reply.status}")
         raise McpAuthError(f"the authorization server {issuer} says nothing of itself: {', '.join(tried)}")
 
@@ -334,14 +349,18 @@ class OAuth:
         issuer = await self._find_issuer(resource)
         if scope and "offline_access" in issuer.scopes:
             scope = joined_scopes(scope, "offline_access")
-        known = self._at(issuer.issuer)
-        before = known.client if known is not None and known.client is not None and known.client.is_registered else None
+        old_login = self._at(issuer.issuer)
+        before = (
+            old_login.client
+            if old_login is not None and old_login.client is not None and old_login.client.is_registered
+            else None
+        )
         try:
             login, tokens = await self._visit(issuer, resource, scope, before)
         except McpAuthError as error:
-            if before is None or known is None or error.code not in (*_FORGOTTEN, NO_ANSWER):
+            if before is None or old_login is None or error.code not in (*_FORGOTTEN, NO_ANSWER):
                 raise
-            self._forget_client(known)
+            self._forget_client(old_login)
             if error.code == NO_ANSWER:
                 raise
             login, tokens = await self._visit(issuer, resource, scope, None)

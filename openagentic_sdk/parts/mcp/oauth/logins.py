@@ -48,23 +48,23 @@ class Logins:
 
     def current(self) -> Login | None:
         """The latest login. Raises `StorageError`."""
-        kept = self._read()
-        issuer = kept.get("issuer")
+        data = self._read()
+        issuer = data.get("issuer")
         return self.at(issuer) if isinstance(issuer, str) else None
 
     def at(self, issuer: str) -> Login | None:
         """The login at one issuer. Raises `StorageError`."""
-        kept = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
-        if not kept:
+        entry = as_mapping(as_mapping(self._read().get("issuers")).get(issuer))
+        if not entry:
             return None
-        client, tokens = kept.get("client"), kept.get("tokens")
+        client, tokens = entry.get("client"), entry.get("tokens")
         try:
             login = Login(
                 issuer,
                 OAuthClient(**client) if client else None,
                 Tokens(**tokens) if tokens else None,
-                str(kept.get("token_endpoint") or ""),
-                str(kept.get("resource") or ""),
+                str(entry.get("token_endpoint") or ""),
+                str(entry.get("resource") or ""),
             )
             if login.tokens is not None:
                 login.tokens.is_valid(0.0)
@@ -80,22 +80,22 @@ class Logins:
             "token_endpoint": login.token_endpoint,
             "resource": login.resource,
         }
-        with self._changing() as kept:
-            issuers = kept.get("issuers")
-            kept["server"], kept["issuer"] = self._server_url, login.issuer
-            kept["issuers"] = {**(issuers if isinstance(issuers, dict) else {}), login.issuer: entry}
+        with self._changing() as data:
+            issuers = data.get("issuers")
+            data["server"], data["issuer"] = self._server_url, login.issuer
+            data["issuers"] = {**(issuers if isinstance(issuers, dict) else {}), login.issuer: entry}
 
     def drop_client(self, issuer: str) -> None:
         """Delete the client and the tokens for an issuer. Raises `StorageError`."""
-        known = self.at(issuer)
-        if known is not None:
-            self.keep(replace(known, client=None, tokens=None))
+        login = self.at(issuer)
+        if login is not None:
+            self.keep(replace(login, client=None, tokens=None))
 
     def forget(self) -> bool:
         """Delete everything about the server; return False if there was nothing. Raises `StorageError`."""
-        with self._changing() as kept:
-            is_known = bool(kept)
-            kept.clear()
+        with self._changing() as data:
+            is_known = bool(data)
+            data.clear()
         return is_known
 
     @contextlib.asynccontextmanager
@@ -106,21 +106,21 @@ class Logins:
             return
         try:
             os.makedirs(os.path.dirname(self._file.path), mode=0o700, exist_ok=True)
-            held = os.open(self._file.path + ".renewal", os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+            lock_fd = os.open(self._file.path + ".renewal", os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         except OSError:  # nothing can be stored here, so no other process uses these tokens
             yield
             return
         try:
             until = time.monotonic() + _RENEWAL_S
-            while not try_lock(held):
+            while not try_lock(lock_fd):
                 if time.monotonic() > until:
                     raise McpAuthError(f"another process has been renewing the login for {_RENEWAL_S:g} s: try again")
                 await asyncio.sleep(_LOOK_AGAIN_S)
             yield
         finally:
             with contextlib.suppress(OSError):
-                unlock(held)
-            os.close(held)
+                unlock(lock_fd)
+            os.close(lock_fd)
 
     def _read(self) -> Mapping[str, Any]:
         return self._own if self._file is None else self._file.read()
@@ -130,5 +130,5 @@ class Logins:
         if self._file is None:
             yield self._own
             return
-        with self._file.changing() as kept:
-            yield kept
+        with self._file.changing() as data:
+            yield data

@@ -83,11 +83,15 @@ def canonical_resource(server_url: str) -> str:
     return origin_of(url) + (url.target.rstrip("/") if "?" not in url.target else url.target)
 
 
-def resource_urls(server_url: str, named: str | None) -> list[str]:
+def resource_urls(server_url: str, metadata_url: str | None) -> list[str]:
     """The possible URLs of the server's metadata: the one in its challenge, else below its path, else at its root."""
     url = read_address(server_url, "the server's url")
     path = url.target.partition("?")[0].rstrip("/")
-    places = [*([named] if named else []), f"{origin_of(url)}{_RESOURCE}{path}", f"{origin_of(url)}{_RESOURCE}"]
+    places = [
+        *([metadata_url] if metadata_url else []),
+        f"{origin_of(url)}{_RESOURCE}{path}",
+        f"{origin_of(url)}{_RESOURCE}",
+    ]
     return list(dict.fromkeys(places))
 
 
@@ -97,10 +101,10 @@ def read_resource(document: Mapping[str, Any], server_url: str) -> Resource:
     Raises `McpAuthError` if it describes another server, which could make us send this one that server's token.
     """
     resource = document.get("resource")
-    named = read_address(resource, "resource in the server's metadata")
+    resource_url = read_address(resource, "resource in the server's metadata")
     mine = read_address(server_url, "the server's url")
-    base, path = named.target.partition("?")[0].rstrip("/"), mine.target.partition("?")[0].rstrip("/")
-    if origin_of(named) != origin_of(mine) or not (path == base or path.startswith(base + "/")):
+    base, path = resource_url.target.partition("?")[0].rstrip("/"), mine.target.partition("?")[0].rstrip("/")
+    if origin_of(resource_url) != origin_of(mine) or not (path == base or path.startswith(base + "/")):
         raise McpAuthError(
             f"the server's metadata is about {resource!r:.200} and not about {mine.url}: nothing was sent"
         )
@@ -123,9 +127,11 @@ def issuer_urls(issuer: str) -> list[str]:
 
 def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
     """Read an issuer's metadata. Raises `McpAuthError` for another issuer (RFC 8414, section 3.3), and without PKCE."""
-    named = document.get("issuer")
-    if not is_same_issuer(issuer, named):
-        raise McpAuthError(f"the authorization server {issuer} calls itself {named!r:.200}: nothing was sent to it")
+    stated_issuer = document.get("issuer")
+    if not is_same_issuer(issuer, stated_issuer):
+        raise McpAuthError(
+            f"the authorization server {issuer} calls itself {stated_issuer!r:.200}: nothing was sent to it"
+        )
     if "S256" not in as_list(document.get("code_challenge_methods_supported")):
         raise McpAuthError(f"the authorization server {issuer} does not say that it checks PKCE with S256: it must")
     endpoints = {
@@ -140,7 +146,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
         auth_methods=_texts(document.get("token_endpoint_auth_methods_supported")) or Issuer.auth_methods,
         sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         takes_documents=document.get("client_id_metadata_document_supported") is True,
-        named="" if named == issuer else str(named),
+        named="" if stated_issuer == issuer else str(stated_issuer),
     )
 
 

@@ -76,20 +76,22 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
     thresholds = thresholds or Thresholds()
     left, right = list(a), list(b)
     steps_a, steps_b = steps_of(left), steps_of(right)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     matcher = SequenceMatcher(None, [step.tools for step in steps_a], [step.tools for step in steps_b], autojunk=False)
     for _, a1, a2, b1, b2 in matcher.get_opcodes():
         for one, other in zip_longest(steps_a[a1:a2], steps_b[b1:b2]):
             if one is None or other is None:
                 present: ComparedStep = one or other
-                shown = {"tools": list(present.tools), "text": present.text}
+                content = {"tools": list(present.tools), "text": present.text}
                 kind = "step_missing" if other is None else "step_added"
-                found.append(Difference(kind, present.number, shown if one else None, shown if other else None))
+                differences.append(
+                    Difference(kind, present.number, content if one else None, content if other else None)
+                )
                 continue
-            found += _compare_calls(one, other)
+            differences += _compare_calls(one, other)
             if one.text != other.text and not thresholds.ignore_text:
-                found.append(Difference("text", one.number, one.text, other.text))
-    return SessionDiff(tuple(found + _compare_ends(left, right, thresholds)))
+                differences.append(Difference("text", one.number, one.text, other.text))
+    return SessionDiff(tuple(differences + _compare_ends(left, right, thresholds)))
 
 
 def steps_of(events: Iterable[Event]) -> list[ComparedStep]:
@@ -139,14 +141,14 @@ def _compare_calls(a: ComparedStep, b: ComparedStep) -> list[Difference]:
         return [Difference("tool_missing", a.number, name, None) for name in missing] + [
             Difference("tool_added", a.number, None, name) for name in added
         ]
-    found = []
+    differences = []
     for index, name in enumerate(a.tools):
         if a.calls[index] != b.calls[index]:
             sides = ({"tool": name, "input": step.inputs[index]} for step in (a, b))
-            found.append(Difference("arguments", a.number, *sides))
+            differences.append(Difference("arguments", a.number, *sides))
         if a.outcomes[index] != b.outcomes[index]:
-            found.append(Difference("outcome", a.number, a.outcomes[index], b.outcomes[index]))
-    return found
+            differences.append(Difference("outcome", a.number, a.outcomes[index], b.outcomes[index]))
+    return differences
 
 
 def _minus(a: Sequence[str], b: Sequence[str]) -> list[str]:
@@ -155,10 +157,10 @@ def _minus(a: Sequence[str], b: Sequence[str]) -> list[str]:
 
 
 def _compare_ends(a: Sequence[Event], b: Sequence[Event], thresholds: Thresholds) -> list[Difference]:
-    found = []
+    differences = []
     stops = [next((e.stop_reason for e in reversed(side) if isinstance(e, Result)), None) for side in (a, b)]
     if stops[0] != stops[1]:
-        found.append(Difference("stop_reason", None, *stops))
+        differences.append(Difference("stop_reason", None, *stops))
     views = [SessionView().extend(side) for side in (a, b)]
     for kind, limit, values in (
         ("tokens", thresholds.tokens, [view.tokens for view in views]),
@@ -175,5 +177,5 @@ def _compare_ends(a: Sequence[Event], b: Sequence[Event], thresholds: Thresholds
         else:
             differs = limit is not None and abs(other - one) > limit * abs(one)
         if limit is not None and differs:
-            found.append(Difference(kind, None, *values))
-    return found
+            differences.append(Difference(kind, None, *values))
+    return differences

@@ -117,27 +117,27 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
     """
     if by not in BY:
         raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
-    known = {row.id: row for row in summaries if row.error is None}
+    by_id = {row.id: row for row in summaries if row.error is None}
     models: _Cells = defaultdict(lambda: list(ZERO))
     groups: _Cells = defaultdict(lambda: list(ZERO))
     parts = {"compaction": list(ZERO), "retries": list(ZERO)}
     unreadable = []
-    for row in known.values():
+    for row in by_id.values():
         try:
             days = settled(row.spent).get("days", {}) if row.spent else {}
-            for day, found in days.items():
+            for day, day_costs in days.items():
                 if int(day) < first_day:
                     continue
-                for name, cell in found["model"].items():
+                for name, cell in day_costs["model"].items():
                     _add(models[name], cell)
                 for part, cells in parts.items():
-                    if part in found:
-                        _add(cells, found[part])
-                for name, cell in () if by == "model" else _shares(by, row, day, found, known):
+                    if part in day_costs:
+                        _add(cells, day_costs[part])
+                for name, cell in () if by == "model" else _shares(by, row, day, day_costs, by_id):
                     _add(groups[name], cell)
         except (TypeError, ValueError, KeyError, AttributeError):  # a summary may come from an untrusted source
             unreadable.append(row.id)
-    for cell in () if first_day else _deleted(known):
+    for cell in () if first_day else _deleted(by_id):
         _add(models[GONE], cell)
         _add(groups[GONE], cell)
     rows = [_costs(name, cell) for name, cell in (models if by == "model" else groups).items()]
@@ -151,23 +151,23 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
         _costs("compaction", parts["compaction"]),
         _costs("retries", parts["retries"]),
         tuple(sorted(name for name, cell in models.items() if cell[-1] > 0)),
-        len(known) - len(unreadable),
+        len(by_id) - len(unreadable),
         tuple(unreadable),
     )
 
 
 def _shares(
-    by: str, row: SessionSummary, day: str, found: Mapping[str, Any], known: Mapping[str, SessionSummary]
+    by: str, row: SessionSummary, day: str, day_costs: Mapping[str, Any], by_id: Mapping[str, SessionSummary]
 ) -> Iterable[tuple[str, Sequence[float]]]:
     """The names that a session's day counts under, each with its fraction of the costs."""
     if by not in DIMENSIONS:
-        whole = _sum(found["model"].values())
-        return [(name, whole) for name in _names(by, row, day, known)]
-    cells = found.get(by, {})
+        whole = _sum(day_costs["model"].values())
+        return [(name, whole) for name in _names(by, row, day, by_id)]
+    cells = day_costs.get(by, {})
     if by != "skill":
         return cells.items()  # type: ignore[no-any-return]
     used = _sum(cells.values())
-    unused = [a - b for a, b in zip(_sum(found["model"].values()), used, strict=True)]
+    unused = [a - b for a, b in zip(_sum(day_costs["model"].values()), used, strict=True)]
     return [*cells.items(), *([(NO_SKILL, unused)] if unused[0] > 1e-6 else [])]
 
 
@@ -200,21 +200,21 @@ class NowSpending:
 
 def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
     """The current sums, from the summaries of all sessions written to on the current day."""
-    known = {row.id: row for row in rows}
+    by_id = {row.id: row for row in rows}
     sums: dict[tuple[Window, Scope, str], tuple[list[float], dict[str, None]]] = {}
     day, hour = time_names(now)
-    for row in known.values():
+    for row in by_id.values():
         with suppress(TypeError, ValueError, KeyError, AttributeError):
             of_day = row.spent.get("days", {}).get(day, {}).get("model", {})
             cells: dict[Window, Any] = {"day": of_day, "hour": row.spent.get("hours", {}).get(hour, {})}
-            for scope, name in _counted_under(root_of(row, known)):
+            for scope, name in _counted_under(root_of(row, by_id)):
                 for window in WINDOWS:
                     for model, cell in cells[window].items():
                         total, unpriced = sums.setdefault((window, scope, name), (list(ZERO), {}))
                         _add(total, cell)
                         unpriced.update({model: None} if cell[7] else {})
     return NowSpending(
-        {key: (total[6], sum(total[1:5]), tuple(unpriced)) for key, (total, unpriced) in sums.items()}, known
+        {key: (total[6], sum(total[1:5]), tuple(unpriced)) for key, (total, unpriced) in sums.items()}, by_id
     )
 
 
@@ -228,16 +228,16 @@ def day_name(day: int) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(day * 86_400))
 
 
-def root_of(row: SessionSummary, known: Mapping[str, SessionSummary]) -> SessionSummary:
+def root_of(row: SessionSummary, by_id: Mapping[str, SessionSummary]) -> SessionSummary:
     """The session at the root of a chain of subagents."""
     seen: set[str] = set()
     while row.is_child and row.parent is not None and row.id not in seen:
         seen.add(row.id)
-        row = known.get(row.parent, row)
+        row = by_id.get(row.parent, row)
     return row
 
 
-def _names(by: str, row: SessionSummary, day: str, known: Mapping[str, SessionSummary]) -> Sequence[str]:
+def _names(by: str, row: SessionSummary, day: str, by_id: Mapping[str, SessionSummary]) -> Sequence[str]:
     match by:
         case "day":
             return (day_name(int(day)),)
@@ -246,28 +246,28 @@ def _names(by: str, row: SessionSummary, day: str, known: Mapping[str, SessionSu
         case "subagent":
             return (str(row.spent.get("agent") or "(unnamed)"),) if row.is_child else (MAIN,)
         case "tag":
-            return tuple(dict.fromkeys(root_of(row, known).tags)) or (NO_TAG,)
-    return (root_of(row, known).cwd or NO_CWD,)
+            return tuple(dict.fromkeys(root_of(row, by_id).tags)) or (NO_TAG,)
+    return (root_of(row, by_id).cwd or NO_CWD,)
 
 
-def _deleted(known: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
+def _deleted(by_id: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
     """The costs that sessions report for their subagents minus those in the summaries of these subagents and their own."""
-    found: dict[str, list[float]] = {}
-    for row in known.values():
-        if row.is_child and row.parent is not None and row.parent in known:
+    child_sums: dict[str, list[float]] = {}
+    for row in by_id.values():
+        if row.is_child and row.parent is not None and row.parent in by_id:
             with suppress(TypeError, ValueError, KeyError, AttributeError):
-                sums = found.setdefault(row.parent, list(ZERO))
+                sums = child_sums.setdefault(row.parent, list(ZERO))
                 for day in settled(row.spent).get("days", {}).values():
                     for cell in day["model"].values():
                         _add(sums, cell)
                 for cell in row.spent.get("children", {}).values():
                     _add(sums, cell)
-    for row in known.values():
+    for row in by_id.values():
         with suppress(TypeError, ValueError, AttributeError):
-            told = _sum(row.spent.get("children", {}).values())
-            left = [max(0.0, a - b) for a, b in zip(told, found.get(row.id, ZERO), strict=True)]
-            if sum(left[1:5]) > 0.5 or left[6] > 1e-9:
-                yield left
+            reported_sums = _sum(row.spent.get("children", {}).values())
+            difference = [max(0.0, a - b) for a, b in zip(reported_sums, child_sums.get(row.id, ZERO), strict=True)]
+            if sum(difference[1:5]) > 0.5 or difference[6] > 1e-9:
+                yield difference
 
 
 def _add(cells: list[float], cell: Sequence[float]) -> None:

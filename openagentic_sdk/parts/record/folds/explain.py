@@ -167,28 +167,28 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
 
 def _untrusted_seqs(events: Iterable[Event]) -> Mapping[int, str]:
     """The sources of untrusted texts, by the `seq` of the event that introduced them."""
-    found: dict[int, str] = {}
+    sources: dict[int, str] = {}
     for event in events:
-        told: Any = None
+        source: Any = None
         match event:
             case ToolResult():
-                told = (event.meta or {}).get("untrusted")
+                source = (event.meta or {}).get("untrusted")
             case UserMessage() if event.untrusted:
-                told = ", ".join(event.untrusted)
-        if isinstance(told, str):
-            found[event.seq or 0] = told
-    return found
+                source = ", ".join(event.untrusted)
+        if isinstance(source, str):
+            sources[event.seq or 0] = source
+    return sources
 
 
 def _labelled_calls(events: Iterable[Event], after: int, until: int | None) -> list[LabelledCall]:
     """The decisions that name labels, for the calls of one answer."""
-    found = []
+    calls = []
     for event in events:
         if isinstance(event, PermissionDecision) and after < (event.seq or 0) < (until or float("inf")):
-            told = as_mapping(event.details.get("labels"))
-            if findings := as_mappings(told.get("findings")):
-                found.append(LabelledCall(event.seq or 0, event.name, event.allowed, str(told.get("rule")), findings))
-    return found
+            labels = as_mapping(event.details.get("labels"))
+            if findings := as_mappings(labels.get("findings")):
+                calls.append(LabelledCall(event.seq or 0, event.name, event.allowed, str(labels.get("rule")), findings))
+    return calls
 
 
 def _message_parts(
@@ -200,14 +200,14 @@ def _message_parts(
     for index, message in enumerate(messages):
         position, role = index - has_system, str(message.get("role"))
         origin = origins[position] if 0 <= position < len(origins) else None
-        known = origin.kind if origin else "system prompt" if role == "system" else "hook"
+        kind = origin.kind if origin else "system prompt" if role == "system" else "hook"
         first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
         content = message.get("content")
-        said = content if isinstance(content, str) else json.dumps(content) if content else ""
+        text = content if isinstance(content, str) else json.dumps(content) if content else ""
         calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
-        shown = _preview(" ".join([said, *calls]))
+        preview = _preview(" ".join([text, *calls]))
         source = next((untrusted[seq] for seq in range(first or 0, (last or -1) + 1) if seq in untrusted), None)
-        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown, source))
+        parts.append(MessagePart(index, role, kind, first, last, len(json.dumps(message)), preview, source))
     return parts
 
 
@@ -247,9 +247,11 @@ class _Prefixes:
         """How a request continues the previous one."""
         at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
         tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
-        cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
+        cached, input_tokens = (
+            (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
+        )
         if previous is None:
-            return PrefixReport(0, cached_tokens=cached, input_tokens=asked)
+            return PrefixReport(0, cached_tokens=cached, input_tokens=input_tokens)
         before, now = ([_lead(each), *each.messages] for each in (previous, request))
         same = _same(before, now) if previous.model == request.model else 0
         sizes = [len(canonical_json(before[0])), *map(self._size, before[1:])]
@@ -266,23 +268,23 @@ class _Prefixes:
             same_bytes,
             whole,
             cached,
-            asked,
+            input_tokens,
             round(self._sent[request.seq] - self._sent[previous.seq], 3),
         )
 
     def _size(self, message: Any) -> int:
-        known = self._sizes.get(id(message))
-        if known is None:
-            known = self._sizes[id(message)] = message, len(canonical_json(message))
-        return known[1]
+        entry = self._sizes.get(id(message))
+        if entry is None:
+            entry = self._sizes[id(message)] = message, len(canonical_json(message))
+        return entry[1]
 
     def _break(self, previous: RebuiltRequest, request: RebuiltRequest) -> tuple[int, str]:
         """The event that broke the prefix, and a description of all causes."""
         first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
-        found = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
-        if not found:
+        breaks = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
+        if not breaks:
             return request.seq, "the request before was rewritten, or this log is of an older version"
-        return found[0][0], "; ".join(f"{words} (event {seq})" for seq, words in found)
+        return breaks[0][0], "; ".join(f"{words} (event {seq})" for seq, words in breaks)
 
 
 def _same(before: Sequence[Any], now: Sequence[Any]) -> int:

@@ -31,8 +31,8 @@ from .spans import Place, Span, SpanFold, call_span_id, masked, own_trace, sessi
 
 def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
     """The events as JSON objects."""
-    known: list[dict[str, Any]] = masked([event_to_dict(event) for event in events], mask)
-    return known
+    rows: list[dict[str, Any]] = masked([event_to_dict(event) for event in events], mask)
+    return rows
 
 
 def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
@@ -44,9 +44,10 @@ def to_messages(events: Iterable[Event], mask: Redact | None = None) -> list[dic
 def to_markdown(events: Iterable[Event], mask: Redact | None = None) -> str:
     """A transcript for people. Text of users and models is quoted, so that it cannot create headings of the page."""
     if mask is not None:
-        known = (event for event in events if not isinstance(event, UnknownEvent))
+        known_events = (event for event in events if not isinstance(event, UnknownEvent))
         events = (
-            type(event)(**{key: masked(value, mask) for key, value in values_of(event).items()}) for event in known
+            type(event)(**{key: masked(value, mask) for key, value in values_of(event).items()})
+            for event in known_events
         )
     parts = map(_markdown, events)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -116,8 +117,8 @@ def _markdown(event: Event) -> str:
             return f"# Session {_code(event.session_id)}\n\nModel {_inline(event.model)}, in {_code(event.cwd)}"
         case UserMessage():
             who = "User" if event.origin == "user" else f"Message of {_inline(event.origin)}"
-            said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
-            return f"## {who}\n\n{_quoted(said)}"
+            text = "\n".join([event.text, *map(describe_attachment, event.attachments)])
+            return f"## {who}\n\n{_quoted(text)}"
         case AssistantMessage() if event.text:
             cut = " (cut short)" if event.incomplete else ""
             return f"## Assistant{cut}\n\n{_quoted(event.text)}"
@@ -126,9 +127,9 @@ def _markdown(event: Event) -> str:
         case ToolUse():
             return f"### {_inline(event.name)}\n\n{_json_block(event.input)}"
         case ToolResult():
-            shown = event.error_message if event.is_error and event.error_message else event.output
+            content = event.error_message if event.is_error and event.error_message else event.output
             beside = "".join(f"\n\n{_inline(describe_attachment(part))}" for part in event.attachments)
-            return f"{_inline(event.outcome)}:\n\n{_json_block(shown)}{beside}"
+            return f"{_inline(event.outcome)}:\n\n{_json_block(content)}{beside}"
         case Result():
             why = f" ({_inline(event.error_message)})" if event.error_message else ""
             return f"---\n\nEnded: {_inline(event.stop_reason)}{why}"

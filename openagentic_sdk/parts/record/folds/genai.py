@@ -96,10 +96,12 @@ def message_of(message: Mapping[str, Any], most_chars: int) -> dict[str, Any]:
     parts = [{"type": "text", "content": shortened(text, most_chars)} for text in texts if text]
     for call in as_mappings(message.get("tool_calls")):
         function = as_mapping(call.get("function"))
-        said = str(function.get("arguments"))
+        raw_arguments = str(function.get("arguments"))
         try:
-            arguments = json.loads(said) if len(said) <= most_chars else shortened(said, most_chars)
+            arguments = (
+                json.loads(raw_arguments) if len(raw_arguments) <= most_chars else shortened(raw_arguments, most_chars)
+            )
         except ValueError:
-            arguments = said
+            arguments = raw_arguments
         parts.append(call_part(call.get("id"), function.get("name"), arguments))
     return {"role": str(message.get("role")), "parts": parts}

@@ -108,8 +108,10 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case McpServerChanged() if event.state in _MCP_STATES:
             why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
             return f"MCP server {on_one_line(event.name)} {_MCP_STATES[event.state]}{why}", "yellow"
-        case McpServerChanged() if held := [str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"]:
-            names = on_one_line(", ".join(held), MAX_ERROR_CHARS)
+        case McpServerChanged() if tools := [
+            str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"
+        ]:
+            names = on_one_line(", ".join(tools), MAX_ERROR_CHARS)
             advice = f"`openagentic-sdk mcp trust {on_one_line(event.name)}` agrees to them as they are now"
             return f"MCP server {on_one_line(event.name)}: held out until somebody agrees: {names} ({advice})", "yellow"
         case SystemNotice():

@@ -66,13 +66,13 @@ def cost(
     long = price.get("long")
     if long and tokens["input_tokens"] > long["above_tokens"]:
         price = {**price, **long}
-    cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
-    plain, for_an_hour = tokens["input_tokens"] - cached - written, tokens.get(HOUR, 0)
+    cached, cache_writes = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
+    plain, for_an_hour = tokens["input_tokens"] - cached - cache_writes, tokens.get(HOUR, 0)
     write = price.get("cache_write", price["input"])
     dollars = (
         plain * price["input"]
         + cached * price.get("cached_input", price["input"])
-        + (written - for_an_hour) * write
+        + (cache_writes - for_an_hour) * write
         + for_an_hour * price.get("cache_write_1h", write)
         + tokens["output_tokens"] * price["output"]
     )
@@ -84,10 +84,10 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
     An answer cut off before its usage arrived counts as nothing: its endpoint never reports it.
     """
-    spent = own_spending(events)
-    parts = [e.cost_usd for e in spent if e.usage or (isinstance(e, ModelResponse) and e.complete)]
-    known = [part for part in parts if part is not None]
-    return sum(known) if parts and len(known) == len(parts) else None
+    spending = own_spending(events)
+    parts = [e.cost_usd for e in spending if e.usage or (isinstance(e, ModelResponse) and e.complete)]
+    costs = [part for part in parts if part is not None]
+    return sum(costs) if parts and len(costs) == len(parts) else None
 
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:

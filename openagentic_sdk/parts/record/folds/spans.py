@@ -188,8 +188,8 @@ class SpanFold:
         span["endTimeUnixNano"] = str(max(int(_nanoseconds(event.ts)), int(span["startTimeUnixNano"])))
         span["attributes"] += attributes(facts)
         if error is not None:
-            said = self._text(message or error)[:_MAX_TEXT_CHARS]
-            span["status"] = {"code": _STATUS_ERROR, "message": said}
+            description = self._text(message or error)[:_MAX_TEXT_CHARS]
+            span["status"] = {"code": _STATUS_ERROR, "message": description}
             span["attributes"] += attributes({genai.ERROR: self._text(error)[:_MAX_ERROR_CHARS]})
         return span
 
@@ -212,7 +212,7 @@ class SpanFold:
 
     def _newest(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """The newest messages that fit, in the form of the conventions."""
-        kept: list[Any] = []
+        newest: list[Any] = []
         size = 0
         for message in reversed(messages):
             if message.get("role") == "system":
@@ -221,8 +221,8 @@ class SpanFold:
             size += len(json.dumps(one, default=str))
             if size > _MAX_CONTENT_CHARS:
                 break
-            kept.append(one)
-        return self._json(kept[::-1])
+            newest.append(one)
+        return self._json(newest[::-1])
 
     def _init(self, event: SystemInit) -> None:
         name = event.agent_name or "agent"
@@ -293,8 +293,8 @@ class SpanFold:
         if self._held is None:
             return []
         (span, event), self._held = self._held, None
-        known = {entry["key"] for entry in span["attributes"]}
-        if event.model and genai.REQUEST_MODEL not in known:
+        keys = {entry["key"] for entry in span["attributes"]}
+        if event.model and genai.REQUEST_MODEL not in keys:
             span["attributes"] += attributes({genai.REQUEST_MODEL: event.model})
             span["name"] = f"{span['name']} {event.model}"
         provider = genai.provider_name(event.provider)
@@ -391,8 +391,8 @@ def trace_request(spans: Sequence[Span], resource: Mapping[str, Any] | None = No
         **(resource or {}),
     }
     scope = {"name": "openagentic_sdk", "version": __version__}
-    sent = [{key: value for key, value in span.items() if key != _AT} for span in spans]
-    scoped = {"scope": scope, "spans": sent, "schemaUrl": genai.SCHEMA_URL}
+    plain_spans = [{key: value for key, value in span.items() if key != _AT} for span in spans]
+    scoped = {"scope": scope, "spans": plain_spans, "schemaUrl": genai.SCHEMA_URL}
     return {"resourceSpans": [{"resource": {"attributes": attributes(about)}, "scopeSpans": [scoped]}]}
 
 

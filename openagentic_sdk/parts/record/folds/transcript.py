@@ -29,14 +29,14 @@ def transcript_entries(
             block = {"type": "tool_use", "id": event.tool_use_id, "name": event.name, "input": event.input}
             message = {"role": "assistant", "content": [block]}
         elif isinstance(event, ToolResult) and not event.tool_use_id.startswith(f"{event.parent_tool_use_id}."):
-            said = event.error_message if event.is_error and event.output is None else event.output
-            text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+            content = event.error_message if event.is_error and event.output is None else event.output
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
             block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": text}
             message = {"role": "user", "content": [{**block, "is_error": True} if event.is_error else block]}
         else:
             continue
         name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{session_id}:{event.seq}"))
-        written = datetime.fromtimestamp(event.ts or 0, UTC).isoformat(timespec="milliseconds")
+        timestamp = datetime.fromtimestamp(event.ts or 0, UTC).isoformat(timespec="milliseconds")
         yield {
             "parentUuid": parent,
             "isSidechain": False,
@@ -47,7 +47,7 @@ def transcript_entries(
             "type": message["role"],
             "message": message,
             "uuid": name,
-            "timestamp": written.replace("+00:00", "Z"),
+            "timestamp": timestamp.replace("+00:00", "Z"),
         }
         parent = name
 

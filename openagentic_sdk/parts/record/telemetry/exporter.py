@@ -78,8 +78,8 @@ class Health:
 
     def take_complaint(self) -> str | None:
         """Remove and return the pending notice, None if there is none."""
-        taken, self.complaint = self.complaint, None
-        return taken
+        complaint, self.complaint = self.complaint, None
+        return complaint
 
 
 @mutable
@@ -223,8 +223,8 @@ class Exporter:
 
     def _read_all(self) -> None:
         with self._lock:
-            grown, self._grown = self._grown, {}
-        for session_id, context in grown.items():
+            contexts, self._grown = self._grown, {}
+        for session_id, context in contexts.items():
             try:
                 context.run(self._read, session_id)
             except SessionNotFoundError:
@@ -290,7 +290,7 @@ class Exporter:
         settings, health = self._settings, self.health
         health.requests += 1
         try:
-            answer, said = await _post(transport, settings, spans)
+            answer, body = await _post(transport, settings, spans)
         except (ProviderError, OptionsError) as error:
             if isinstance(error, ProviderError) and error.retryable:
                 health.problem = str(error)
@@ -302,9 +302,9 @@ class Exporter:
             asked_s = retry_after_s(answer.headers, time.time())
             return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
         if not 200 <= answer.status < 300:
-            health.drop(len(spans), _refusal(settings, answer, said))
+            health.drop(len(spans), _refusal(settings, answer, body))
             return None
-        rejected, message = _partial(said, _is_protobuf(answer))
+        rejected, message = _partial(body, _is_protobuf(answer))
         health.rejected += min(rejected, len(spans))
         health.sent += max(len(spans) - rejected, 0)
         health.problem = message
@@ -334,18 +334,18 @@ async def try_collector(settings: TelemetrySettings) -> str | None:
         timeouts=Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
     )
     try:
-        answer, said = await _post(transport, settings, ())
-        return None if 200 <= answer.status < 300 else _refusal(settings, answer, said)
+        answer, body = await _post(transport, settings, ())
+        return None if 200 <= answer.status < 300 else _refusal(settings, answer, body)
     except (ProviderError, OptionsError) as error:
         return str(error)
     finally:
         transport.close()
 
 
-def _refusal(settings: TelemetrySettings, answer: HttpAnswer, said: bytes) -> str:
+def _refusal(settings: TelemetrySettings, answer: HttpAnswer, body: bytes) -> str:
     """A rejection as a sentence: the request, the response, and the setting to change."""
-    sent, other = ("JSON", "http/protobuf") if settings.as_json else ("protobuf", "http/json")
-    words = _status_words(said) if _is_protobuf(answer) else said.decode("utf-8", "replace")
+    form, other = ("JSON", "http/protobuf") if settings.as_json else ("protobuf", "http/json")
+    words = _status_words(body) if _is_protobuf(answer) else body.decode("utf-8", "replace")
     about = f": {on_one_line(' '.join(words.split()), 200)}" if words.strip() else ""
     todo = {
         401: "; set OTEL_EXPORTER_OTLP_HEADERS",
@@ -353,30 +353,30 @@ def _refusal(settings: TelemetrySettings, answer: HttpAnswer, said: bytes) -> st
         404: "; is the path right?",
         415: f"; set OTEL_EXPORTER_OTLP_PROTOCOL={other}",
     }.get(answer.status, "")
-    return f"{settings.url} refuses spans as {sent} with {answer.status}{about}{todo}"
+    return f"{settings.url} refuses spans as {form} with {answer.status}{about}{todo}"
 
 
 def _is_protobuf(answer: HttpAnswer) -> bool:
     return answer.headers.get("content-type", "").startswith(_PROTOBUF)
 
 
-def _status_words(said: bytes) -> str:
+def _status_words(body: bytes) -> str:
     """The message of a `google.rpc.Status`, its field 2."""
     with contextlib.suppress(ValueError):
-        return next((v.decode("utf-8", "replace") for n, v in fields_of(said) if n == 2 and isinstance(v, bytes)), "")
+        return next((v.decode("utf-8", "replace") for n, v in fields_of(body) if n == 2 and isinstance(v, bytes)), "")
     return ""
 
 
-def _partial(said: bytes, is_protobuf: bool = False) -> tuple[int, str]:
+def _partial(body: bytes, is_protobuf: bool = False) -> tuple[int, str]:
     """The number of spans rejected in a successful response, and the collector's message."""
     if is_protobuf:  # `partial_success` is field 1, and has `rejected_spans` and `error_message`
         with contextlib.suppress(ValueError):
-            inner = next((value for number, value in fields_of(said) if number == 1 and isinstance(value, bytes)), b"")
+            inner = next((value for number, value in fields_of(body) if number == 1 and isinstance(value, bytes)), b"")
             rejected = next((value for number, value in fields_of(inner) if number == 1 and isinstance(value, int)), 0)
             return rejected, _status_words(inner)
         return 0, ""
     try:
-        data = json.loads(said) if said.strip() else {}
+        data = json.loads(body) if body.strip() else {}
         partial = data.get("partialSuccess") or {}
         return max(int(partial.get("rejectedSpans") or 0), 0), str(partial.get("errorMessage") or "")
     # any successful response means that the spans were accepted
@@ -415,19 +415,21 @@ class _Cursors:
         data = self._load(self._path(session_id))
         return data["sent"] if data is not None and data["session"] == session_id else 0
 
-    def keep(self, session_id: str, sent: int, read: int, *, is_done: bool = False) -> None:
+    def keep(self, session_id: str, sent_seq: int, read_seq: int, *, is_done: bool = False) -> None:
         """Store how far a session was sent and read. If writing fails, the position is kept in memory only."""
-        if self._known.get(session_id) == (sent, read, is_done):
+        if self._known.get(session_id) == (sent_seq, read_seq, is_done):
             return
-        self._known[session_id] = sent, read, is_done
+        self._known[session_id] = sent_seq, read_seq, is_done
         path = self._path(session_id)
         if path is None:
             return
-        data = json.dumps({"session": session_id, "sent": sent, "open": not is_done or sent < read}).encode()
+        data = json.dumps(
+            {"session": session_id, "sent": sent_seq, "open": not is_done or sent_seq < read_seq}
+        ).encode()
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_durably(SystemDisk(), path, data, sync=False)
-        if is_done and sent >= read and len(self._known) > _MOST_CURSORS:
+        if is_done and sent_seq >= read_seq and len(self._known) > _MOST_CURSORS:
             self._known.clear()
 
     def drop(self, session_id: str) -> None:
@@ -440,21 +442,21 @@ class _Cursors:
 
     def open_sessions(self) -> list[str]:
         """The sessions not sent completely, newest first; deletes cursor files older than a month."""
-        found: list[tuple[float, str]] = []
+        cursors: list[tuple[float, str]] = []
         try:
             entries = list(os.scandir(self._folder)) if self._folder is not None and self._folder.is_dir() else []
         except OSError:
             return []
         for entry in entries:
             with contextlib.suppress(OSError):
-                written = entry.stat(follow_symlinks=False).st_mtime
-                if written < time.time() - _OLDEST_CURSOR_S:
+                mtime = entry.stat(follow_symlinks=False).st_mtime
+                if mtime < time.time() - _OLDEST_CURSOR_S:
                     os.unlink(entry.path)
                     continue
                 data = self._load(Path(entry.path))
                 if data is not None and data.get("open"):
-                    found.append((written, data["session"]))
-        return [session_id for _, session_id in sorted(found, reverse=True)[:_MOST_CURSORS]]
+                    cursors.append((mtime, data["session"]))
+        return [session_id for _, session_id in sorted(cursors, reverse=True)[:_MOST_CURSORS]]
 
     def _path(self, session_id: str) -> Path | None:
         name = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
@@ -478,10 +480,10 @@ def exporter_for(
 ) -> Exporter:
     """The exporter shared by all runs of this process on this store."""
     with _LOCK:
-        known = _EXPORTERS.setdefault(store, {})
-        if settings not in known:
-            known[settings] = Exporter(store, settings, folder, mask)
-        return known[settings]
+        exporters = _EXPORTERS.setdefault(store, {})
+        if settings not in exporters:
+            exporters[settings] = Exporter(store, settings, folder, mask)
+        return exporters[settings]
 
 
 def exporters_of(store: SessionStore) -> list[Exporter]:
@@ -493,7 +495,7 @@ def exporters_of(store: SessionStore) -> list[Exporter]:
 def close_all(timeout_s: float = CLOSING_S) -> None:
     """Send what is left of all sessions of this process; called at exit."""
     with _LOCK:
-        open_ones = [exporter for known in _EXPORTERS.values() for exporter in known.values()]
+        open_ones = [exporter for exporters in _EXPORTERS.values() for exporter in exporters.values()]
     until = time.monotonic() + timeout_s
     for exporter in open_ones:
         exporter.close(max(until - time.monotonic(), 0.0))

@@ -51,19 +51,19 @@ def read_telemetry(
     if endpoint == "":
         return None
     if endpoint is None:
-        named = _named(environ)
-        if named is None:
+        url = _named(environ)
+        if url is None:
             return None
     else:
-        named = _with_path(endpoint)
+        url = _with_path(endpoint)
     where = "otlp_endpoint" if endpoint is not None else f"${_PREFIX}ENDPOINT"
     try:
-        read_url(named)
+        read_url(url)
     except OptionsError as error:
         raise OptionsError(f"{where} cannot be used: {error}") from None
-    found = {**_pairs(environ, f"{_PREFIX}HEADERS"), **_pairs(environ, f"{_TRACES}HEADERS"), **headers}
+    all_headers = {**_pairs(environ, f"{_PREFIX}HEADERS"), **_pairs(environ, f"{_TRACES}HEADERS"), **headers}
     try:
-        check_headers(found)
+        check_headers(all_headers)
     except OptionsError as error:
         raise OptionsError(f"otlp_headers, or ${_PREFIX}HEADERS, cannot be used: {error}") from None
     service = environ.get("OTEL_SERVICE_NAME", "").strip()
@@ -71,8 +71,8 @@ def read_telemetry(
     timeout_ms = _number(environ, f"{_TRACES}TIMEOUT", _number(environ, f"{_PREFIX}TIMEOUT", 10_000))
     compression = environ.get(f"{_TRACES}COMPRESSION") or environ.get(f"{_PREFIX}COMPRESSION") or "none"
     return TelemetrySettings(
-        named,
-        tuple(sorted(found.items())),
+        url,
+        tuple(sorted(all_headers.items())),
         tuple(sorted(resource.items())),
         timeout_s=max(timeout_ms, 1) / 1000,
         delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
@@ -99,8 +99,8 @@ def _named(environ: Mapping[str, str]) -> str | None:
 
 def protocol_of(environ: Mapping[str, str]) -> str:
     """The protocol from the environment, `http/protobuf` by default."""
-    named = environ.get(f"{_TRACES}PROTOCOL", "").strip() or environ.get(f"{_PREFIX}PROTOCOL", "").strip()
-    return named.lower() or "http/protobuf"
+    protocol = environ.get(f"{_TRACES}PROTOCOL", "").strip() or environ.get(f"{_PREFIX}PROTOCOL", "").strip()
+    return protocol.lower() or "http/protobuf"
 
 
 def _with_path(base: str) -> str:
