@@ -56,7 +56,7 @@ def comparable(line: CommandLine) -> bool:
 
 
 def reads_a_file_named_by(letters: str, line: CommandLine) -> bool:
-    """Whether a command takes its input from a file whose name has one of the letters: no such file exists, so it would not run."""
+    """Whether a command reads a file named with one of the letters, which does not exist, so that it would not run."""
     redirects = [redirect for command in line.commands for redirect in command.redirects]
     return any(not redirect.writes and not set(letters).isdisjoint(redirect.target) for redirect in redirects)
 
