@@ -16,13 +16,20 @@ from itertools import islice, repeat
 from typing import Any
 from uuid import uuid4
 
-from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
+from ..errors import (
+    InvalidEventError,
+    LeaseLostError,
+    LogCorruptError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..serialization import dumps_json
 from .base import SOME_IDS, Metadata, Place, When, check_copied_part, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
-from .folds.summary import SessionSummary, start_summary
+from .folds.summary import SessionSummary, start_summary, summary_text
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
@@ -235,12 +242,22 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         pg_trgm, and on a standby, every log is read.
         """
         words = search_words(query)
-        key = tenant and text_key(tenant)
-        hits = search_index(self, self._call, words, limit, key) if words else []
-        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
+        if words and update_index(self._call, self._row_texts) is None:
+            return super().search(query, limit=limit, tenant=tenant)
+        return search_index(self._call, words, limit, tenant and text_key(tenant)) if words else []
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
-        update_index(self, self._call, progress)
+        update_index(self._call, self._row_texts, progress)
+
+    def _row_texts(self, keys: Sequence[int]) -> dict[int, str]:
+        """The texts in which lists look for words, by the keys of sessions; those of damaged ones are missing."""
+        texts: dict[int, str] = {}
+        asked = ("SELECT unnest(%s::integer[])", [list(keys)])
+        for at in self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=asked):
+            with suppress(LogCorruptError, InvalidEventError, SessionNotFoundError):
+                row = at.head.summary if at.head.is_kept else self.kept_summary(at.id)
+                texts[at.key] = summary_text(row).encode("utf-8", "replace").decode().replace("\0", " ")
+        return texts
 
     def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
         values = (session_id, uuid4(), dumps_message(message))
@@ -349,7 +366,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         yield page
         keys = keys_with_words(query)
         if keys is not None:
-            behind = update_index(self, self._call, at_most=_LIST_UPDATES)
+            behind = update_index(self._call, self._row_texts, at_most=_LIST_UPDATES)
             if behind is not None and behind < _LIST_UPDATES:
                 page = partial(page, keys=keys)
         yield from repeat(page)
@@ -363,7 +380,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         limit: int | None,
         offset: int = 0,
         before: float | None = None,
-        keys: tuple[str, list[str]] | None = None,
+        keys: tuple[str, list[Any]] | None = None,
     ) -> Iterator[SessionRow]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
@@ -402,7 +419,9 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
                     self._give_time(db)
                     command = "UPDATE openagentic_events SET data = %s WHERE session = %s AND seq = %s"
                     db.execute(command, (text, at.key, seq))
-                db.execute(f"UPDATE openagentic_sessions SET {_SET_COLUMNS} WHERE key = %s", (*_columns(head), at.key))
+                # Who read the old words does not add them to the index any more.
+                columns = f"revision = revision + 1, {_SET_COLUMNS}"
+                db.execute(f"UPDATE openagentic_sessions SET {columns} WHERE key = %s", (*_columns(head), at.key))
                 db.execute("DELETE FROM openagentic_checkpoints WHERE session = %s", (at.key,))
                 if has_index(db):
                     for table in ("openagentic_words", "openagentic_words_upto"):

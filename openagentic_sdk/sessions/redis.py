@@ -13,6 +13,7 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
     {openagentic}:2:request:<sha>   hash: the id and key of the session that has the request id of this digest
     {openagentic}:2:inbox:<id>      hash: the key of the session, and its waiting messages by their numbers
     {openagentic}:2:inboxes:all     hash: numbers of waiting messages to ids
+    {openagentic}:2:index:<part>    the index of words: search.py
     {openagentic}:2:followers:<id>  set: channels of the processes that follow the session; it ends by itself
     {openagentic}:head:<id>         text: keeps processes of format 1, which had the same names without `2`, from the id
 
@@ -57,7 +58,7 @@ from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
 from .stores.redis.inbox import RedisInbox
 from .stores.redis.link import driver, without_settings
-from .stores.redis.rewriting import PAGE_ROWS
+from .stores.redis.listed import PAGE_ROWS
 from .stores.redis.scripts import FORMAT, run
 from .stores.remote import Batch
 
@@ -149,7 +150,8 @@ class RedisSessionStore(RedisInbox):
             head = _position(session_id, fields, length, 0).head
         keys = [*self._own(session_id), *old, name("by", "all"), *self._indexes(head)]
         stale = " ".join(name("by", each) for each in _index_names(head))
-        answer = run("adopt", keys, [session_id, name("holder", ""), epoch, length, stale], db)
+        index = self._key("index", "")
+        answer = run("adopt", keys, [session_id, name("holder", ""), epoch, length, stale, index], db)
         if answer > 0:
             raise SessionLockedError(session_id, f"{holder.partition(' ')[2]}, of an older version", answer / 1000)
         return True
@@ -183,12 +185,13 @@ class RedisSessionStore(RedisInbox):
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
         keys = self._doomed(at.id) + self._indexes(at.head)
-        return bool(run("delete", keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
+        fence = [at.id, at.key, at.epoch, at.holder, at.head.last_seq]
+        return bool(run("delete", keys, [*fence, self._key("index", "")], db))
 
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         indexes = self._indexes(head)
         stale = " ".join(name for name in self._indexes(at.head) if name not in indexes)
-        row = [metadata, repr(head.summary.updated), head.to_json() or "", stale]
+        row = [metadata, repr(head.summary.updated), head.to_json() or "", stale, self._key("index", "")]
         keys = [*self._own(at.id)[:2], *indexes]
         return bool(run("change", keys, [at.id, at.key, at.revision, head.last_seq, *row], db))
 
@@ -208,7 +211,8 @@ class RedisSessionStore(RedisInbox):
             # The server lost the session's row: delete the remaining keys, too.
             start = LogHead(start_summary(session_id, 0.0, {}))
             keys = self._doomed(session_id) + self._indexes(start)
-            self._call(session_id, partial(run, "delete", keys, [session_id, "", "", "", 0]))
+            arguments = [session_id, "", "", "", 0, self._key("index", "")]
+            self._call(session_id, partial(run, "delete", keys, arguments))
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         self._position(session_id)
@@ -385,11 +389,6 @@ class RedisSessionStore(RedisInbox):
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
     ) -> Iterator[SessionRow]:
         index = "all" if include_children else "top"
-        if tenant is not None:
-            page = self._page(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
-            matches = (at for at in page if (at.head.summary.tenant or "") == tenant)
-            yield from islice(matches, offset, None if limit is None else offset + limit)
-            return
         ids = self._ids(index if cwd is None else f"{index}:{text_key(cwd)}", offset, limit)
         for start in range(0, len(ids), PAGE_ROWS):
             yield from self._positions_of(ids[start : start + PAGE_ROWS])
@@ -411,7 +410,7 @@ class RedisSessionStore(RedisInbox):
             fields, length = answers[2 * place : 2 * place + 2]
             if fields[0] is None or not _is_ours(fields):
                 # Just deleted, lost by the server, or of a newer version: reading the row will show which.
-                yield SessionRow("", 0, 0.0, "{}", LogHead(start_summary(session_id, 0.0, {}), is_kept=False))
+                yield SessionRow(None, 0, 0.0, "{}", LogHead(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
                 yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-from openagentic_sdk.events import SessionMeta, UserMessage
+from openagentic_sdk.events import RecordErased, SessionMeta, UserMessage
+from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.sessions.folds.summary import summary_matches
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.postgres import search
 from openagentic_sdk.sessions.stores.postgres.search import keys_with_words
 
+from ..waiting import until
 from . import servers
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
@@ -131,6 +135,58 @@ class PostgresIndexTest(unittest.TestCase):
         self.assertEqual(len(self.store.search("rareword")), 1)
         self.assertEqual(self.behind(), [])
         self.assert_lists_agree("rareword", "s005")
+
+    def test_words_read_before_an_erasure_are_not_added_after_it(self) -> None:
+        self.store.append_event("s005", UserMessage("the secretword"))
+        row = self.behind_row("s005")
+        read = self.store._call(None, lambda db: search._next_events(db, [row]))
+        erase(self.store, "s005", texts=["secretword"])
+        self.assertEqual(self.store._call(None, lambda db: search._add_words(db, [(row, read[row.key])])), set())
+        self.assertEqual(self.store.search("secretword"), [])
+        self.assertEqual(self.words_of("s005", "secretword"), [])
+
+    def test_an_erasure_waits_for_words_that_are_being_added_and_takes_them_out(self) -> None:
+        self.store.append_event("s005", UserMessage("the secretword"))
+        row = self.behind_row("s005")
+        read = self.store._call(None, lambda db: search._next_events(db, [row]))
+        with psycopg_connection(self.url) as db, ThreadPoolExecutor(1) as threads:
+            with db.transaction():
+                self.assertEqual(search._add_words(db, [(row, read[row.key])]), {row.key})
+                erasing = threads.submit(erase, self.store, "s005", texts=["secretword"])
+                waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%openagentic%'"
+                until(lambda: erasing.done() or bool(self.ask(waiting)), "the erasure waits for the lock")
+            erasing.result()
+        self.assertEqual(self.words_of("s005", "secretword"), [])
+
+    def test_words_that_an_older_version_erased_too_early_go_when_its_erasure_is_in_the_log(self) -> None:
+        self.store.append_event("s005", UserMessage("the secretword"))
+        self.assertEqual(len(self.store.search("secretword")), 1)
+        changed = "UPDATE openagentic_events SET data = replace(data, 'secretword', 'harmlessword')"
+        self.do(f"{changed} WHERE session = (SELECT key FROM openagentic_sessions WHERE id = 's005')")
+        self.assertEqual(self.store.search("secretword"), [])  # what the index finds is compared with the log
+        self.store.append_event("s005", RecordErased("e", "s005"))
+        self.assertEqual([hit.seq for hit in self.store.search("harmlessword")], [self.store.last_seq("s005") - 1])
+        self.assertEqual(self.words_of("s005", "secretword"), [])
+        self.assertEqual(self.behind(), [])
+
+    def behind_row(self, session_id: str) -> search._Behind:
+        rows = [search._Behind(*row) for row in self.ask(search._ALL_BEHIND)]
+        return next(row for row in rows if row.id == session_id)
+
+    def words_of(self, session_id: str, word: str) -> list[Any]:
+        command = f"SELECT words FROM openagentic_words WHERE seq > 0 AND words LIKE '%{word}%' AND session = "
+        return self.ask(f"{command} (SELECT key FROM openagentic_sessions WHERE id = '{session_id}')")
+
+    def test_an_update_that_is_stopped_keeps_what_it_did(self) -> None:
+        def stop(done: int, whole: int) -> None:
+            raise KeyboardInterrupt
+
+        for number in range(MANY):
+            self.store.append_event(f"s{number:03d}", UserMessage("later"))
+        with self.assertRaises(KeyboardInterrupt):
+            self.store.update_search(stop)
+        self.assertEqual(len(self.behind()), MANY - search.STEP_SESSIONS)
+        self.assertEqual(len(self.store.search("later", limit=MANY)), MANY)
 
     def test_an_index_that_was_dropped_is_made_anew(self) -> None:
         self.store.append_event("s005", UserMessage("a rareword"))

@@ -23,7 +23,7 @@ from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
 from ..base import Place, SessionStore, as_it_is, as_shown, iter_pages, loads_stored, merged_metadata
 from ..core import new_session_id
-from ..folds.search import SearchHit, context_of, event_text
+from ..folds.search import SearchHit, scan_events
 from ..folds.summary import SessionSummary, failed_summary, fold_session_summary, start_summary
 from ..log.line import dumps_stored
 from ..rewriting import Change
@@ -184,12 +184,14 @@ def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:
 
 
 def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> list[SearchHit]:
-    """The hits of a word index, given as the session's id, `seq` and JSON; damaged events are skipped."""
+    """The hits of a word index, given as the session's id, `seq` and JSON.
+
+    Damaged events are skipped, and those that no longer contain the words: erased since they were indexed.
+    """
     hits: list[SearchHit] = []
     for session_id, seq, text in rows:
         with suppress(LogCorruptError):  # an event damaged since it was indexed hides only itself
-            event = loads_stored(session_id, seq, text)
-            hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
+            hits += scan_events(session_id, [loads_stored(session_id, seq, text)], words, 1)
     return hits
 
 

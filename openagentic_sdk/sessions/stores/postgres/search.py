@@ -2,27 +2,28 @@
 
 It stores the words in the form in which the scan compares them, each after a blank, so that a word prefix is a substring:
 the index finds exactly what the scan finds. The row with `seq` 0 holds the text in which lists look for words.
+
+Words are added only as long as the session has the `revision` that it had before its log was read: whoever replaces events
+raises it, and takes the words out, in one transaction. An older version takes them out only; the `record.erased` that it
+appends afterwards has the session indexed anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-from ....errors import InvalidEventError, LogCorruptError, SessionNotFoundError
-from ....events import Event
+from ....errors import LogCorruptError
+from ....events import Event, RecordErased
+from ....ground.frozen import changed, frozen
 from ....ground.patterns import regex
-from ...base import SessionStore
+from ...base import loads_stored
 from ...folds.search import SearchHit, event_text, search_words
-from ...folds.summary import summary_text
 from ..database import search_hits
 
-T = TypeVar("T")
-STEP_EVENTS = 200
-STEP_SESSIONS = 100
+STEP_EVENTS = 50
+STEP_SESSIONS = 50
 # Shorter words are in too many rows: trigrams begin here.
 LEAST_LETTERS = 3
 # What means something to LIKE.
@@ -34,8 +35,12 @@ _HAS_INDEX = """
 """
 _BEHIND = "searched < epoch + last_seq + revision"
 _ALL_BEHIND = f"""
-    SELECT key, id, coalesce(seq, 0), last_seq, epoch + last_seq + revision, holder <> ''
+    SELECT key, id, coalesce(seq, 0), last_seq, revision, epoch + last_seq + revision, holder <> ''
     FROM openagentic_sessions LEFT JOIN openagentic_words_upto ON session = key WHERE {_BEHIND}
+"""
+_NEXT = f"""
+    SELECT key, seq, data FROM unnest(%s::integer[], %s::bigint[], %s::bigint[]) AS given (key, after, last)
+    JOIN openagentic_events ON session = key AND seq > after AND seq <= least(last, after + {STEP_EVENTS}) ORDER BY key, seq
 """
 # A session that somebody holds stays behind: its holder may be replacing events.
 _MARK = """
@@ -55,16 +60,39 @@ _TIDY = """
     WHERE oid IN (to_regclass('openagentic_words_trigrams'), to_regclass('openagentic_words_of_rows'))
       AND pg_has_role(relowner, 'USAGE')
 """
-# A session deleted in the meantime has no row to refer to.
+# The lock waits for a transaction that replaces events, and compares the revision that it leaves.
 _ADD = """
-    WITH known AS (SELECT key FROM openagentic_sessions WHERE key = %(key)s FOR KEY SHARE), added AS (
+    WITH known AS (
+        SELECT key, upto FROM unnest(%(keys)s::integer[], %(revisions)s::bigint[], %(uptos)s::bigint[])
+        AS given (key, revision, upto) JOIN openagentic_sessions USING (key, revision)
+        ORDER BY key FOR SHARE OF openagentic_sessions
+    ), added AS (
         INSERT INTO openagentic_words (session, seq, words)
-        SELECT key, row.seq, row.words FROM known, unnest(%(seqs)s::bigint[], %(words)s::text[]) AS row (seq, words)
+        SELECT key, row.seq, row.words FROM known
+        JOIN unnest(%(sessions)s::integer[], %(seqs)s::bigint[], %(words)s::text[]) AS row (key, seq, words) USING (key)
         ON CONFLICT DO NOTHING
     )
-    INSERT INTO openagentic_words_upto (session, seq) SELECT key, %(upto)s FROM known
-    ON CONFLICT (session) DO UPDATE SET seq = greatest(openagentic_words_upto.seq, excluded.seq)
+    INSERT INTO openagentic_words_upto (session, seq) SELECT key, upto FROM known
+    ON CONFLICT (session) DO UPDATE SET seq = greatest(openagentic_words_upto.seq, excluded.seq) RETURNING session
 """
+_FORGET = (
+    "UPDATE openagentic_sessions SET revision = revision + 1 WHERE key = ANY(%s)",
+    "DELETE FROM openagentic_words WHERE session = ANY(%s)",
+    "DELETE FROM openagentic_words_upto WHERE session = ANY(%s)",
+)
+
+
+@frozen
+class _Behind:
+    """A session that is not indexed up to its end: `seq` is the last indexed event, `mark` what changes with the session."""
+
+    key: int
+    id: str
+    seq: int
+    last_seq: int
+    revision: int
+    mark: int
+    is_held: bool
 
 
 def has_index(db: Any) -> bool:
@@ -73,18 +101,12 @@ def has_index(db: Any) -> bool:
 
 
 def search_index(
-    store: SessionStore,
-    call: Callable[[None, Callable[[Any], Any]], Any],
-    words: Sequence[str],
-    limit: int,
-    tenant: str | None,
-) -> list[SearchHit] | None:
-    """The events that contain every word, newest session first; None if there is no index.
+    call: Callable[[None, Callable[[Any], Any]], Any], words: Sequence[str], limit: int, tenant: str | None
+) -> list[SearchHit]:
+    """The indexed events that contain every word, newest session first.
 
     `tenant` is the value in the table; None searches all sessions.
     """
-    if update_index(store, call) is None:
-        return None
     matches = " AND ".join(["words LIKE %s"] * len(words))
     command = (
         "SELECT openagentic_sessions.id, found.seq, openagentic_events.data FROM openagentic_words AS found "
@@ -98,36 +120,56 @@ def search_index(
 
 
 def update_index(
-    store: SessionStore,
     call: Callable[[None, Callable[[Any], Any]], Any],
+    texts: Callable[[Sequence[int]], dict[int, str]],
     progress: Callable[[int, int], None] | None = None,
     at_most: int | None = None,
 ) -> int | None:
     """Bring the index up to date, with `at_most` for so many sessions without a holder; return the number of sessions left,
     None without an index.
+
+    `texts` returns the texts of the rows with these keys. Each step is kept if the update is stopped.
     """
     if not call(None, has_index):
         return None
-    behind = call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))
-    chosen_rows = behind if at_most is None else [row for row in behind if not row[-1]][:at_most]
+    behind = [_Behind(*row) for row in call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))]
+    chosen_rows = behind if at_most is None else [row for row in behind if not row.is_held][:at_most]
     for first in range(0, len(chosen_rows), STEP_SESSIONS):
-        marks: list[tuple[int, int, str]] = []
-        for key, session_id, indexed_seq, last_seq, mark, is_held in chosen_rows[first : first + STEP_SESSIONS]:
-            # A damaged log hides only its own events; another command checks logs.
-            with suppress(LogCorruptError, InvalidEventError, SessionNotFoundError):
-                events = store.iter_events(session_id, after_seq=indexed_seq) if indexed_seq < last_seq else iter(())
-                while step := list(islice(events, STEP_EVENTS)):
-                    call(None, partial(_add_words, key=key, events=step))
-                if not is_held:
-                    text = summary_text(store.kept_summary(session_id)).encode("utf-8", "replace").decode()
-                    marks.append((key, mark, text.replace("\0", " ")))
-        if marks:
-            call(None, partial(_mark, values=[list(column) for column in zip(*marks, strict=True)]))
+        step = chosen_rows[first : first + STEP_SESSIONS]
+        marks = {row.key: row.mark for row in _add_all(call, step) if not row.is_held}
+        row_texts = texts(list(marks)) if marks else {}
+        if row_texts:
+            call(
+                None,
+                partial(_mark, values=[list(row_texts), [marks[key] for key in row_texts], list(row_texts.values())]),
+            )
         if progress is not None:
-            progress(min(first + STEP_SESSIONS, len(chosen_rows)), len(chosen_rows))
+            progress(first + len(step), len(chosen_rows))
     if len(chosen_rows) >= STEP_SESSIONS:
         call(None, lambda db: db.execute(_TIDY).fetchall())
     return len(behind) - len(chosen_rows)
+
+
+def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_Behind]) -> list[_Behind]:
+    """Add the words of these sessions; return those that are indexed to their ends."""
+    whole_rows: list[_Behind] = []
+    first_seqs, erased_keys = {row.key: row.seq for row in rows}, list[int]()
+    waiting = list(rows)
+    while waiting:
+        whole_rows += [row for row in waiting if row.seq >= row.last_seq]
+        waiting = [row for row in waiting if row.seq < row.last_seq]
+        events_by_key = call(None, partial(_next_events, rows=waiting)) if waiting else {}
+        erased_now = {key for key, events in events_by_key.items() if first_seqs[key] and any(map(_is_erased, events))}
+        erased_keys += erased_now
+        batches = [
+            (row, events_by_key[row.key]) for row in waiting if events_by_key[row.key] and row.key not in erased_now
+        ]
+        added_keys = call(None, partial(_add_words, batches=batches)) if batches else set()
+        waiting = [changed(row, seq=events[-1].seq or 0) for row, events in batches if row.key in added_keys]
+    if erased_keys:
+        new_rows = call(None, partial(_forget, keys=erased_keys))
+        whole_rows += _add_all(call, [_Behind(*row) for row in new_rows])
+    return whole_rows
 
 
 def keys_with_words(query: str) -> tuple[str, list[str]] | None:
@@ -159,8 +201,50 @@ def _mark(db: Any, values: Sequence[Any]) -> None:
     db.execute(_MARK, values)
 
 
-def _add_words(db: Any, key: int, events: Sequence[Event]) -> None:
-    texts = [(event.seq, " ".join(["", *search_words(event_text(event))])) for event in events]
-    seqs_and_texts = [(seq, text) for seq, text in texts if text]
-    seqs, words = [seq for seq, _ in seqs_and_texts], [text for _, text in seqs_and_texts]
-    db.execute(_ADD, {"key": key, "seqs": seqs, "words": words, "upto": events[-1].seq})
+def _next_events(db: Any, rows: Sequence[_Behind]) -> dict[int, list[Event]]:
+    """The next events of each session, by its key."""
+    events_by_key: dict[int, list[Event]] = {row.key: [] for row in rows}
+    columns = [[row.key for row in rows], [row.seq for row in rows], [row.last_seq for row in rows]]
+    rows_by_key, damaged_keys = {row.key: row for row in rows}, set[int]()
+    for key, _, data in by_index(db, _NEXT, columns):
+        try:
+            event = loads_stored(rows_by_key[key].id, rows_by_key[key].seq + len(events_by_key[key]) + 1, data)
+        except LogCorruptError:
+            # A damaged log hides only its own events; another command checks logs.
+            damaged_keys.add(key)
+        if key not in damaged_keys:
+            events_by_key[key].append(event)
+    return events_by_key
+
+
+def _add_words(db: Any, batches: Sequence[tuple[_Behind, Sequence[Event]]]) -> set[int]:
+    """Add the words of these events; return the keys of the sessions that were not changed or deleted meanwhile."""
+    rows = [(row.key, event.seq, _words(event)) for row, events in batches for event in events]
+    sessions, seqs, words = ([row[at] for row in rows if row[2]] for at in range(3))
+    values = {
+        "keys": [row.key for row, _ in batches],
+        "revisions": [row.revision for row, _ in batches],
+        "uptos": [events[-1].seq for _, events in batches],
+        "sessions": sessions,
+        "seqs": seqs,
+        "words": words,
+    }
+    with db.transaction():
+        db.execute("SET LOCAL synchronous_commit = off")  # a crash may take the newest of a cache away
+        return {row[0] for row in db.execute(_ADD, values).fetchall()}
+
+
+def _forget(db: Any, keys: Sequence[int]) -> list[Any]:
+    """Take the words of these sessions out of the index; return their rows, to index them anew."""
+    with db.transaction():
+        for command in _FORGET:
+            db.execute(command, (keys,))
+    return list(db.execute(f"{_ALL_BEHIND} AND key = ANY(%s)", (keys,)).fetchall())
+
+
+def _words(event: Event) -> str:
+    return " ".join(["", *search_words(event_text(event))])
+
+
+def _is_erased(event: Event) -> bool:
+    return isinstance(event, RecordErased)

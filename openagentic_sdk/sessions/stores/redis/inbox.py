@@ -8,14 +8,14 @@ from typing import Any
 from uuid import uuid4
 
 from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from .rewriting import RewritingRedis
+from .listed import ListedRedis
 from .scripts import run
 
 # Within this time, a message that is put again because the answer was lost counts as the same one.
 TOKEN_S = 600
 
 
-class RedisInbox(RewritingRedis):
+class RedisInbox(ListedRedis):
     """The inbox methods of `RedisSessionStore`."""
 
     has_inbox = True

@@ -7,6 +7,52 @@ local function touch(counter, first)
     for place = first, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
 end
 
+-- The index of words is described in search.py; `index` is the start of the names of its keys.
+
+-- Call `command` with the key and up to 500 members at a time.
+local function each(command, key, members)
+    for place = 1, #members, 500 do
+        redis.call(command, key, unpack(members, place, math.min(place + 499, #members)))
+    end
+end
+
+local function set_bits(index, number, packed, bit)
+    for place = 1, #packed, 2 do
+        local high, low = string.byte(packed, place, place + 1)
+        redis.call('SETBIT', index .. 'gram:' .. (high * 256 + low), number, bit)
+    end
+end
+
+-- Note that a session changed without moving in the lists.
+local function note_change(index, id)
+    if redis.call('EXISTS', index .. 'places') == 0 then return end
+    redis.call('ZADD', index .. 'ids', 0, id)
+    redis.call('SADD', index .. 'behind', id)
+    redis.call('SADD', index .. 'unread', id)
+end
+
+-- Take a session out of the index.
+local function forget(index, id)
+    redis.call('ZREM', index .. 'ids', id)
+    redis.call('SREM', index .. 'behind', id)
+    redis.call('SREM', index .. 'unread', id)
+    local number = string.match(redis.call('HGET', index .. 'rows', id) or '', '^%d+')
+    if not number then return end
+    local docs = redis.call('HGETALL', index .. 'docs:' .. number)
+    for place = 1, #docs, 2 do
+        local members = {}
+        for word in string.gmatch(docs[place + 1], '[^ ]+') do
+            members[#members + 1] = word .. ' ' .. number .. ' ' .. docs[place]
+        end
+        each('ZREM', index .. 'words', members)
+    end
+    set_bits(index, number, redis.call('HGET', index .. 'grams', number) or '', 0)
+    redis.call('DEL', index .. 'docs:' .. number)
+    for _, name in ipairs({'names', 'grams'}) do redis.call('HDEL', index .. name, number) end
+    for _, name in ipairs({'rows', 'upto'}) do redis.call('HDEL', index .. name, id) end
+    redis.call('SADD', index .. 'free', number)
+end
+
 -- script position
 -- KEYS: head, log, blobs, index of all.  ARGV: id, prefix of holders' leases, fields ...
 -- The answer for a session without a head says whether something else is left of it.
@@ -43,7 +89,8 @@ for _, channel in ipairs(redis.call('SMEMBERS', KEYS[3])) do redis.call('PUBLISH
 return 1
 
 -- script change
--- KEYS: head, log, indexes.  ARGV: id, key, revision, last seq, metadata, updated, summary, stale indexes
+-- KEYS: head, log, indexes.
+-- ARGV: id, key, revision, last seq, metadata, updated, summary, stale indexes, start of the names of the index of words
 local key, revision, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision', 'format'))
 if format ~= FORMAT or (key or '') ~= ARGV[2] or (revision or '0') ~= ARGV[3] then return 0 end
 if redis.call('LLEN', KEYS[2]) ~= tonumber(ARGV[4]) then return 0 end
@@ -51,6 +98,7 @@ redis.call('HSET', KEYS[1], 'metadata', ARGV[5], 'updated', ARGV[6], 'summary', 
 local at = redis.call('ZSCORE', KEYS[3], ARGV[1]) or 0
 for name in string.gmatch(ARGV[8], '%S+') do redis.call('ZREM', name, ARGV[1]) end
 for place = 3, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
+note_change(ARGV[9], ARGV[1])
 return 1
 
 -- script stage
@@ -99,7 +147,7 @@ return 1
 
 -- script adopt
 -- KEYS: head, log, blobs, those of format 1, index of all of format 1, indexes.
--- ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1
+-- ARGV: id, prefix of leases of format 1, epoch, number of events, indexes of format 1, start of the names of the index of words
 -- The answer is -1 when the session was moved, 0 when it is another by now, else for how long its holder lives, in ms.
 -- More events than `last_seq` says are those of a version that did not count them.
 if redis.call('TYPE', KEYS[4]).ok == 'string' or redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
@@ -124,6 +172,7 @@ local at = redis.call('ZSCORE', KEYS[7], ARGV[1]) or 0
 for place = 8, #KEYS do redis.call('ZADD', KEYS[place], at, ARGV[1]) end
 for name in string.gmatch(ARGV[5], '%S+') do redis.call('ZREM', name, ARGV[1]) end
 redis.call('SET', KEYS[4], 'format ' .. FORMAT)
+note_change(ARGV[6], ARGV[1])
 return -1
 
 -- script claim
@@ -144,7 +193,8 @@ redis.call('HSET', KEYS[1], 'id', ARGV[1], 'key', mine)
 return ARGV[1]
 
 -- script delete
--- KEYS: head, log, blobs, followers, head of format 1, inbox, indexes.  ARGV: id, key, epoch, holder, last seq
+-- KEYS: head, log, blobs, followers, head of format 1, inbox, indexes.
+-- ARGV: id, key, epoch, holder, last seq, start of the names of the index of words
 local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
 if redis.call('EXISTS', KEYS[1]) == 1 then
     if format ~= FORMAT or (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
@@ -153,6 +203,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
 end
 redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 for place = 7, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
+forget(ARGV[6], ARGV[1])
 return 1
 
 -- script put_blob
@@ -205,4 +256,130 @@ for place = 2, #ARGV do
     if id then redis.call('HDEL', ARGV[1] .. id, ARGV[place]) end
     redis.call('HDEL', KEYS[1], ARGV[place])
 end
+return 1
+
+-- script ids_beginning
+-- KEYS: index of all.  ARGV: start of the names of the index of words, start of the ids, most ids
+local ids, places = ARGV[1] .. 'ids', ARGV[1] .. 'places'
+local newest = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or 0
+local since = redis.call('HGET', places, 'ids') or 0
+if tonumber(newest) > tonumber(since) then
+    local members = {}
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. since, '+inf')) do
+        members[#members + 1] = 0
+        members[#members + 1] = id
+    end
+    each('ZADD', ids, members)
+    redis.call('HSET', places, 'ids', newest)
+end
+local found, after = {}, '[' .. ARGV[2]
+while #found < tonumber(ARGV[3]) do
+    local page = redis.call('ZRANGEBYLEX', ids, after, '(' .. ARGV[2] .. '\255', 'LIMIT', 0, 100)
+    for _, id in ipairs(page) do
+        if not redis.call('ZSCORE', KEYS[1], id) then redis.call('ZREM', ids, id)
+        elseif #found < tonumber(ARGV[3]) then found[#found + 1] = id end
+    end
+    if #page < 100 then break end
+    after = '(' .. page[#page]
+end
+return found
+
+-- script look_again
+-- KEYS: index of all.  ARGV: start of the names of the index of words, start of the names of heads, number of sessions
+-- A few sessions in turn: what a version without this index changed or deleted, and did not move in the lists.
+local places, rows = ARGV[1] .. 'places', ARGV[1] .. 'rows'
+local rank, reached = unpack(redis.call('HMGET', places, 'rank', 'rows'))
+rank = tonumber(rank or 0)
+local ids = reached and redis.call('ZRANGE', KEYS[1], rank, rank + ARGV[3] - 1) or {}
+for _, id in ipairs(ids) do
+    if tonumber(redis.call('ZSCORE', KEYS[1], id)) > tonumber(reached) then break end
+    local key, revision = unpack(redis.call('HMGET', ARGV[2] .. id, 'key', 'revision'))
+    local row = redis.call('HGET', rows, id) or ''
+    local known_revision, known_key = string.match(row, '^%d+ (%d+) %d+ (.*)$')
+    if known_key ~= (key or '') or known_revision ~= (revision or '0') then note_change(ARGV[1], id) end
+end
+local cursor, known = unpack(redis.call('HSCAN', rows, redis.call('HGET', places, 'cursor') or 0, 'COUNT', ARGV[3]))
+for place = 1, #known, 2 do
+    if not redis.call('ZSCORE', KEYS[1], known[place]) then forget(ARGV[1], known[place]) end
+end
+redis.call('HSET', places, 'rank', #ids < tonumber(ARGV[3]) and 0 or rank + #ids, 'cursor', cursor)
+return 1
+
+-- script reached
+-- KEYS: places of the index of words.  ARGV: position in the lists, parts of the index ...
+for part = 2, #ARGV do
+    if tonumber(redis.call('HGET', KEYS[1], ARGV[part]) or 0) < tonumber(ARGV[1]) then
+        redis.call('HSET', KEYS[1], ARGV[part], ARGV[1])
+    end
+end
+return 1
+
+-- script rows_with
+-- ARGV: start of the names of the index of words, numbers of bitmaps ...
+-- The answer has a bit for each session that all of them have.
+local keys = {}
+for place = 2, #ARGV do keys[place - 1] = ARGV[1] .. 'gram:' .. ARGV[place] end
+redis.call('BITOP', 'AND', ARGV[1] .. 'answer', unpack(keys))
+local answer = redis.call('GET', ARGV[1] .. 'answer')
+redis.call('DEL', ARGV[1] .. 'answer')
+return answer
+
+-- script forget
+-- KEYS: index of all.  ARGV: start of the names of the index of words, id
+forget(ARGV[1], ARGV[2])
+if redis.call('ZSCORE', KEYS[1], ARGV[2]) then note_change(ARGV[1], ARGV[2]) end
+return 1
+
+-- script index_row
+-- KEYS: head.  ARGV: start of the names of the index of words, id, entry, revision, last seq, key, bitmaps
+-- `same` instead of bitmaps: the entry holds. The answer is 0 if the session is not as it was read.
+local index, id, packed = ARGV[1], ARGV[2], ARGV[7]
+local key, revision, last_seq = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision', 'last_seq'))
+local entry = redis.call('HGET', index .. 'rows', id) or ''
+if entry ~= ARGV[3] or (revision or '0') ~= ARGV[4] or (last_seq or '0') ~= ARGV[5] or (key or '') ~= ARGV[6] then
+    return 0
+end
+redis.call('SREM', index .. 'behind', id)
+if packed == 'same' then return 1 end
+local number, known_key = string.match(entry, '^(%d+) %d+ %d+ (.*)$')
+if number and known_key ~= ARGV[6] then
+    forget(index, id)
+    number = nil
+end
+if not number then
+    number = redis.call('SPOP', index .. 'free') or tostring(redis.call('HINCRBY', index .. 'places', 'count', 1))
+    redis.call('HSET', index .. 'names', number, id)
+end
+local old = redis.call('HGET', index .. 'grams', number) or ''
+if old ~= packed then
+    set_bits(index, number, old, 0)
+    set_bits(index, number, packed, 1)
+    redis.call('HSET', index .. 'grams', number, packed)
+end
+redis.call('HSET', index .. 'rows', id, table.concat({number, ARGV[4], ARGV[5], ARGV[6]}, ' '))
+return 1
+
+-- script index_words
+-- KEYS: head.
+-- ARGV: start of the names of the index of words, id, what is indexed, key, revision, last seq, events, words, events ...
+-- The answer is 0 if the session is not as it was read: then its words are to be read again.
+local index, id = ARGV[1], ARGV[2]
+local key, revision = unpack(redis.call('HMGET', KEYS[1], 'key', 'revision'))
+local number, known_key = string.match(redis.call('HGET', index .. 'rows', id) or '', '^(%d+) %d+ %d+ (.*)$')
+if known_key ~= ARGV[4] or (key or '') ~= ARGV[4] or (revision or '0') ~= ARGV[5]
+   or (redis.call('HGET', index .. 'upto', id) or '') ~= ARGV[3] then
+    if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('SADD', index .. 'unread', id) end
+    return 0
+end
+for place = 7, #ARGV, 2 do
+    local members = {}
+    for word in string.gmatch(ARGV[place + 1], '[^ ]+') do
+        members[#members + 1] = 0
+        members[#members + 1] = word .. ' ' .. number .. ' ' .. ARGV[place]
+    end
+    each('ZADD', index .. 'words', members)
+    redis.call('HSET', index .. 'docs:' .. number, ARGV[place], ARGV[place + 1])
+end
+redis.call('HSET', index .. 'upto', id, ARGV[6] .. ' ' .. ARGV[4])
+redis.call('SREM', index .. 'unread', id)
 return 1

@@ -1,0 +1,148 @@
+"""List and find sessions of a Redis store, in the order in which they were last written to, and by the index of words."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ....errors import StorageError
+from ....ground.frozen import changed
+from ...base import SOME_IDS, Place
+from ...folds.search import SearchHit, search_words
+from ...folds.summary import SessionSummary, page_of, summary_matches
+from ..database import SessionRow, text_key
+from .link import driver
+from .rewriting import RewritingRedis
+from .search import Progress, RedisIndex
+
+PAGE_ROWS = 100
+# A list reads so many rows before it asks the index, and brings as many into it when it does.
+LISTED_UNASKED = 100
+LISTED_UPDATES = 500
+
+
+class ListedRedis(RewritingRedis):
+    """The listing and searching methods of `RedisSessionStore`."""
+
+    @abstractmethod
+    def _adopt_all(self, db: Any) -> None:
+        """Migrate the sessions of an older format."""
+
+    @abstractmethod
+    def _positions_of(self, ids: Sequence[str]) -> Iterator[SessionRow]:
+        """The rows of these sessions, with `key` None for one that does not exist."""
+
+    @property
+    def _words(self) -> RedisIndex | None:
+        """The index of words; None on a server that deletes any keys."""
+        self._call(None, self._adopt_all)
+        return None if self._server.evicts else RedisIndex(self, self._call, self._key, self._positions_of)
+
+    def ids_beginning(self, start: str) -> list[str]:
+        index = self._words if start else None
+        if index is None:
+            return super().ids_beginning(start)
+        found = _unless_refused(lambda: index.ids_beginning(start, SOME_IDS))
+        return super().ids_beginning(start) if found is None else found
+
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+
+        Updates and queries an index of words on the server: the first search reads every log, and appends cost nothing
+        more. A server that deletes any keys, takes no writes or has no memory left reads every log each time.
+        """
+        words, index = search_words(query), self._words
+
+        def ask() -> list[SearchHit] | None:
+            if index is None or not words:
+                return None
+            index.update_words()
+            return index.search(words, limit, tenant)
+
+        found = _unless_refused(ask)
+        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+
+    def update_search(self, progress: Progress | None = None) -> None:
+        index = self._words
+        if index is not None:
+            _unless_refused(lambda: index.update_words(progress))
+
+    def _rows_behind(
+        self,
+        after: Place | None,
+        *,
+        tenant: str | None,
+        include_children: bool,
+        query: str = "",
+        cwd: str | None = None,
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
+        if (index := self._words) is None:
+            found = super()._rows_behind(after, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
+        else:
+            key = "all" if include_children else "top"
+            page = partial(self._page_behind, self._key("by", key if cwd is None else f"{key}:{text_key(cwd)}"))
+            found = self._found_behind(after, page, index, query, tenant)
+        return ((place, row) for place, row in found if asked(row))
+
+    def _found_behind(
+        self,
+        after: Place | None,
+        page: Callable[..., Iterator[SessionRow]],
+        index: RedisIndex,
+        query: str,
+        tenant: str | None,
+    ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
+        """All rows or, after the newest, which usually contain a common word, those that the index selects."""
+        rows, before = self._shown_behind(after, page), float("inf") if after is None else after[0]
+        if not query and tenant is None:
+            yield from rows
+            return
+        for place, row in islice(rows, LISTED_UNASKED):
+            before = place()[0]
+            yield place, row
+
+        def ask() -> list[tuple[float, str]] | None:
+            return None if index.update_rows(LISTED_UPDATES) else index.listed(query, tenant, before)
+
+        chosen = _unless_refused(ask)
+        yield from rows if chosen is None else self._shown_behind(None, partial(self._page_of, iter(chosen)))
+
+    def _page_behind(self, key: str, *, before: float | None, limit: int) -> Iterator[SessionRow]:
+        below = "+inf" if before is None else f"({before:.0f}"
+        found = self._call(None, lambda client: client.zrevrangebyscore(key, below, "-inf", 0, limit, withscores=True))
+        return self._touched_rows([(score, name.decode()) for name, score in found])
+
+    def _page_of(
+        self, chosen: Iterator[tuple[float, str]], *, before: float | None, limit: int
+    ) -> Iterator[SessionRow]:
+        return self._touched_rows(list(islice(chosen, limit)))
+
+    def _touched_rows(self, found: Sequence[tuple[float, str]]) -> Iterator[SessionRow]:
+        rows = self._positions_of([name for _, name in found])
+        return (changed(at, touched=score) for at, (score, _) in zip(rows, found, strict=True))
+
+    def _list_page(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[SessionSummary]:
+        if tenant is None:
+            return super()._list_page(
+                cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset
+            )
+        found = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
+        return page_of((row for _, row in found), limit=limit, offset=offset)
+
+
+def _unless_refused(ask: Callable[[], Any]) -> Any:
+    """The answer of the index; None if the server takes no writes, or has no memory left for them."""
+    try:
+        return ask()
+    except StorageError as error:
+        kinds = driver().exceptions
+        refusals = kinds.ReadOnlyError, kinds.OutOfMemoryError, kinds.NoPermissionError
+        if not isinstance(error.__cause__, refusals):
+            raise
+        return None
