@@ -127,8 +127,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     def __post_init__(self) -> None:
         """Check everything that can be checked without I/O. Raises `OptionsError`."""
         _ = self._own_tools, self._schema
-        given = self.instructions
-        texts: Any = [given] if isinstance(given, str) or callable(given) else given
+        instructions = self.instructions
+        texts: Any = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         if isinstance(texts, Sequence):
             texts = [each for each in texts if not isinstance(each, str)]
         _check_functions("instructions", texts, "(ctx)")
@@ -225,19 +225,19 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     @cached_property
     def _own_tools(self) -> Sequence[Tool]:
         tools: list[Tool] = []
-        for given in [self.tools] if isinstance(self.tools, str | Tool) or callable(self.tools) else self.tools:
-            if isinstance(given, str):
-                if given not in TOOL_SETS:
-                    raise OptionsError(f"tools: there is no set {given!r}: the sets are {', '.join(TOOL_SETS)}")
-                tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[given]]
-            elif isinstance(given, Tool):
-                tools.append(given)
-            elif callable(given):
+        for item in [self.tools] if isinstance(self.tools, str | Tool) or callable(self.tools) else self.tools:
+            if isinstance(item, str):
+                if item not in TOOL_SETS:
+                    raise OptionsError(f"tools: there is no set {item!r}: the sets are {', '.join(TOOL_SETS)}")
+                tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[item]]
+            elif isinstance(item, Tool):
+                tools.append(item)
+            elif callable(item):
                 from .tools.function import tool  # late: it reads types, which an agent without functions has none of
 
-                tools.append(tool(given))
+                tools.append(tool(item))
             else:
-                raise OptionsError(f"tools: {shown(given)} is not a function, tool or name of a set")
+                raise OptionsError(f"tools: {shown(item)} is not a function, tool or name of a set")
         return tools
 
     @cached_property
@@ -270,8 +270,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
 
     def _next_agents(self) -> Mapping[str, Agent[Any, Any]]:
         """The agents that may take over the session, by name. Raises `OptionsError`."""
-        given = self.handoffs() if callable(self.handoffs) else self.handoffs
-        for agent in given:
+        agents = self.handoffs() if callable(self.handoffs) else self.handoffs
+        for agent in agents:
             if not isinstance(agent, Agent) or not agent.name or not agent.name.isidentifier():
                 raise OptionsError(f"handoffs: {shown(agent)} is not an agent with a name of letters, digits and _")
             if agent.output != self.output:
@@ -279,12 +279,12 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                     f"handoffs: {agent.name} answers {shown(agent.output)} and this agent {shown(self.output)}: give both "
                     "the same output, since the caller of one gets the answer of the other"
                 )
-        found = {str(agent.name): agent for agent in given}
-        if len(found) < len(given):
+        by_name = {str(agent.name): agent for agent in agents}
+        if len(by_name) < len(agents):
             raise OptionsError(
-                f"handoffs: two of the agents {', '.join(str(agent.name) for agent in given)} share a name"
+                f"handoffs: two of the agents {', '.join(str(agent.name) for agent in agents)} share a name"
             )
-        return found
+        return by_name
 
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
         """The options for one run of this agent, also as the subagent `runs_as` of `parent`."""
@@ -342,8 +342,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         context = ToolContext[Any](
             cwd=str(options.working_dir()), agent_name=self.name, services=Services({Deps: Deps(deps)})
         )
-        given = self.instructions
-        for each in [given] if isinstance(given, str) or callable(given) else given:
+        instructions = self.instructions
+        for each in [instructions] if isinstance(instructions, str) or callable(instructions) else instructions:
             text = (
                 each
                 if isinstance(each, str)
@@ -362,15 +362,15 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
             return self.options.hooks
         if unknown := self.hooks.keys() - POINTS.keys():
             raise OptionsError(f"hooks: there is no point {min(unknown)!r}: the points are {', '.join(POINTS)}")
-        known = self.options.hooks or HookEngine()
+        caller_hooks = self.options.hooks or HookEngine()
         more: dict[str, Any] = {
             point: [
-                *getattr(known, point),
+                *getattr(caller_hooks, point),
                 *(HookMatcher(name_of(hook), hook=bound_hook(hook, deps)) for hook in hooks),
             ]
             for point, hooks in self.hooks.items()
         }
-        return replace(known, **more)
+        return replace(caller_hooks, **more)
 
 
 class RunSettings(TypedDict, total=False):
@@ -464,10 +464,10 @@ class _AgentRun:
         own = ("model", "message_history", "answers")
         self._settings: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
         if unknown := self._settings.keys() - RunSettings.__annotations__.keys():
-            known = ", ".join(RunSettings.__annotations__)
+            names = ", ".join(RunSettings.__annotations__)
             name = min(unknown)
             raise OptionsError(
-                f"there is no setting {name!r} of a run{agent.advice(name) or f': the settings are {known}'}"
+                f"there is no setting {name!r} of a run{agent.advice(name) or f': the settings are {names}'}"
             )
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
         self._left: dict[str, Any] = {}
@@ -526,8 +526,8 @@ class _AgentRun:
         from .runs.background import open_questions  # late: it brings much that other runs do without
 
         store = store_of(build_agent(options))
-        found: list[UserQuestion] = await off_loop(True, open_questions, store, session_id, Seal(options.key_file))
-        return found
+        questions: list[UserQuestion] = await off_loop(True, open_questions, store, session_id, Seal(options.key_file))
+        return questions
 
     def _take(self, event: AnyEvent) -> None:
         if event.seq is not None or isinstance(event, Result):
@@ -540,17 +540,17 @@ class _AgentRun:
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
         self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
-        spent = self._result
+        result = self._result
         self._settings |= {
             "session": None,
             "session_id": None,
-            "resume": spent.session_id,
+            "resume": result.session_id,
             "request_id": None,
             "part": "next",
         }
-        self._left["max_steps"] = max(0, self._left["max_steps"] - spent.steps)
+        self._left["max_steps"] = max(0, self._left["max_steps"] - result.steps)
         if self._left["timeout_s"] is not None:
-            self._left["timeout_s"] = max(0.001, self._left["timeout_s"] - (spent.duration_s or 0))
+            self._left["timeout_s"] = max(0.001, self._left["timeout_s"] - (result.duration_s or 0))
 
     async def _answer(self, options: OpenAgenticOptions) -> None:
         """Store the answers to the session's questions, once."""
@@ -567,17 +567,19 @@ class _AgentRun:
         """The result. Raises `RunFailedError` for a run without an answer."""
         if self._result is None:
             raise OptionsError("the run was left before its end: it has no result")
-        made = run_result(self._events, self._result)
+        plain_result = run_result(self._events, self._result)
         output, outcome = self.outcome.output, self.outcome
-        is_known = outcome.has_output or not made.ok  # a request that was answered before is not checked again
-        if not is_known and not made.steps:
-            raise OptionsError(f"session {made.session_id} has nothing to go on with: give a prompt")
+        is_known = outcome.has_output or not plain_result.ok  # a request that was answered before is not checked again
+        if not is_known and not plain_result.steps:
+            raise OptionsError(f"session {plain_result.session_id} has nothing to go on with: give a prompt")
         if not is_known:
-            output = self.agent._read(made.final_text if made.structured_output is None else made.structured_output)
+            output = self.agent._read(
+                plain_result.final_text if plain_result.structured_output is None else plain_result.structured_output
+            )
         ends = [event for event in self._events if isinstance(event, Result) and event.parent_tool_use_id is None]
         of_all = {"steps": sum(end.steps for end in ends), "duration_s": sum(end.duration_s or 0.0 for end in ends)}
         result = AgentResult[Any](
-            **values_of(made) | of_all,
+            **values_of(plain_result) | of_all,
             output=output,
             agent_name=self.agent.name,
             history_length=len(self.history),
@@ -585,7 +587,7 @@ class _AgentRun:
         )
         if (tripped := outcome.tripped) is not None:
             raise GuardrailTrippedError(result, tripped.kind, tripped.guardrail, tripped.reason)
-        if not made.ok:
+        if not plain_result.ok:
             raise RunFailedError(result)
         return result
 

@@ -108,13 +108,13 @@ class HasOptions(Protocol):
         """The options of a run."""
 
 
-def plain_options(given: Any) -> Any:
+def plain_options(source: Any) -> Any:
     """The options of an `Agent` or a `Workflow`; anything else unchanged. Raises what its `to_options` raises."""
-    made = given.to_options() if isinstance(given, HasOptions) else given
-    if not isinstance(made, Coroutine):
-        return made
+    options = source.to_options() if isinstance(source, HasOptions) else source
+    if not isinstance(options, Coroutine):
+        return options
     with ThreadPoolExecutor(1) as thread:  # not in this one: an event loop may be running here
-        return thread.submit(asyncio.run, made).result()
+        return thread.submit(asyncio.run, options).result()
 
 
 class Agents(Mapping[str, NamedAgent]):
@@ -126,7 +126,7 @@ class Agents(Mapping[str, NamedAgent]):
     def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions | HasOptions]) -> None:
         if not agents:
             raise OptionsError("there is no agent: name at least one")
-        self._agents = {name: _checked(name, given) for name, given in agents.items()}
+        self._agents = {name: _checked(name, agent) for name, agent in agents.items()}
 
     def __getitem__(self, name: str) -> NamedAgent:
         try:
@@ -190,9 +190,9 @@ class Agents(Mapping[str, NamedAgent]):
                     f"a client cannot set {wish!r:.100}: it may ask for permission_mode, {', '.join(limits)}"
                 )
         metadata = {**options.session_metadata, AGENT_KEY: name, **ours.pop("session_metadata", {})}
-        made = replace(options, permission_gate=gate, **lowered, session_metadata=metadata, **ours)
-        check_options(made)
-        return made
+        run_options = replace(options, permission_gate=gate, **lowered, session_metadata=metadata, **ours)
+        check_options(run_options)
+        return run_options
 
     def _allowed_mode(self, name: str, mode: Any) -> Mode:
         allowed = self.modes(name)
@@ -203,17 +203,18 @@ class Agents(Mapping[str, NamedAgent]):
         return read_mode(mode)
 
 
-def _checked(name: str, given: NamedAgent | OpenAgenticOptions | HasOptions) -> NamedAgent:
+def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions) -> NamedAgent:
     if not isinstance(name, str) or not _NAME.match(name):
         raise OptionsError(f"agent name {name!r:.100} cannot be used: 1 to 64 letters, digits, _, - and . make one")
     try:
-        given = plain_options(given)
+        definition = plain_options(definition)
     except OptionsError as error:
         raise OptionsError(f"agent {name!r}: {error}") from error
-    agent = NamedAgent(given) if isinstance(given, OpenAgenticOptions) else given
+    agent = NamedAgent(definition) if isinstance(definition, OpenAgenticOptions) else definition
     if not isinstance(agent, NamedAgent):
         raise OptionsError(
-            f"agent {name!r} must be an Agent, a workflow, OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}"
+            f"agent {name!r} must be an Agent, a workflow, OpenAgenticOptions(...) or NamedAgent(...), not "
+            f"{definition!r:.200}"
         )
     options = agent.made()
     check_options(options)
@@ -266,8 +267,8 @@ def _mode_of(options: OpenAgenticOptions) -> Mode:
     gate = options.permission_gate or PermissionGate()
     root, cwd = options.project_root(), options.working_dir()
     folders = claude_folders(root, cwd=cwd, setting_sources=options.setting_sources, home=options.home)
-    said = None if gate.is_mode_given else read_settings(folders).default_mode
-    return next((mode for mode in STRICTER[gate.mode] if mode == said), gate.mode)
+    project_mode = None if gate.is_mode_given else read_settings(folders).default_mode
+    return next((mode for mode in STRICTER[gate.mode] if mode == project_mode), gate.mode)
 
 
 # --- where they are written down -------------------------------------------------------------------------------------
@@ -283,15 +284,15 @@ def load_agents(where: str) -> Agents:
     if where.endswith(".toml") or not colon or os.sep in where:
         return _read_toml(Path(where).expanduser().absolute())
     try:
-        found = import_name(module, name, working_dir())
+        registry = import_name(module, name, working_dir())
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"agents {where!r} cannot be imported: {error}") from error
-    found = found() if callable(found) else found
-    if isinstance(found, HasOptions | OpenAgenticOptions):
-        found = {name.rpartition(".")[2]: found}
-    if not isinstance(found, Mapping):
-        raise OptionsError(f"agents {where!r} must be an Agent or a mapping of names to agents, not {found!r:.200}")
-    return found if isinstance(found, Agents) else Agents(found)
+    registry = registry() if callable(registry) else registry
+    if isinstance(registry, HasOptions | OpenAgenticOptions):
+        registry = {name.rpartition(".")[2]: registry}
+    if not isinstance(registry, Mapping):
+        raise OptionsError(f"agents {where!r} must be an Agent or a mapping of names to agents, not {registry!r:.200}")
+    return registry if isinstance(registry, Agents) else Agents(registry)
 
 
 def import_name(module: str, name: str, folder: str) -> Any:
@@ -309,57 +310,57 @@ def _read_toml(path: Path) -> Agents:
     except (OSError, ValueError) as error:
         raise OptionsError(f"agents {str(path)!r} cannot be read: {error}") from error
     agents = data.pop("agents", None)
-    if data or not isinstance(agents, dict) or not all(isinstance(given, dict) for given in agents.values()):
+    if data or not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
         raise OptionsError(f"agents {str(path)!r} must hold tables [agents.NAME] and nothing else")
-    return Agents({name: read_agent(name, given, path.parent) for name, given in agents.items()})
+    return Agents({name: read_agent(name, table, path.parent) for name, table in agents.items()})
 
 
 # The keys of a table that take another form than the option: where a model is asked, and the folder of the project.
 _FORMS = {**dict.fromkeys(("provider", "base_url", "api_key_env", "script", "project"), TEXT), "fallback": TEXTS}
 
 
-def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
+def read_agent(name: str, table: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
     """Read the agent from one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
 
     `offline` needs neither a provider nor a key: the agent is only replayed.
     """
     own, rules, settings = (open_at(cls, "toml") for cls in (NamedAgent, PermissionGate, OpenAgenticOptions))
-    known = (*_FORMS, *own, *rules, "workspaces", *settings)
-    unknown = sorted(set(given) - set(known))
+    setting_names = (*_FORMS, *own, *rules, "workspaces", *settings)
+    unknown = sorted(set(table) - set(setting_names))
     if unknown:
-        raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(known)}")
+        raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(setting_names)}")
     checks = {**_FORMS, **{key: setting.check for key, setting in {**own, **rules}.items() if setting.check}}
-    check_settings(given, {key: checks[key] for key in given if key in checks}, f"agent {name!r}: ")
-    plain = _taken(settings, given)
-    if "script" in given:
+    check_settings(table, {key: checks[key] for key in table if key in checks}, f"agent {name!r}: ")
+    plain = _taken(settings, table)
+    if "script" in table:
         plain.setdefault("model", "scripted")
-    elif not given.keys() & {"provider", "base_url"} and (word := split_model(plain.get("model")))[0]:
-        given, plain["model"] = {**given, "provider": word[0]}, word[1]
+    elif not table.keys() & {"provider", "base_url"} and (word := split_model(plain.get("model")))[0]:
+        table, plain["model"] = {**table, "provider": word[0]}, word[1]
     options = OpenAgenticOptions(
-        provider=ScriptedProvider() if offline else _provider_of(given, folder),
-        cwd=str(folder / Path(given.get("project", ".")).expanduser()),
-        permission_gate=PermissionGate(**_taken(rules, given), source="agents"),
+        provider=ScriptedProvider() if offline else _provider_of(table, folder),
+        cwd=str(folder / Path(table.get("project", ".")).expanduser()),
+        permission_gate=PermissionGate(**_taken(rules, table), source="agents"),
         **plain,
     )
-    spaces = given.get("workspaces", {})
+    spaces = table.get("workspaces", {})
     if not isinstance(spaces, dict) or not all(isinstance(space, dict) for space in spaces.values()):
         raise OptionsError(f"workspaces of agent {name!r} must be tables [agents.{name}.workspaces.NAME]")
     workspaces = {
         each: _workspace_of(f"workspace {each!r:.100} of agent {name!r}", spaces[each], folder) for each in spaces
     }
-    return NamedAgent(options, workspaces=workspaces, **_taken(own, given))
+    return NamedAgent(options, workspaces=workspaces, **_taken(own, table))
 
 
-def _taken(keys: Iterable[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: given[key] for key in keys if key in given}
+def _taken(keys: Iterable[str], table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: table[key] for key in keys if key in table}
 
 
-def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | Repository:
+def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | Repository:
     """`{folder}`, relative to the folder of the file, or the fields of a `Repository`."""
-    texts = {key: value for key, value in given.items() if key != "allow"}
-    allow = given.get("allow", [])
-    known = {"folder"} if "folder" in given else {"url", "ref", "branches", "allow", "token_env"}
-    if set(given) - known or not ({"folder", "url"} & set(given)):
+    texts = {key: value for key, value in table.items() if key != "allow"}
+    allow = table.get("allow", [])
+    keys = {"folder"} if "folder" in table else {"url", "ref", "branches", "allow", "token_env"}
+    if set(table) - keys or not ({"folder", "url"} & set(table)):
         raise OptionsError(f"{where} must hold `folder`, or `url` and at most ref, branches, allow, token_env")
     if not all(isinstance(text, str) for text in texts.values()):
         raise OptionsError(f"{where} must be made of texts, not {texts!r:.200}")
@@ -372,9 +373,9 @@ def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | R
     )
 
 
-def _provider_of(given: Mapping[str, Any], folder: Path) -> Provider:
-    if "script" in given:
+def _provider_of(table: Mapping[str, Any], folder: Path) -> Provider:
+    if "script" in table:
         # Each session plays it from the start, and goes on where it was, whichever process it is in.
-        return ScriptedProvider.from_file(folder / Path(given["script"]).expanduser(), resumable=True)
-    named = {key: given[key] for key in ("base_url", "api_key_env", "model") if key in given}
-    return guarded(find_provider(given.get("provider"), **named), fallback=given.get("fallback", ()))
+        return ScriptedProvider.from_file(folder / Path(table["script"]).expanduser(), resumable=True)
+    endpoint = {key: table[key] for key in ("base_url", "api_key_env", "model") if key in table}
+    return guarded(find_provider(table.get("provider"), **endpoint), fallback=table.get("fallback", ()))

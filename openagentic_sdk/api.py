@@ -94,20 +94,20 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bo
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             result = event
     assert result is not None, "a run ends with a result"
-    made = run_result(events, result)
-    if raise_on_error and not made.ok:
-        raise RunFailedError(made)
-    return made
+    whole_result = run_result(events, result)
+    if raise_on_error and not whole_result.ok:
+        raise RunFailedError(whole_result)
+    return whole_result
 
 
 def run_result(events: Sequence[AnyEvent], result: Result) -> RunResult:
     """Build the result of a run from its events, except deltas, and its `result`."""
     texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
     is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
-    held = {known.name for known in fields(RunResult)}
-    said = {name: value for name, value in values_of(result).items() if name in held}
-    said["final_text"] = texts[-1] if is_cut else result.final_text
-    return RunResult(**said, events=events, metrics=run_metrics(events))
+    names = {spec.name for spec in fields(RunResult)}
+    values = {name: value for name, value in values_of(result).items() if name in names}
+    values["final_text"] = texts[-1] if is_cut else result.final_text
+    return RunResult(**values, events=events, metrics=run_metrics(events))
 
 
 def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: bool = False) -> RunResult:

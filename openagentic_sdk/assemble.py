@@ -161,9 +161,9 @@ def _servers(
         return None, {}
     from .parts.mcp.configured.open import open_servers, secrets_told
 
-    given, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
-    servers = open_servers(given, configured, home, cwd=project.cwd, roots=roots)
-    return servers, secrets_told(given, configured, home)
+    own_servers, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
+    servers = open_servers(own_servers, configured, home, cwd=project.cwd, roots=roots)
+    return servers, secrets_told(own_servers, configured, home)
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
@@ -215,13 +215,13 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
 def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
     """Whether the files of a folder of the project may grant anything, by these options and the user's decisions."""
     if options.trust_project is not None:
-        said = f"trust_project={options.trust_project} says so"
-        return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, said)
+        reason = f"trust_project={options.trust_project} says so"
+        return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, reason)
     if not options.setting_sources:
         return TrustAnswer("unknown", folder, None, "no setting source is open")
-    named = trust_from_variable(folder, os.environ.get(TRUST_VARIABLE, ""))
+    decision = trust_from_variable(folder, os.environ.get(TRUST_VARIABLE, ""))
     nobody = TrustAnswer("unknown", folder, None, "this user has no home folder")
-    return named or (trust_store().look_up(folder) if known_home() else nobody)
+    return decision or (trust_store().look_up(folder) if known_home() else nobody)
 
 
 def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
@@ -324,15 +324,15 @@ class _Assembly:
         self._home = known_home()
         self._limits_path = _limits_path(options, self._home)
         rules = rules_of_settings(project.settings, project.root, project.cwd)
-        kept = [self._limits_path] if self._limits_path is not None and os.path.exists(self._limits_path) else []
-        self._gate, mode_notes = _gate(options, project, rules, _secret_rules(options.key_file, self._home, kept))
+        kept_paths = [self._limits_path] if self._limits_path is not None and os.path.exists(self._limits_path) else []
+        self._gate, mode_notes = _gate(options, project, rules, _secret_rules(options.key_file, self._home, kept_paths))
         configured = configured_servers(project)
-        opened, told = _servers(options, project, configured)
+        opened, server_secrets = _servers(options, project, configured)
         self._servers = servers or opened
         self._clock = options.clock or SystemClock()
         environment = dict(os.environ)
         self._may_export = any(map(methodcaller("startswith", "OTEL_EXPORTER_OTLP_"), environment))
-        self._redact = _redact(options.redact, environment, told)
+        self._redact = _redact(options.redact, environment, server_secrets)
         self._store = _store(options.session_store)
         self._label_rules, label_notes = _label_rules(options, project)
         self._label_words = _label_words(options, project)
@@ -379,9 +379,9 @@ class _Assembly:
             raise OptionsError(
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
             )
-        provider, wanted, tools = self.final_answer(options)
+        provider, answer_form, tools = self.final_answer(options)
         base = DEFAULT_BASE if options.system_prompt is None else options.system_prompt
-        about_answer = final_answer_prompt(wanted) if wanted else ""
+        about_answer = final_answer_prompt(answer_form) if answer_form else ""
         guidance = ProjectGuidance(
             project,
             base="\n\n".join(part for part in (base, about_answer) if part),
@@ -409,7 +409,7 @@ class _Assembly:
             redact=self._redact,
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
-            parts=self.parts(guidance, self._gate.offered_tools, tools, wanted),
+            parts=self.parts(guidance, self._gate.offered_tools, tools, answer_form),
             folds=self.folds(),
         )
 
@@ -431,14 +431,14 @@ class _Assembly:
         guidance: ProjectGuidance,
         offers: Callable[[Iterable[str]], Iterable[str]],
         tools: ToolRegistry,
-        wanted: FinalAnswer | None = None,
+        answer_form: FinalAnswer | None = None,
     ) -> tuple[PartOpener, ...]:
         """The features of an agent's runs, in the order in which the loop calls them."""
         options = self._options
         limits = ContextLimits(options.max_context_tokens, options.max_context_bytes)
         defer_bytes = _defer_bytes(options)
         # A summary is no final answer: it is asked for without the answer's form.
-        summary_provider = guarded_provider(options, self._clock) if wanted else None
+        summary_provider = guarded_provider(options, self._clock) if answer_form else None
         parts: list[PartOpener] = [partial(Publishing, tell=partial(publish, self._store)), *self.traces()]
         if self._redact is not None:
             parts.append(partial(Masking, redact=self._redact))
@@ -463,8 +463,8 @@ class _Assembly:
         # Behind those that change what a request carries: it weighs the request.
         parts.append(partial(Compaction, limits=limits, provider=summary_provider))
         parts.append(partial(SubagentRuns, child=self.child, max_depth=options.max_subagent_depth))
-        if wanted is not None:
-            parts.append(partial(StructuredOutput, answer=wanted))
+        if answer_form is not None:
+            parts.append(partial(StructuredOutput, answer=answer_form))
         parts += [cast(PartOpener, opener) for opener in options.parts if is_of_package(opener)]
         parts += (KeptFiles, CodeCalls)
         if options.sandbox != "off":
@@ -489,22 +489,24 @@ class _Assembly:
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """The provider, the form of the final answer, and the tools offered for it."""
-        asked = guarded_provider(options, self._clock)
+        own_provider = guarded_provider(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
         if options.output_schema is None:
-            return asked, None, tools
+            return own_provider, None, tools
         schema = read_output_schema(options.output_schema)
-        provider, wanted = ask_for_final_answer(asked, schema, options.output_form, options.output_repair_turns)
-        if wanted.form == "tool":
+        provider, answer_form = ask_for_final_answer(
+            own_provider, schema, options.output_form, options.output_repair_turns
+        )
+        if answer_form.form == "tool":
             tools = ToolRegistry((*tools, FinalAnswerTool(schema)))
-        return provider, wanted, tools
+        return provider, answer_form, tools
 
     def child(self, name: str, starter: AgentRuntime) -> AgentRuntime:
         """The agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
-            known = ", ".join(self._agents) or "(none)"
-            raise ToolInputError(f"there is no agent {name!r}: the agents are {known}", path="agent")
+            agent_names = ", ".join(self._agents) or "(none)"
+            raise ToolInputError(f"there is no agent {name!r}: the agents are {agent_names}", path="agent")
         if definition.isolation:
             text = f"the agent {name!r} wants isolation {definition.isolation!r}, and there is none here: remove that field"
             raise ToolInputError(text, path="agent")
@@ -517,22 +519,23 @@ class _Assembly:
         gate = gate.for_subagent(None if names_all else definition.tools, source)
         gate = gate.narrowed(permission_mode=_agent_mode(definition), deny=definition.disallowed_tools, source=source)
         # a subagent that names no tools has all but Task
-        named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
-        named = set(self._tools.names()) if "*" in named else named
-        names = (named or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
+        tool_names = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
+        tool_names = set(self._tools.names()) if "*" in tool_names else tool_names
+        names = (tool_names or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
         tools = self._tools.only(names)
         patterns = parse_rules([tool for tool in definition.tools if tool.startswith("mcp__")], "ask", "agent")
 
         def offers(served: Iterable[str]) -> Iterable[str]:
             """The servers' tools that the definition names, or all if it names none, except those it denies."""
-            named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
-            return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
+            tools = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
+            return gate.offered_tools(tool for tool in tools if tool not in definition.disallowed_tools)
 
         may_come_later = bool(patterns) and self._servers is not None
         if not names_all and not may_come_later and not names & {*self._tools.names()}:
-            told = ", ".join(map(repr, definition.tools))
+            tool_list = ", ".join(map(repr, definition.tools))
             raise ToolInputError(
-                f"the agent {name!r} would have no tools: nothing here is called {told}; correct its `tools` in {source}",
+                f"the agent {name!r} would have no tools: nothing here is called {tool_list}; correct its "
+                f"`tools` in {source}",
                 path="agent",
             )
         model = definition.model
@@ -576,16 +579,17 @@ class _Assembly:
         own: list[Tool] = [] if self._memory is None else [self._memory]
         own += plan_tools() if self._makes_plans else [open_code()] if options.code else []
         if options.tools is not None:
-            brought = (tool for tool in options.tools if not (self._makes_plans and tool.name == CODE_CALLER))
-            given = ToolRegistry((*brought, *own))
+            caller_tools = (tool for tool in options.tools if not (self._makes_plans and tool.name == CODE_CALLER))
+            registry = ToolRegistry((*caller_tools, *own))
             if any(
-                isinstance(tool, BashTool) and not tool.keeps(options.sandbox, options.bash_effects) for tool in given
+                isinstance(tool, BashTool) and not tool.keeps(options.sandbox, options.bash_effects)
+                for tool in registry
             ):
                 raise OptionsError(
                     f"sandbox={options.sandbox!r} and bash_effects={options.bash_effects!r} are for the built-in Bash, and "
                     "tools brings another: say them there, BashTool(sandbox=, bash_effects=)"
                 )
-            return _with_task(given, options.agents)
+            return _with_task(registry, options.agents)
         agents = {name: definition.description for name, definition in self._agents.items() if self._offers(name)}
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
@@ -613,8 +617,8 @@ class _Assembly:
         settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
         if settings is None:
             return []
-        kept = None if self._home is None else self._home / "telemetry"
-        return [partial(Traces, exporter=exporter_for(self._store, settings, kept, self._redact))]
+        folder = None if self._home is None else self._home / "telemetry"
+        return [partial(Traces, exporter=exporter_for(self._store, settings, folder, self._redact))]
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
@@ -632,17 +636,17 @@ def own_child(name: str, options: OpenAgenticOptions, mine: OpenAgenticOptions, 
 
 def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
     """The caller's tools, plus the Task tool if the caller defined subagents that none of their tools starts."""
-    named = {name: each.description for name, each in agents.items() if each.options is None}
-    if named and TASK not in tools:
-        tools.register(TaskTool(named))
+    descriptions = {name: each.description for name, each in agents.items() if each.options is None}
+    if descriptions and TASK not in tools:
+        tools.register(TaskTool(descriptions))
     return tools
 
 
-def _store(named: SessionStore | str | None) -> SessionStore:
-    if not isinstance(named, str):
-        return open_store() if named is None else named
+def _store(store: SessionStore | str | None) -> SessionStore:
+    if not isinstance(store, str):
+        return open_store() if store is None else store
     try:
-        return open_store(named)
+        return open_store(store)
     except OptionsError as error:
         raise OptionsError(f"session_store: {error}") from error
 
@@ -690,9 +694,9 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
 
 def _limits_path(options: OpenAgenticOptions, home: Path | None) -> str | None:
     """The path of the file with limits shared by sessions, whether it exists or not; None if there is no home folder."""
-    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
-    if named:
-        return os.path.join(working_dir(), os.path.expanduser(named))
+    setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
+    if setting:
+        return os.path.join(working_dir(), os.path.expanduser(setting))
     return None if home is None else os.path.join(home, "limits.toml")
 
 
@@ -700,8 +704,8 @@ def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimit
     """The shared limits that apply to a run. Raises `OptionsError` for a named file that does not exist."""
     if path is None:
         return None
-    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
-    if named and not os.path.exists(path):
+    setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
+    if setting and not os.path.exists(path):
         raise OptionsError(
             f"the limits file {path!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
         )
@@ -730,10 +734,10 @@ def _defer_bytes(options: OpenAgenticOptions) -> int | None:
 
 
 def _redact(
-    mask: Callable[[str], str] | bool, environment: Mapping[str, str], told: Mapping[str, str]
+    mask: Callable[[str], str] | bool, environment: Mapping[str, str], server_secrets: Mapping[str, str]
 ) -> Callable[[str], str] | None:
     if mask is True:
-        return Redactor.from_environment(environment, told)
+        return Redactor.from_environment(environment, server_secrets)
     if mask is False or isinstance(mask, Redactor):
         return mask or None
 
@@ -749,13 +753,13 @@ def _redact(
 
 def _hook_files(project: OpenedProject) -> tuple[str, ...]:
     """The project files named by hook commands, existing or not: whoever can write one determines what a hook runs."""
-    named = [
+    paths = [
         os.path.join(root, name)
         for hook in project.settings.hooks
         for root in [os.path.realpath(hook.folder or project.root)]
         for name in files_named(" ".join((hook.command, *(hook.args or ()))), root, or_missing=True)
     ]
-    return tuple(dict.fromkeys(named))
+    return tuple(dict.fromkeys(paths))
 
 
 def _gate(
@@ -764,8 +768,8 @@ def _gate(
     """The caller's gate with the rules of options and settings and the general denials, in its own mode or the settings';
     and the rules that were refused.
     """
-    given = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
-    gate, notes = _in_settings_mode(given, project.settings)
+    own_gate = options.permission_gate or changed(_usual_gate().forgetful(), clock=options.clock)
+    gate, notes = _in_settings_mode(own_gate, project.settings)
     gate = replace(
         gate,
         allow=[
@@ -830,12 +834,12 @@ def _notes_on_agents(
                 unknown.setdefault(tool, []).append(file.name)
     if by_word:
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
-        asked = "; ".join(f"{word}: {_first_names(names)}" for word, names in by_word.items())
+        details = "; ".join(f"{word}: {_first_names(names)}" for word, names in by_word.items())
         text = f"no model is known for the words of these agents, so they run on {model or 'the model of the run'!r}"
-        yield SystemNotice("agents.model", f"{text} ({asked}): {how_to_map(next(iter(by_word)))}")
+        yield SystemNotice("agents.model", f"{text} ({details}): {how_to_map(next(iter(by_word)))}")
     if unknown and options.tools is None:
-        asked = "; ".join(f"{tool}: {_first_names(names)}" for tool, names in unknown.items())
-        yield SystemNotice("agents.tool", f"agents name tools that nothing has, and run without them ({asked})")
+        details = "; ".join(f"{tool}: {_first_names(names)}" for tool, names in unknown.items())
+        yield SystemNotice("agents.tool", f"agents name tools that nothing has, and run without them ({details})")
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -849,7 +853,7 @@ def _usual_gate() -> PermissionGate:
 
 def _label_words(options: OpenAgenticOptions, project: OpenedProject) -> tuple[str, ...]:
     """The presets, rules and modes of labels in options and settings."""
-    return (*label_words(options.labels), *(written.text for written in project.settings.labels))
+    return (*label_words(options.labels), *(rule.text for rule in project.settings.labels))
 
 
 def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[tuple[LabelRule, ...], list[Diagnostic]]:
@@ -861,9 +865,9 @@ def _label_rules(options: OpenAgenticOptions, project: OpenedProject) -> tuple[t
     return (*own, *more), notes
 
 
-def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) -> list[str]:
+def _secret_rules(key_file: str | None, home: Path | None, kept_paths: Sequence[str]) -> list[str]:
     """Rules that protect the installation's signing key, its server's token, MCP consents and logins, and memories against
-    every tool but the memory tool, and the files of `kept` against changes.
+    every tool but the memory tool, and the files of `kept_paths` against changes.
     """
     key = key_file or os.environ.get(KEY_FILE_NAME)
     paths = [(os.path.abspath(key), "")] if key else []
@@ -881,7 +885,7 @@ def _secret_rules(key_file: str | None, home: Path | None, kept: Sequence[str]) 
 
     secret = sorted({place + inside for path, inside in paths for place in places(path)})
     rules = [f"{tool}(/{place})" for place in secret for tool in ("Read", "Edit")]
-    return [*rules, *(f"Edit(/{place})" for path in kept for place in sorted(places(path)))]
+    return [*rules, *(f"Edit(/{place})" for path in kept_paths for place in sorted(places(path)))]
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:

@@ -100,9 +100,9 @@ class AnswerRefusedError(OptionsError):
     """An invalid answer to the question `question_id`; `choices` are the valid ones."""
 
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
-        wanted = ", ".join(f"{choice:.200}" for choice in choices)
+        valid = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(
-            f"{answer!r:.200} is not an answer to question {question_id!r:.200}: answer {wanted or 'a text'}"
+            f"{answer!r:.200} is not an answer to question {question_id!r:.200}: answer {valid or 'a text'}"
         )
         self.question_id, self.answer, self.choices = question_id, answer, choices
 
@@ -264,10 +264,10 @@ class FilesChangedError(SessionError):
     """Files cannot be restored; none was touched. `files` maps each path to the reason."""
 
     def __init__(self, session_id: str, files: dict[str, str]) -> None:
-        shown = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
+        reasons = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
         more = f" and {len(files) - 10} more" if len(files) > 10 else ""
         super().__init__(
-            f"{len(files)} files cannot be put back ({shown}{more}): nothing was changed; say conflicts='skip' to leave "
+            f"{len(files)} files cannot be put back ({reasons}{more}): nothing was changed; say conflicts='skip' to leave "
             "them as they are, or conflicts='overwrite' for those that something else changed",
             session_id=session_id,
         )

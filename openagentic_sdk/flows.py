@@ -157,18 +157,18 @@ class Flow:
         """
         if not callable(function):
             raise OptionsError(f"flow.step() takes a function and its arguments, not {shown(function)}")
-        known = self._functions.get(function) if isinstance(function, Hashable) else _StepFunction(function)
-        if known is None:
-            known = self._functions[function] = _StepFunction(function)
+        step_function = self._functions.get(function) if isinstance(function, Hashable) else _StepFunction(function)
+        if step_function is None:
+            step_function = self._functions[function] = _StepFunction(function)
         if effect is None:
-            effect = known.tool.effect if isinstance(function, FunctionTool) else "idempotent"
+            effect = step_function.tool.effect if isinstance(function, FunctionTool) else "idempotent"
         return self._step(
             StepPlan(
-                name=name or known.tool.name,
-                input=known.input(args, kwargs),
-                work=partial(self._call, known.tool),
+                name=name or step_function.tool.name,
+                input=step_function.input(args, kwargs),
+                work=partial(self._call, step_function.tool),
                 effect=effect,
-                read=known.read,
+                read=step_function.read,
                 reconcile=None if reconcile is None else partial(self._call, _StepFunction(reconcile).tool),
                 retry=retry if retry is None or isinstance(retry, Retries) else Retries(attempts=retry),
             )
@@ -246,10 +246,10 @@ class Flow:
         )
 
         async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-            found = step.event
-            if found is None:
+            arrival = step.event
+            if arrival is None:
                 raise TimeoutError(f"no event {event!r} came in {timeout_s} s")
-            return ToolOutput(found.payload, meta={"event_seq": found.seq, "untrusted": f"event {event}"})
+            return ToolOutput(arrival.payload, meta={"event_seq": arrival.seq, "untrusted": f"event {event}"})
 
         step = self._step(
             StepPlan(
@@ -501,10 +501,10 @@ def workflow(
 
     Raises `OptionsError` for any other function.
     """
-    given = options or OpenAgenticOptions()
+    settings = options or OpenAgenticOptions()
     if function is not None:
-        return Workflow(function, name=name, options=given)
-    return lambda wrapped: Workflow(wrapped, name=name, options=given)
+        return Workflow(function, name=name, options=settings)
+    return lambda wrapped: Workflow(wrapped, name=name, options=settings)
 
 
 @frozen
@@ -524,8 +524,8 @@ class Workflow(Generic[P, R]):
         if not inspect.iscoroutinefunction(self.function):
             raise OptionsError(f"@workflow is for an async function, and {name_of(self.function)} is none: async def")
         vars(self)["name"] = self.name or name_of(self.function)
-        if taken := set(_RESERVED) & self._function.parameters.keys():
-            raise OptionsError(f"workflow {self.name}: run() has a parameter {min(taken)!r} of its own: rename it")
+        if clashes := set(_RESERVED) & self._function.parameters.keys():
+            raise OptionsError(f"workflow {self.name}: run() has a parameter {min(clashes)!r} of its own: rename it")
 
     @cached_property
     def _function(self) -> _BodyFunction:
@@ -540,8 +540,8 @@ class Workflow(Generic[P, R]):
         began with other arguments.
         """
         session = session or new_session_id()
-        said = Said(self.prompt(*args, **kwargs), request_id=f"workflow:{session}", names_files=False)
-        return await self._run(said, {"session": session}, options)
+        prompt = Said(self.prompt(*args, **kwargs), request_id=f"workflow:{session}", names_files=False)
+        return await self._run(prompt, {"session": session}, options)
 
     async def resume(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowResult[R]:
         """Continue a workflow that parked or was killed. Raises what `run()` raises, and `SessionNotFoundError`."""
@@ -653,45 +653,47 @@ class Workflow(Generic[P, R]):
         )
 
     async def _run(
-        self, said: Said | None, place: Mapping[str, Any], options: OpenAgenticOptions | None
+        self, prompt: Said | None, place: Mapping[str, Any], options: OpenAgenticOptions | None
     ) -> WorkflowResult[R]:
         outcome, seal = WorkflowOutcome(), Seal((options or self.options).key_file)
         prepared = replace(self._to_options(options, outcome), **place)
         events: list[AnyEvent] = []
         while True:
             agent = build_agent(prepared)
-            result = await _run_once(agent, prepared, said, events)
+            result = await _run_once(agent, prepared, prompt, events)
             if result.stop_reason != "waiting":
                 return self._result(events, result, outcome)
             park = await off_loop(True, Park.read, agent.store, result.session_id)
             # Events that arrived between the last check and the end of the run would be missed otherwise.
             if not await off_loop(True, has_arrived, agent.store, result.session_id, seal):
-                asked = await off_loop(True, open_questions, agent.store, result.session_id, seal)
-                found = self._result(events, result, outcome)
-                return changed(found, questions=tuple(asked), wake_at=None if park is None else park.wake_at)
-            said, prepared = None, replace(prepared, session=None, resume=result.session_id)
+                questions = await off_loop(True, open_questions, agent.store, result.session_id, seal)
+                flow_result = self._result(events, result, outcome)
+                return changed(flow_result, questions=tuple(questions), wake_at=None if park is None else park.wake_at)
+            prompt, prepared = None, replace(prepared, session=None, resume=result.session_id)
 
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
         """The result of a run. Raises `RunFailedError` if it did not end by itself."""
-        made, output = run_result(events, result), None
+        plain_result, output = run_result(events, result), None
         if outcome.has_value:
             output = outcome.value
-        elif made.ok:  # the workflow had ended in an earlier run
-            output = self._function.read(made.final_text if self._function.gives_text else made.structured_output)
-        found = WorkflowResult[R](**values_of(made), output=cast(R, output))
-        if not made.ok and made.stop_reason != "waiting":
-            raise RunFailedError(found)
-        return found
+        elif plain_result.ok:  # the workflow had ended in an earlier run
+            output = self._function.read(
+                plain_result.final_text if self._function.gives_text else plain_result.structured_output
+            )
+        flow_result = WorkflowResult[R](**values_of(plain_result), output=cast(R, output))
+        if not plain_result.ok and plain_result.stop_reason != "waiting":
+            raise RunFailedError(flow_result)
+        return flow_result
 
 
 async def _run_once(
-    agent: AgentRuntime, options: OpenAgenticOptions, said: Said | None, events: list[AnyEvent]
+    agent: AgentRuntime, options: OpenAgenticOptions, prompt: Said | None, events: list[AnyEvent]
 ) -> Result:
     """Execute one run, and append its events to `events`."""
 
     async def start() -> RunTask:
         request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
-        return await RunTask.start(agent, request, said)
+        return await RunTask.start(agent, request, prompt)
 
     result: Result | None = None
     async with aclosing(run_events(start)) as stream:
@@ -744,11 +746,11 @@ class _BodyFunction:
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
         """The body with these arguments, converted to their types."""
-        given = {
+        values = {
             name: json_type(self._hints.get(name, Any)).read(value, f"the argument {name}")
             for name, value in arguments.items()
         }
-        return self._function(flow, **given)
+        return self._function(flow, **values)
 
     @property
     def gives_text(self) -> bool:

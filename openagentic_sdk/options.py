@@ -81,10 +81,10 @@ def _json(value: Any) -> str | None:
     return None if isinstance(value, Mapping) else "a mapping"
 
 
-def _texts_by_text(wanted: str) -> Check:
+def _texts_by_text(description: str) -> Check:
     def check(value: Any) -> str | None:
         fits = isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
-        return None if fits else wanted
+        return None if fits else description
 
     return check
 
@@ -93,13 +93,13 @@ def _rules(effect: Effect) -> Check:
     """A list of valid rules."""
 
     def check(value: Any) -> str | None:
-        wanted = RULES(value)
-        if wanted is None:
+        requirement = RULES(value)
+        if requirement is None:
             try:
                 parse_rules(value, effect)
             except PermissionRuleError as error:
                 return f"a list of names or rules ({error})"
-        return wanted
+        return requirement
 
     return check
 
@@ -134,14 +134,14 @@ def _traceparent(value: Any) -> str | None:
 
 
 def _label_rules(value: Any) -> str | None:
-    wanted = f"one of {', '.join(PRESETS)}, {PLAN}, or a list of these and of rules on labels"
+    requirement = f"one of {', '.join(PRESETS)}, {PLAN}, or a list of these and of rules on labels"
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        return wanted
+        return requirement
     try:
         read_label_rules(value)
     except PermissionRuleError as error:
-        return f"{wanted} ({error})"
+        return f"{requirement} ({error})"
     return None
 
 
@@ -472,12 +472,12 @@ def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
 
     Raises `OptionsError`.
     """
-    named = {
+    located_agents = {
         name: agent
         for name, agent in options.agents.items()
         if isinstance(agent, AgentDefinition) and agent.provider is None and ":" in str(agent.model)
     }
-    if (options.provider is not None or options.model is None) and not named:
+    if (options.provider is not None or options.model is None) and not located_agents:
         return options
     from .providers.named import find_model  # late: most options bring their provider
 
@@ -485,7 +485,7 @@ def located(options: OpenAgenticOptions) -> OpenAgenticOptions:
     if provider is None and model is not None:
         provider, model = find_model(model, api_key=options.api_key)
     agents = {**options.agents}
-    for name, agent in named.items():
+    for name, agent in located_agents.items():
         of_agent, word = find_model(str(agent.model), provider)
         agents[name] = replace(agent, provider=None if of_agent is provider else of_agent, model=word)
     return replace(options, provider=provider, model=model, agents=agents)
@@ -507,14 +507,14 @@ def check_options(options: OpenAgenticOptions) -> None:
     if not isinstance(options, OpenAgenticOptions):
         raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
     check_fields(options)
-    asked = located(options)
-    if asked.provider is None:
+    full_options = located(options)
+    if full_options.provider is None:
         model = "" if options.model is None else f" for the model {options.model!r}"
         raise OptionsError(
             f"there is no provider to ask{model}: name both in one word, "
             'such as model="openai:gpt-4o" (an Agent asks $OPENAGENTIC_SDK_MODEL too), or give a provider'
         )
-    check_settings(asked, _REQUIRED_CHECKS)
+    check_settings(full_options, _REQUIRED_CHECKS)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
             f"session={options.session!r} names the session: leave out resume, session_id and continue_last"

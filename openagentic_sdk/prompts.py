@@ -45,60 +45,60 @@ def read_prompt(prompt: Any, *, paths: bool = True) -> Said:
     if isinstance(prompt, Said):
         return prompt
     if isinstance(prompt, Mapping):
-        given = prompt.get("text") if isinstance(prompt.get("text"), str) else prompt.get("content")
-        if isinstance(given, str | Sequence):
+        item = prompt.get("text") if isinstance(prompt.get("text"), str) else prompt.get("content")
+        if isinstance(item, str | Sequence):
             typed = prompt.get("typed")
             typed = typed if isinstance(typed, str) else None
-            said = read_prompt(given, paths=paths)
-            return replace(said, may_answer=prompt.get("may_answer") is not False, typed=typed)
+            message = read_prompt(item, paths=paths)
+            return replace(message, may_answer=prompt.get("may_answer") is not False, typed=typed)
     if isinstance(prompt, str):
         return Said(prompt, names_files=paths)
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not prompt:
         raise OptionsError(f"a prompt is a str, a list of parts, or a dict with 'text' or 'content', not {prompt!r}")
     texts: list[str] = []
     parts: list[MediaPart] = []
-    for number, given in enumerate(prompt, 1):
-        if isinstance(given, Mapping) and given.get("type") == "text" and isinstance(given.get("text"), str):
-            texts.append(given["text"])
+    for number, item in enumerate(prompt, 1):
+        if isinstance(item, Mapping) and item.get("type") == "text" and isinstance(item.get("text"), str):
+            texts.append(item["text"])
         else:
-            parts.append(_read_part(given, f"part {number} of the prompt", paths))
+            parts.append(_read_part(item, f"part {number} of the prompt", paths))
     return Said("\n\n".join(texts), parts, names_files=paths)
 
 
-def _read_part(given: Any, where: str, paths: bool) -> MediaPart:
-    if not isinstance(given, Mapping) or given.get("type") not in _MEDIA:
+def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
+    if not isinstance(part, Mapping) or part.get("type") not in _MEDIA:
         raise OptionsError(
-            f"{where} is a dict whose type is text (with a text), image, file or audio, not {given!r:.200}"
+            f"{where} is a dict whose type is text (with a text), image, file or audio, not {part!r:.200}"
         )
-    sources = [name for name in _SOURCES if given.get(name) is not None]
-    wrong = [name for name in (*sources, "media_type", "name") if not isinstance(given.get(name, ""), str | None)]
+    sources = [name for name in _SOURCES if part.get(name) is not None]
+    wrong = [name for name in (*sources, "media_type", "name") if not isinstance(part.get(name, ""), str | None)]
     if len(sources) != 1 or wrong:
         raise OptionsError(
-            f"{where} ({given['type']}) needs one of path, data (base64) and url, as a str, and has {sources}"
+            f"{where} ({part['type']}) needs one of path, data (base64) and url, as a str, and has {sources}"
         )
     if sources == ["path"] and not paths:
         raise OptionsError(
-            f"{where} names a file of this machine ({given['path']!r}), which only code here may: send data"
+            f"{where} names a file of this machine ({part['path']!r}), which only code here may: send data"
         )
-    known = {"type": given["type"], "name": given.get("name"), "media_type": given.get("media_type")}
+    fields = {"type": part["type"], "name": part.get("name"), "media_type": part.get("media_type")}
     if sources != ["data"]:
-        return MediaPart(**known, **{sources[0]: given[sources[0]]})
+        return MediaPart(**fields, **{sources[0]: part[sources[0]]})
     try:
-        data = binascii.a2b_base64(given["data"], strict_mode=True)
+        data = binascii.a2b_base64(part["data"], strict_mode=True)
     except (ValueError, binascii.Error) as error:
-        raise OptionsError(f"{where} ({given['type']}): its data is not base64: {error}") from None
-    return checked_part(MediaPart(**known, data=data), where)
+        raise OptionsError(f"{where} ({part['type']}): its data is not base64: {error}") from None
+    return checked_part(MediaPart(**fields, data=data), where)
 
 
 def checked_part(part: MediaPart, where: str) -> MediaPart:
     """Return the part with its media type, if a vendor accepts it. Raises `OptionsError`."""
     data = part.data or b""
-    found = media_type_of(data[:HEAD_BYTES])
-    media_type = found or part.media_type
+    real_type = media_type_of(data[:HEAD_BYTES])
+    media_type = real_type or part.media_type
     if media_type is None:
         raise OptionsError(f"{where} is none of the kinds that its bytes tell: give its media_type")
-    if found and part.media_type and found != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
-        raise OptionsError(f"{where} says {part.media_type}, and its bytes are {found}")
+    if real_type and part.media_type and real_type != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
+        raise OptionsError(f"{where} says {part.media_type}, and its bytes are {real_type}")
     if part.type != part_type_of(media_type):
         raise OptionsError(f"{where} says {part.type}, and {media_type} is sent as {part_type_of(media_type)}")
     refusal = why_refused(part.type, data)

@@ -27,10 +27,10 @@ def add_examples(parser: argparse.ArgumentParser, name: str = "") -> None:
     """Add the examples to the help of this command and of its actions."""
     parser.formatter_class = HelpFormatter
     lines = [line if _NAME in line else f"{_NAME} {line}" for line in EXAMPLES.get(name, ())]
-    shown = (
+    example_text = (
         "\n".join(["examples:" if len(lines) > 1 else "example:", *(f"  {line}" for line in lines)]) if lines else None
     )
-    parser.epilog = "\n\n".join(filter(None, (shown, parser.epilog))) or None
+    parser.epilog = "\n\n".join(filter(None, (example_text, parser.epilog))) or None
     for action in parser._actions:
         if name and isinstance(action, argparse._SubParsersAction):
             for inner, below in action.choices.items():

@@ -22,6 +22,6 @@ class Finding:
     def lines(self, screen: Screen) -> list[str]:
         """Its lines for people, with the advice on a separate line."""
         mark, style = _MARKS[self.works]
-        said = f"  {screen.styled(f'{mark:3}', style)} {on_one_line(self.name, 200):18} {on_one_line(self.detail, 300)}"
+        head = f"  {screen.styled(f'{mark:3}', style)} {on_one_line(self.name, 200):18} {on_one_line(self.detail, 300)}"
         advice = f"      {'':18} {screen.styled(on_one_line(self.advice), 'yellow')}"
-        return [said.rstrip(), advice] if self.advice else [said.rstrip()]
+        return [head.rstrip(), advice] if self.advice else [head.rstrip()]

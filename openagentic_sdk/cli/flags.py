@@ -79,8 +79,8 @@ def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
     if get_origin(kind) is Sequence:
         return {"metavar": metavar, "action": "append", "default": [], "type": _absolute, "help": " (repeatable)"}
     if kind is int:
-        shown = "" if default is None else " (default: %(default)s)"
-        return {"metavar": metavar, "type": positive, "default": default, "help": shown}
+        default_note = "" if default is None else " (default: %(default)s)"
+        return {"metavar": metavar, "type": positive, "default": default, "help": default_note}
     return {"metavar": metavar, "type": kind if isinstance(kind, type) else str, "default": default}
 
 
@@ -193,9 +193,9 @@ def build_provider(args: argparse.Namespace) -> Provider:
         if args.provider or args.base_url:
             raise OptionsError("--script plays a model from a file: leave --provider and --base-url out, or --script")
         return ScriptedProvider.from_file(args.script)
-    named, model = _model_word(args)
-    named = args.provider or named
-    endpoint = find_provider(named, base_url=args.base_url, api_key_env=args.api_key_env, model=model)
+    provider_name, model = _model_word(args)
+    provider_name = args.provider or provider_name
+    endpoint = find_provider(provider_name, base_url=args.base_url, api_key_env=args.api_key_env, model=model)
     return guarded(endpoint, fallback=args.fallback)
 
 
@@ -216,15 +216,15 @@ def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool
     Mentions are paths relative to `cwd`. One that names no file stays plain text; text from a pipe is not searched. Raises
     `OptionsError` for an attached file that does not exist.
     """
-    given = [Path(path).expanduser().absolute() for path in attached]
-    missing = [str(path) for path in given if not path.is_file()]
+    paths = [Path(path).expanduser().absolute() for path in attached]
+    missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise OptionsError(f"--attach {missing[0]!r} is not a file: name one that exists")
     mentions = _MENTION.findall(text) if typed else ()
-    named = [
+    mentioned_paths = [
         next((path for path in (word, word.rstrip(".,;:!?)")) if Path(cwd, path).is_file()), None) for word in mentions
     ]
-    files = dict.fromkeys([*map(str, given), *(path for path in named if path)])
+    files = dict.fromkeys([*map(str, paths), *(path for path in mentioned_paths if path)])
     if not files:
         return text
     return [{"type": "text", "text": text}, *({"type": "file", "path": path} for path in files)]

@@ -72,7 +72,7 @@ async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
     if args.what == "add":
         if None in (args.agent, args.prompt, args.cron):
             raise OptionsError("schedule add needs NAME AGENT PROMPT and --cron LINE")
-        made = await fleet.schedule(
+        schedule = await fleet.schedule(
             args.name,
             args.cron,
             args.agent,
@@ -81,8 +81,8 @@ async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
             **run_wishes(args),
         )
     else:
-        made = schedules.pause(args.name, paused=args.what == "pause")
-    _say(made, args)
+        schedule = schedules.pause(args.name, paused=args.what == "pause")
+    _say(schedule, args)
     return OK
 
 
@@ -106,8 +106,8 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
             Screen(sys.stdout).tell(args.json, row, [on_one_line(line)])
         return OK
     if args.name is None or (args.most is None) != (args.what == "rate"):
-        wanted = "NAME and --requests or --tokens" if args.what == "rate" else "NAME and MOST (a number, or none)"
-        raise OptionsError(f"limits {args.what} needs {wanted}")
+        form = "NAME and --requests or --tokens" if args.what == "rate" else "NAME and MOST (a number, or none)"
+        raise OptionsError(f"limits {args.what} needs {form}")
     if args.what == "rate":
         fleet.rates.set(args.name, args.requests, args.tokens)
         return OK

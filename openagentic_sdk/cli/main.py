@@ -40,11 +40,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        known = {flag for parser in self._tree() for flag in parser._option_string_actions}
+        known_names = {flag for parser in self._tree() for flag in parser._option_string_actions}
         if wrong := _CHOICE.search(message):
-            unknown, known = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
+            unknown, known_names = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
             message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
-        near = [name for word in unknown for name in look_alikes(word.partition("=")[0], known, 0.6)]
+        near = [name for word in unknown for name in look_alikes(word.partition("=")[0], known_names, 0.6)]
         super().error(
             f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists what there is"
         )

@@ -71,15 +71,15 @@ def read_report(cwd: str) -> ProjectReport:
     """Examine the project of a folder."""
     options = OpenAgenticOptions(cwd=cwd, setting_sources=SETTING_SOURCES)
     now = open_project(options)
-    looked = look_at(replace(options, trust_project=True))
-    project = looked.project
+    look = look_at(replace(options, trust_project=True))
+    project = look.project
     sections = {
-        "hooks": [looked.hook(hook) for hook in (*project.settings.hooks, *project.skill_hooks())],
-        "agents": [looked.agent_file(file) for file in project.agents.agents],
-        "commands in texts": list(looked.texts()),
-        "servers": list(looked.servers()),
-        "rules": list(looked.rules()),
-        "other findings": list(looked.findings()),
+        "hooks": [look.hook(hook) for hook in (*project.settings.hooks, *project.skill_hooks())],
+        "agents": [look.agent_file(file) for file in project.agents.agents],
+        "commands in texts": list(look.texts()),
+        "servers": list(look.servers()),
+        "rules": list(look.rules()),
+        "other findings": list(look.findings()),
     }
     return ProjectReport(project, now.trust.is_trusted, now.trust.reason, sections)
 
@@ -122,10 +122,10 @@ class Look:
             return f"{hook.event} has no call that an `if` fits", "take `if` out, or use an event of tools"
         if point in TOOL_POINTS:
             return self._no_tool(hook.matcher)
-        known = _MATCHES.get(hook.event, self.agent.agent_names if hook.event.startswith("Subagent") else ())
-        if hook.matcher in ("", "*") or not known or any(_matches(hook.matcher, each) for each in known):
+        values = _MATCHES.get(hook.event, self.agent.agent_names if hook.event.startswith("Subagent") else ())
+        if hook.matcher in ("", "*") or not values or any(_matches(hook.matcher, each) for each in values):
             return "", ""
-        return f"nothing fits its matcher {hook.matcher!r}", f"use one of {', '.join(known)}, or leave the matcher out"
+        return f"nothing fits its matcher {hook.matcher!r}", f"use one of {', '.join(values)}, or leave the matcher out"
 
     def _no_tool(self, matcher: str) -> tuple[str, str]:
         names = [*self.agent.tools.names(), "Task", *_aliases()]
@@ -167,10 +167,10 @@ class Look:
             return Finding(
                 file.name, False, f"is refused: it wants isolation {file.isolation!r}", "take `isolation` out"
             )
-        known = {*self.agent.tools.names(), "Task", *_aliases()}
-        wanted = dict.fromkeys(rule.partition("(")[0].strip() for rule in file.tools)
-        unknown = [tool for tool in wanted if tool.isalnum() and tool not in known]
-        if wanted and len(unknown) == len(wanted):
+        tool_names = {*self.agent.tools.names(), "Task", *_aliases()}
+        listed_tools = dict.fromkeys(rule.partition("(")[0].strip() for rule in file.tools)
+        unknown = [tool for tool in listed_tools if tool.isalnum() and tool not in tool_names]
+        if listed_tools and len(unknown) == len(listed_tools):
             return Finding(file.name, False, f"is refused: it has no tool, as {', '.join(unknown)} are not here")
         parts = [f"runs on {model}"]
         parts += [f"asks for {word!r}"] if word is not None else []
@@ -182,13 +182,13 @@ class Look:
 
     def texts(self) -> Iterator[Finding]:
         """What happens to the commands in the texts of commands and skills, once they are enabled."""
-        found = list(self._texts())
-        if found and not self.project.library.runs_commands:
+        findings = list(self._texts())
+        if findings and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
             yield Finding(
                 "all of them", None, "are off, and stay text: the lines below are about what they would do", switch
             )
-        yield from found
+        yield from findings
 
     def _texts(self) -> Iterator[Finding]:
         places = {"CLAUDE_PROJECT_DIR": self.project.root}
@@ -241,34 +241,34 @@ class Look:
             elif one.state == "disabled":
                 yield Finding(one.entry.name, None, f"is switched off ({one.entry.source})")
             else:
-                told, _, advice = one.reason.partition(": ")
-                yield Finding(one.entry.name, False, f"does not start: {told} ({one.entry.source})", advice)
+                reason, _, advice = one.reason.partition(": ")
+                yield Finding(one.entry.name, False, f"does not start: {reason} ({one.entry.source})", advice)
 
     def rules(self) -> Iterator[Finding]:
         """Rules that match nothing, and invalid ones."""
         project = self.project
-        read = rules_of_settings(project.settings, project.root, project.cwd)
-        for note in grouped(read.diagnostics):
+        rules = rules_of_settings(project.settings, project.root, project.cwd)
+        for note in grouped(rules.diagnostics):
             yield Finding("rule", False, note.located)
         settings = project.settings
-        written = {rule.text: rule for rule in (*settings.allow, *settings.ask, *settings.deny)}
+        by_text = {rule.text: rule for rule in (*settings.allow, *settings.ask, *settings.deny)}
         tools = self.agent.tools.names()
-        for rule in (*read.allow, *read.ask, *read.deny):
+        for rule in (*rules.allow, *rules.ask, *rules.deny):
             reason, advice = matches_nothing(rule, tools)
             if reason:
-                yield Finding(rule.text, False, f"matches nothing: {reason} ({_place(written, rule)})", advice)
+                yield Finding(rule.text, False, f"matches nothing: {reason} ({_place(by_text, rule)})", advice)
 
     def findings(self) -> Iterator[Finding]:
         """Words without effect here, and what was ignored."""
         seen = ("rule-not-understood", "hook", "mcp-server", "mcp-pending")
         notes = [note for note in project_findings(self.project) if note.code not in seen]
         for note in grouped(note for note in notes if note.code != UNDOCUMENTED):
-            told, _, advice = note.message.partition(" has no effect here: ")
+            word, _, advice = note.message.partition(" has no effect here: ")
             where = note.located.removesuffix(note.message)
             if advice:
                 advice, _, places = advice.partition(" (")
                 text = f"{where}has no effect here" + (f" ({places}" if places else "")
-                yield Finding(told, None if note.code in QUIET else False, text, advice)
+                yield Finding(word, None if note.code in QUIET else False, text, advice)
             else:
                 yield Finding(note.code, False if note.is_error else None, note.located)
         unknown = list(dict.fromkeys(word_of(note) for note in notes if note.code == UNDOCUMENTED))
@@ -336,6 +336,6 @@ def matches_nothing(rule: Rule, tools: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def _place(written: Mapping[str, SettingsRule], rule: Rule) -> str:
-    found = written.get(rule.text)
-    return Diagnostic("", "", found.line, found.source).located.rstrip(": ") if found is not None else rule.source
+def _place(by_text: Mapping[str, SettingsRule], rule: Rule) -> str:
+    entry = by_text.get(rule.text)
+    return Diagnostic("", "", entry.line, entry.source).located.rstrip(": ") if entry is not None else rule.source

@@ -45,11 +45,11 @@ class SlashCommands:
         name, _, rest = line.strip().partition(" ")
         if name == "/exit":
             name = "/quit"
-        known = COMMANDS.get(name)
-        if known is None:
+        command = COMMANDS.get(name)
+        if command is None:
             return False
         try:
-            await known[0](self, rest.strip())
+            await command[0](self, rest.strip())
         except (OpenAgentSdkError, OSError, ValueError) as error:  # a path may hold letters that no file system takes
             self._say(str(error))
         return True
@@ -127,11 +127,11 @@ class SlashCommands:
         if not any(file.action != "keep" for file in plan.files):
             choices = choices[1:]
         what = "Take this turn back?" if turns == 1 else f"Take these {turns} turns back?"
-        said = await self._choose(what, choices)
-        if said not in choices[:-1]:
+        choice = await self._choose(what, choices)
+        if choice not in choices[:-1]:
             self._say("nothing was taken back")
             return
-        files = said == choices[0] and len(choices) == 3
+        files = choice == choices[0] and len(choices) == 3
         rewind_session(
             conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip", roots=roots, seal=seal
         )
@@ -220,6 +220,8 @@ def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], mo
         except OSError:
             return []
         prefix = f"@{folder}/" if folder else "@"
-        found = [entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))]
-        return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in found[:200]]
+        matches = [
+            entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+        ]
+        return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in matches[:200]]
     return sorted(name for name in models if word and name.startswith(word))

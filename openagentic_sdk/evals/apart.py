@@ -160,12 +160,12 @@ def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if module is None or module.__name__ == "__main__":
         return None
-    found: Any = module
+    target: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
+        target = getattr(target, part, None)
     return (
         {"module": module.__name__, "file": getattr(module, "__file__", "") or "", "name": name}
-        if (found is function)
+        if (target is function)
         else None
     )
 
@@ -218,24 +218,24 @@ def _answer(question: Mapping[str, Any]) -> Answer:
     try:
         sys.path[:] = question["path"]
         place = question["place"]
-        known = sys.modules.get(place["module"])
-        if known is None and not importlib.util.find_spec(place["module"]):
-            known = load_file(Path(place["file"]), place["module"])
-        found: Any = known or importlib.import_module(place["module"])
+        module = sys.modules.get(place["module"])
+        if module is None and not importlib.util.find_spec(place["module"]):
+            module = load_file(Path(place["file"]), place["module"])
+        target: Any = module or importlib.import_module(place["module"])
         for part in place["name"].split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except BaseException as error:  # noqa: BLE001 - third-party module, which may even exit the process
         return _raised(error)
-    return _called(found, question["events"])
+    return _called(target, question["events"])
 
 
 def _called(function: Callable[..., Any], events: list[Any]) -> Answer:
     """Call a function with events; return its result as JSON."""
     try:
-        said = function([event_from_dict(event, strict=False) for event in events])
-        if inspect.iscoroutine(said):
-            said = asyncio.run(said)
-        return {"value": json.loads(json.dumps(said))}
+        value = function([event_from_dict(event, strict=False) for event in events])
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+        return {"value": json.loads(json.dumps(value))}
     except BaseException as error:  # noqa: BLE001 - even `sys.exit()` in a scorer must only fail that score
         return _raised(error)
 

@@ -109,8 +109,8 @@ def compare_reports(
     rates = [(one.rate, other.rate) for one, other in pairs]
     changed = {key: other - one for key, (one, other) in zip(both, rates, strict=True)}
     better, worse = ([pair_name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
-    known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
-    costs = [(one, other) for one, other in known if one is not None and other is not None]
+    cost_pairs = [(one.cost_usd, other.cost_usd) for one, other in pairs]
+    costs = [(one, other) for one, other in cost_pairs if one is not None and other is not None]
     # One difference for each scorer that both sides have in at least one case.
     values: dict[str, list[tuple[float, float]]] = {}
     for one, other in pairs:
@@ -131,9 +131,13 @@ def compare_reports(
         else [
             difference("passed", rates),
             difference("value", [(one.value, other.value) for one, other in pairs]),
-            *([difference(f"score {scorer}", found) for scorer, found in values.items()] if len(values) > 1 else []),
+            *(
+                [difference(f"score {scorer}", value_pairs) for scorer, value_pairs in values.items()]
+                if len(values) > 1
+                else []
+            ),
             difference("steps", [(one.steps, other.steps) for one, other in pairs]),
-            *([difference("cost_usd", costs)] if len(costs) == len(known) and any(map(any, costs)) else []),
+            *([difference("cost_usd", costs)] if len(costs) == len(cost_pairs) and any(map(any, costs)) else []),
         ],
         p_value=exact_p_value(len(better), len(worse)),
     )
@@ -163,12 +167,14 @@ def _rows(report: EvalReport, variant: str | None, is_one: bool) -> dict[tuple[s
 
     With `is_one`, the other side is a single variant. Raises `OptionsError` if this one is missing or not named.
     """
-    known = ", ".join(report.started.variants)
+    variants = ", ".join(report.started.variants)
     if variant is not None and variant not in report.started.variants:
-        raise OptionsError(f"eval {report.session_id} has no variant {variant!r:.100}: it has {known}")
+        raise OptionsError(f"eval {report.session_id} has no variant {variant!r:.100}: it has {variants}")
     several = len(report.started.variants) > 1 and variant is None
     if several and is_one:
-        raise OptionsError(f"eval {report.session_id} has the variants {known}: say which, as {report.session_id}:NAME")
+        raise OptionsError(
+            f"eval {report.session_id} has the variants {variants}: say which, as {report.session_id}:NAME"
+        )
     rows = [row for row in report.rows() if variant in (None, row.variant)]
     return {(row.case, row.variant if several else ""): row for row in rows}
 
@@ -258,18 +264,19 @@ def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
     return means[place], means[-place - 1]
 
 
-def comparison_junit(found: Comparison, suite: str) -> str:
+def comparison_junit(comparison: Comparison, suite: str) -> str:
     """JUnit XML of a comparison: a test case for each pair, which fails if B is worse."""
-    cases = [(case, case in found.worse) for case in (*found.worse, *found.better, *found.same)]
+    cases = [(case, case in comparison.worse) for case in (*comparison.worse, *comparison.better, *comparison.same)]
     tests = [
         f"<testcase{xml_attributes({'name': case, 'classname': suite, 'time': '0'})}"
         + ('><failure message="worse than before" type="compare"></failure></testcase>' if is_worse else "/>")
         for case, is_worse in cases
     ]
-    told = {"name": suite, "tests": str(len(cases)), "failures": str(len(found.worse)), "errors": "0"}
+    attributes = {"name": suite, "tests": str(len(cases)), "failures": str(len(comparison.worse)), "errors": "0"}
     body = "\n".join(tests)
     return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n<testsuite{xml_attributes(told)}>\n{body}\n</testsuite>\n'
+        '<?xml version="1.0" '
+        f'encoding="UTF-8"?>\n<testsuites>\n<testsuite{xml_attributes(attributes)}>\n{body}\n</testsuite>\n'
         "</testsuites>\n"
     )
 

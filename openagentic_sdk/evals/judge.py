@@ -43,10 +43,10 @@ can be) to 1 (fits the rubric in full)."""
 def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
     """The options of a judge's run: the model of `base`, and nothing else of that agent."""
     asking = ("provider", "api_key", "stream", "retry", "fallback", "prices", "redact", "key_file", "clock", "cwd")
-    asked = base if judge.model is None else with_model(base, judge.model)
+    model_options = base if judge.model is None else with_model(base, judge.model)
     return OpenAgenticOptions(
-        **{name: getattr(asked, name) for name in asking},
-        model=asked.model,
+        **{name: getattr(model_options, name) for name in asking},
+        model=model_options.model,
         system_prompt=_SYSTEM,
         tools=(),
         permission_gate=PermissionGate(permission_mode="deny"),
@@ -60,13 +60,13 @@ def judge_options(judge: Judge, base: OpenAgenticOptions) -> OpenAgenticOptions:
 
 def question(judge: Judge, run: Played) -> str:
     """The judge's prompt about a run."""
-    told = {"prompt": run.prompt, "answer": run.final_text}
+    sections = {"prompt": run.prompt, "answer": run.final_text}
     if run.structured_output is not None:
-        told["structured_answer"] = json.dumps(run.structured_output, ensure_ascii=False)
+        sections["structured_answer"] = json.dumps(run.structured_output, ensure_ascii=False)
     if judge.with_calls:
         calls = [{"tool": call.tool, "input": dict(call.input), "outcome": call.outcome} for call in run.calls]
-        told["calls"] = json.dumps(mask_value(calls, known_here()), ensure_ascii=False)
-    parts = [f"# {name}\n{_cut(without_hidden(text))}" for name, text in told.items()]
+        sections["calls"] = json.dumps(mask_value(calls, known_here()), ensure_ascii=False)
+    parts = [f"# {name}\n{_cut(without_hidden(text))}" for name, text in sections.items()]
     data = "\n\n".join(parts)
     mark = hashlib.sha256(f"{judge.rubric}\0{data}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return (
@@ -84,20 +84,20 @@ def _cut(text: str) -> str:
 
 def verdict(judge: Judge, name: str, run: Played) -> Score:
     """The verdict in the judge's run, parsed strictly: anything but a complete verdict fails."""
-    found = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
+    score = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
     try:
         if run.stop_reason != "end":
             raise ValueError(f"it ended with {run.stop_reason}")
         # The last tool's input, or a text without any other words: among them it may be a quotation from the judged text.
         calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
-        said = calls[-1] if calls else run.text_as_json()
-        validate(said, VERDICT, "the verdict")
+        answer = calls[-1] if calls else run.text_as_json()
+        validate(answer, VERDICT, "the verdict")
     except (ValueError, RecursionError) as error:
         why = run.error or (str(error) if run.stop_reason == "end" else f"the judge's run ended with {run.stop_reason}")
-        return replace(found, words=f"no verdict: {why}"[:MAX_WORDS_CHARS], error_type="NoVerdict")
-    passed = said["verdict"] == "pass" and said["score"] >= judge.pass_from
-    words = f"{said['verdict']}: {said['reason']}"[:MAX_WORDS_CHARS]
-    return replace(found, passed=passed, value=float(said["score"]), words=words)
+        return replace(score, words=f"no verdict: {why}"[:MAX_WORDS_CHARS], error_type="NoVerdict")
+    passed = answer["verdict"] == "pass" and answer["score"] >= judge.pass_from
+    words = f"{answer['verdict']}: {answer['reason']}"[:MAX_WORDS_CHARS]
+    return replace(score, passed=passed, value=float(answer["score"]), words=words)
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:
@@ -105,6 +105,6 @@ def names_of(scorers: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for scorer in scorers:
         plain = scorer.name or scorer.type
-        taken = sum(name == plain or name.startswith(f"{plain}-") for name in names)
-        names.append(f"{plain}-{taken + 1}" if taken else plain)
+        count = sum(name == plain or name.startswith(f"{plain}-") for name in names)
+        names.append(f"{plain}-{count + 1}" if count else plain)
     return names

@@ -44,9 +44,14 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry of `eval.started`."""
-        told: dict[str, Any] = {"id": self.id, "mode": self.mode, "session_id": self.session_id, "at_seq": self.case.at}
-        told["variants"] = list(self.case.variants) or None
-        return {key: value for key, value in told.items() if value is not None}
+        entry: dict[str, Any] = {
+            "id": self.id,
+            "mode": self.mode,
+            "session_id": self.session_id,
+            "at_seq": self.case.at,
+        }
+        entry["variants"] = list(self.case.variants) or None
+        return {key: value for key, value in entry.items() if value is not None}
 
 
 @frozen(kw_only=True)
@@ -69,7 +74,7 @@ class EvalJob:
 
 def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
     """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` if none is found."""
-    found: list[Planned] = []
+    cases: list[Planned] = []
     for number, case in enumerate(suite.cases):
         where = f"cases[{number}]"
         if case.session is not None:
@@ -77,7 +82,7 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
                 raise SuiteError(
                     f"no session {case.session!r} in this store", field=f"{where}.session", source=suite.source
                 )
-            found.append(Planned(id=case.id, case=case, session_id=case.session))
+            cases.append(Planned(id=case.id, case=case, session_id=case.session))
         elif case.tag is not None or case.search is not None:
             if case.tag is not None:
                 rows = store.list_session_summaries()
@@ -88,12 +93,12 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
             if not names:
                 field = f"{where}.{'tag' if case.tag is not None else 'search'}"
                 raise SuiteError("finds no session in this store", field=field, source=suite.source)
-            found += [Planned(id=f"{case.id}/{name}", case=case, session_id=name) for name in names]
+            cases += [Planned(id=f"{case.id}/{name}", case=case, session_id=name) for name in names]
         else:
             if case.log is not None and not Path(suite.folder, case.log).is_file():
                 raise SuiteError(f"there is no file {case.log!r}", field=f"{where}.log", source=suite.source)
-            found.append(Planned(id=case.id, case=case))
-    return found
+            cases.append(Planned(id=case.id, case=case))
+    return cases
 
 
 def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[Planned]:
@@ -121,9 +126,9 @@ def variants_of(suite: Suite) -> list[str]:
 
 def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
     """The first sessions that were not created by an eval; copies of a session have its tags too."""
-    found: list[str] = []
+    own_names: list[str] = []
     for name in names:
-        if len(found) >= limit:
+        if len(own_names) >= limit:
             break
         try:
             metadata = store.read_metadata(name)["metadata"]
@@ -132,8 +137,8 @@ def _own(store: SessionStore, names: Iterable[str], limit: int) -> list[str]:
         if (
             EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata
         ):  # a subagent's session belongs to its parent's
-            found.append(name)
-    return found
+            own_names.append(name)
+    return own_names
 
 
 def read_log(path: Path) -> list[Event]:

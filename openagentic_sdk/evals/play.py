@@ -52,8 +52,8 @@ class Player:
             await self._say(options, session_id, await self._prompts(job.planned))
         else:
             await self._what_if(job, options, session_id)
-        found = played(session_id, await self._read(session_id), is_fork=job.planned.mode == "whatif")
-        return None if found.stop_reason == "budget" and self.budget.complaint() else found
+        run = played(session_id, await self._read(session_id), is_fork=job.planned.mode == "whatif")
+        return None if run.stop_reason == "budget" and self.budget.complaint() else run
 
     async def judge(self, job: EvalJob, judge: Judge, name: str, run: Played) -> Score:
         """The verdict on a run, from a separate judge session. A verdict given before a crash is read again."""
@@ -78,8 +78,8 @@ class Player:
                 )
             events, text = report.events, "\n".join(words)
         else:
-            found = await replay_agent(recorded, options, live_tools=self.suite.live_tools)
-            events, text = found.events, found.text
+            replay = await replay_agent(recorded, options, live_tools=self.suite.live_tools)
+            events, text = replay.events, replay.text
         return played(job.planned.session_id, events, spent=recorded, difference=text)
 
     async def _what_if(self, job: EvalJob, options: OpenAgenticOptions, session_id: str) -> None:
@@ -100,19 +100,19 @@ class Player:
 
     async def _say(self, options: OpenAgenticOptions, session_id: str, prompts: Sequence[str]) -> None:
         """Send the prompts one after the other; prompts sent before a crash are not repeated."""
-        said = 0
+        count = 0
         if await off_loop(may_block(self.store), self.store.session_exists, session_id):
             before = await self._read(session_id)
             options = replace(options, resume=session_id)
-            said = len(prompts_of(before))
+            count = len(prompts_of(before))
             reason = ended_by(before)
-            if said and reason is None:
+            if count and reason is None:
                 reason = (await self._run(options, None)).stop_reason
-            if said and reason != "end":
+            if count and reason != "end":
                 return
         else:
             options = replace(options, session_id=session_id)
-        for prompt in prompts[said:]:
+        for prompt in prompts[count:]:
             result = await self._run(options, prompt)
             if result.stop_reason != "end":
                 return
@@ -164,8 +164,8 @@ class Player:
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             recorded = planned.recorded(self.suite, self.store)
             numbered = [replace(event, seq=number) for number, event in enumerate(recorded, 1)]
-            put = partial(self.store.import_session, session_id, numbered, metadata={EVAL_KEY: self.eval_id})
-            await off_loop(may_block(self.store), put)
+            import_log = partial(self.store.import_session, session_id, numbered, metadata={EVAL_KEY: self.eval_id})
+            await off_loop(may_block(self.store), import_log)
         return session_id
 
     async def _read(self, session_id: str) -> list[Event]:
@@ -177,8 +177,8 @@ class Player:
         for session_id in session_ids:
             if await off_loop(may_block(self.store), self.store.session_exists, session_id):
                 events = await self._read(session_id)
-                if (spent := usage(events)) is not None:
-                    self.budget.charge(spent, session_cost(events))
+                if (run_usage := usage(events)) is not None:
+                    self.budget.charge(run_usage, session_cost(events))
 
 
 class _SharedBudget(Part):

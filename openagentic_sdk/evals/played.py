@@ -83,16 +83,16 @@ def played(
     results = [event for event in own if isinstance(event, Result)]
     result = results[-1] if results else None
     final = result.final_text if result is not None else ""
-    said = next(
+    answer = next(
         (event for event in reversed(own) if isinstance(event, AssistantMessage | ModelRequest | ToolUse)), None
     )
     # The log has the untruncated text; and if a process died after the answer, its resumed run had no text of its own.
-    if isinstance(said, AssistantMessage) and len(final) in (0, MAX_TEXT_TWICE):
-        final = said.text
+    if isinstance(answer, AssistantMessage) and len(final) in (0, MAX_TEXT_TWICE):
+        final = answer.text
     outcomes = {event.tool_use_id: event.outcome for event in own if isinstance(event, ToolResult)}
     prompts = [event.text for event in events if isinstance(event, UserMessage) and event.origin == "user"]
-    told = own if spent is None else paid  # positions refer to the session that is named
-    runs = [event.seq for event in told if isinstance(event, SystemInit)]
+    located_events = own if spent is None else paid  # positions refer to the session that is named
+    runs = [event.seq for event in located_events if isinstance(event, SystemInit)]
     return Played(
         session_id=session_id,
         events=events,
@@ -111,7 +111,7 @@ def played(
         usage=usage(paid),
         cost_usd=session_cost(paid),
         run_seq=runs[-1] if runs else None,
-        step_seq=next((e.seq - 1 for e in reversed(told) if e.seq and _asks(e)), None),
+        step_seq=next((e.seq - 1 for e in reversed(located_events) if e.seq and _asks(e)), None),
         response_id=next((e.response_id for e in reversed(own) if isinstance(e, ModelResponse)), None),
         difference=difference,
     )

@@ -55,8 +55,8 @@ class Row:
     @property
     def cost_usd(self) -> float | None:
         """The mean cost of a run, None if any is unknown."""
-        known = [run.cost_usd for run in self.runs if run.cost_usd is not None]
-        return mean(known) if len(known) == len(self.runs) else None
+        costs = [run.cost_usd for run in self.runs if run.cost_usd is not None]
+        return mean(costs) if len(costs) == len(self.runs) else None
 
     @property
     def steps(self) -> float:
@@ -69,7 +69,7 @@ class Row:
         for run in self.runs:
             for score in run.scores:
                 values.setdefault(str(score.get("name")), []).append(score_value(score))
-        return {name: mean(found) for name, found in values.items()}
+        return {name: mean(numbers) for name, numbers in values.items()}
 
     @property
     def is_replayed(self) -> bool:
@@ -144,8 +144,8 @@ class EvalReport:
         """The cost of all runs and judges; None if any part is unknown."""
         parts = [run.cost_usd for run in self.runs]
         parts += [score.get("cost_usd") for run in self.runs for score in run.scores if score.get("session_id")]
-        known = [part for part in parts if part is not None]
-        return sum(known) if len(known) == len(parts) else None
+        costs = [part for part in parts if part is not None]
+        return sum(costs) if len(costs) == len(parts) else None
 
     def rows(self) -> list[Row]:
         """A row for each case and variant that ran, in planned order."""
@@ -154,10 +154,10 @@ class EvalReport:
             grouped.setdefault((run.case, run.variant), []).append(run)
         order = {entry.get("id"): place for place, entry in enumerate(self.started.plan)}
         names = list(self.started.variants)
-        known = sorted(
+        keys = sorted(
             grouped, key=lambda key: (order.get(key[0], len(order)), names.index(key[1]) if key[1] in names else 0)
         )
-        return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in known]
+        return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in keys]
 
     def missing(self) -> list[tuple[str, str, int]]:
         """The planned runs that are not finished: case, variant and repeat."""
@@ -313,15 +313,15 @@ def _test_case(run: EvalCase, suite: str, several: bool, is_wavering: bool) -> s
         return f"<testcase{head}/>"
     failed = [score for score in run.scores if not score.get("passed")]
     words = "\n".join(f"{score.get('name')}: {score.get('words') or 'failed'}" for score in failed)
-    told = {
+    attributes = {
         "message": on_one_line(words.partition("\n")[0], 500),
         "type": str(failed[0].get("type") if failed else "run"),
     }
     if is_wavering:
-        return f"<testcase{head}><skipped{xml_attributes({'message': told['message']})}/></testcase>"
+        return f"<testcase{head}><skipped{xml_attributes({'message': attributes['message']})}/></testcase>"
     kind = "error" if is_error(run) else "failure"
     where = f"\nsession {run.session_id}" if run.session_id else ""
-    return f"<testcase{head}><{kind}{xml_attributes(told)}>{escape(_clean(words + where))}</{kind}></testcase>"
+    return f"<testcase{head}><{kind}{xml_attributes(attributes)}>{escape(_clean(words + where))}</{kind}></testcase>"
 
 
 def is_error(run: EvalCase) -> bool:

@@ -69,8 +69,8 @@ async def run_suite(
             Player(suite, store, session_id, budget), writer, EvalReport.of(session_id, events), on_progress
         )
         plan = planned_before(suite, started.plan)
-        wanted = list(jobs_of(plan, suite, started.variants, started.repeats))
-        await run.work(wanted, parallel or suite.parallel)
+        jobs = list(jobs_of(plan, suite, started.variants, started.repeats))
+        await run.work(jobs, parallel or suite.parallel)
         return run.report
     finally:
         await off_loop(may_block(store), writer.close)
@@ -94,15 +94,15 @@ async def _plan(
     max_cost_usd: float | None,
 ) -> EvalStarted:
     """The runs of a new eval that the caller selected. Raises `SuiteError` for an unknown name."""
-    known = variants_of(suite)
-    unknown = [name for name in variants if name not in known]
+    all_variants = variants_of(suite)
+    unknown = [name for name in variants if name not in all_variants]
     if unknown:
         raise SuiteError(
-            f"there is no variant {unknown[0]!r}: the variants are {', '.join(known)}", source=suite.source
+            f"there is no variant {unknown[0]!r}: the variants are {', '.join(all_variants)}", source=suite.source
         )
     plan = await off_loop(may_block(store), plan_cases, suite, store)
-    chosen = [planned for planned in plan if not cases or planned.id in cases or planned.case.id in cases]
-    missing = [name for name in cases if not any(name in (planned.id, planned.case.id) for planned in chosen)]
+    chosen_cases = [planned for planned in plan if not cases or planned.id in cases or planned.case.id in cases]
+    missing = [name for name in cases if not any(name in (planned.id, planned.case.id) for planned in chosen_cases)]
     if missing:
         raise SuiteError(
             f"there is no case {missing[0]!r}: the cases are {', '.join(p.id for p in plan)}", source=suite.source
@@ -112,8 +112,8 @@ async def _plan(
     return EvalStarted(
         suite=suite.name,
         suite_sha256=suite.digest(),
-        plan=[planned.to_dict() for planned in chosen],
-        variants=[name for name in known if not variants or name in variants],
+        plan=[planned.to_dict() for planned in chosen_cases],
+        variants=[name for name in all_variants if not variants or name in variants],
         repeats=repeats or suite.repeats,
         max_cost_usd=suite.max_cost_usd if max_cost_usd is None else max_cost_usd,
         source=suite.source or None,
@@ -139,22 +139,22 @@ class _SuiteRun:
         self._running: list[EvalJob] = []
         self._appending = asyncio.Lock()
 
-    async def work(self, wanted: Sequence[EvalJob], parallel: int) -> None:
+    async def work(self, jobs: Sequence[EvalJob], parallel: int) -> None:
         """Do the remaining jobs, at most `parallel` at a time."""
         done = {key_of(event) for event in self.report.runs if not could_not_run(event)}
-        left = [job for job in wanted if job.key not in done]
+        remaining = [job for job in jobs if job.key not in done]
         for event in self.report.runs:
             if event.cost_usd is not None or event.mode != "replay":
                 self._budget.charge(event.usage, event.cost_usd)
             for judged in event.scores:
                 if judged.get("session_id"):
                     self._budget.charge(None, judged.get("cost_usd"))
-        await self._player.charge_unfinished([name for job in left for name in self._sessions_of(job)])
-        waiting = iter(left)
+        await self._player.charge_unfinished([name for job in remaining for name in self._sessions_of(job)])
+        waiting = iter(remaining)
         reason = "interrupted"
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(parallel, len(left))):
+                for _ in range(min(parallel, len(remaining))):
                     group.create_task(self._take(waiting))
             reason = "budget" if self.report.missing() else "end"
         except BaseExceptionGroup as failures:
@@ -198,8 +198,8 @@ class _SuiteRun:
     async def _append(self, event: Event) -> None:
         async with self._appending:
             masked = mask_event(event, known_here())
-            stored = await off_loop(may_block(self._player.store), self._writer.append, [masked])
-            self.report = self.report.after(stored[0])
+            stored_events = await off_loop(may_block(self._player.store), self._writer.append, [masked])
+            self.report = self.report.after(stored_events[0])
 
     async def _do(self, job: EvalJob) -> EvalCase | None:
         """Run and score a job; None if the budget ended it, so that it can be resumed."""

@@ -43,14 +43,17 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
     try:
         match scorer:
             case Exact():
-                wanted, given = scorer.text.strip(), run.final_text.strip()
+                expected_text, actual_text = scorer.text.strip(), run.final_text.strip()
                 if scorer.ignore_case:
-                    wanted, given = wanted.casefold(), given.casefold()
-                return score(scorer, name, wanted == given, _about_text(run))
+                    expected_text, actual_text = expected_text.casefold(), actual_text.casefold()
+                return score(scorer, name, expected_text == actual_text, _about_text(run))
             case Regex():
                 answer = await _search(apart, [(scorer.pattern, run.final_text)], scorer.timeout_s)
                 return _judged(
-                    scorer, name, answer, lambda found: score(scorer, name, found[0] != scorer.absent, _about_text(run))
+                    scorer,
+                    name,
+                    answer,
+                    lambda matches: score(scorer, name, matches[0] != scorer.absent, _about_text(run)),
                 )
             case JsonSchema():
                 return await _fits_schema(scorer, name, run, apart)
@@ -132,20 +135,22 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
         problems.append(
             f"it took {'an unknown number of' if tokens is None else tokens} tokens, {scorer.max_tokens} are the most"
         )
-    told = f"{'an unknown cost' if run.cost_usd is None else f'{run.cost_usd:.6g} USD'}, {tokens} tokens"
-    return score(scorer, name, not problems, "; ".join(problems) or told)
+    figures = f"{'an unknown cost' if run.cost_usd is None else f'{run.cost_usd:.6g} USD'}, {tokens} tokens"
+    return score(scorer, name, not problems, "; ".join(problems) or figures)
 
 
-def _said(scorer: Function, name: str, given: Any) -> Score:
+def _said(scorer: Function, name: str, answer: Any) -> Score:
     """The score for a function's result: True or False, a number from 0 to 1, or one of these with a message."""
-    value, words = given, ""
+    value, words = answer, ""
     if isinstance(value, list) and len(value) == 2:
         value, words = value[0], str(value[1])
     if isinstance(value, bool):
         return score(scorer, name, value, words)
     if not isinstance(value, int | float) or not 0 <= value <= 1:
-        shown = on_one_line(repr(given), _SHOWN_CHARS)
-        return failed_score(scorer, name, "ValueError", f"it gave {shown}, and not True, False or a number from 0 to 1")
+        excerpt = on_one_line(repr(answer), _SHOWN_CHARS)
+        return failed_score(
+            scorer, name, "ValueError", f"it gave {excerpt}, and not True, False or a number from 0 to 1"
+        )
     return Score(name, scorer.type, value >= scorer.pass_from, float(value), words[:MAX_WORDS_CHARS])
 
 
@@ -154,75 +159,77 @@ def _said(scorer: Function, name: str, given: Any) -> Score:
 
 async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
     lists = {key: list(map(as_call, getattr(scorer, key) or ())) for key in CALL_LISTS}
-    wanted = {id(call): call for calls in lists.values() for call in calls}
+    by_id = {id(call): call for calls in lists.values() for call in calls}
     texts = [
         (key, place, pattern, argument)
-        for key, call in wanted.items()
-        for place, made in enumerate(run.calls)
-        if _fits_plainly(call, made)
+        for key, call in by_id.items()
+        for place, made_call in enumerate(run.calls)
+        if _fits_plainly(call, made_call)
         for argument, pattern in (call.matches or {}).items()
     ]
     values = [run.calls[place].input.get(argument) for _, place, _, argument in texts]
-    given = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
-    pairs = [(pattern, text) for (_, _, pattern, _), text in zip(texts, given, strict=True)]
+    value_texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
+    pairs = [(pattern, text) for (_, _, pattern, _), text in zip(texts, value_texts, strict=True)]
     answer = await _search(apart, pairs, scorer.timeout_s) if pairs else {"value": []}
 
-    def judge(found: Sequence[bool]) -> Score:
-        missed = {(key, place) for (key, place, _, _), is_found in zip(texts, found, strict=True) if not is_found}
+    def judge(matches: Sequence[bool]) -> Score:
+        missed = {(key, place) for (key, place, _, _), is_found in zip(texts, matches, strict=True) if not is_found}
 
         def fits(call: Call, place: int) -> bool:
             return _fits_plainly(call, run.calls[place]) and (id(call), place) not in missed
 
         problems = list(_problems(scorer, lists, len(run.calls), fits))
-        made = ", ".join(call.tool for call in run.calls) or "nothing"
-        words = "; ".join([*problems, f"it called {on_one_line(made, _SHOWN_CHARS)}"])
+        call_names = ", ".join(call.tool for call in run.calls) or "nothing"
+        words = "; ".join([*problems, f"it called {on_one_line(call_names, _SHOWN_CHARS)}"])
         return score(scorer, name, not problems, words)
 
     return _judged(scorer, name, answer, judge)
 
 
 def _problems(
-    scorer: Calls, lists: Mapping[str, Sequence[Call]], made: int, fits: Callable[[Call, int], bool]
+    scorer: Calls, lists: Mapping[str, Sequence[Call]], call_count: int, fits: Callable[[Call, int], bool]
 ) -> Sequence[str]:
-    found = []
+    problems = []
     for call in lists["must"]:
-        if not any(fits(call, place) for place in range(made)):
-            found.append(f"{told_call(call)} was not called")
+        if not any(fits(call, place) for place in range(call_count)):
+            problems.append(f"{told_call(call)} was not called")
     for call in lists["must_not"]:
-        if any(fits(call, place) for place in range(made)):
-            found.append(f"{told_call(call)} was called")
+        if any(fits(call, place) for place in range(call_count)):
+            problems.append(f"{told_call(call)} was called")
     place = 0
     for call in lists["order"]:
-        place = next((at + 1 for at in range(place, made) if fits(call, at)), made + 1)
-        if place > made:
-            found.append(f"{told_call(call)} was not called in the order that is wanted")
+        place = next((at + 1 for at in range(place, call_count) if fits(call, at)), call_count + 1)
+        if place > call_count:
+            problems.append(f"{told_call(call)} was not called in the order that is wanted")
             break
     exact = lists["exactly"]
-    if scorer.exactly is not None and not (len(exact) == made and all(map(fits, exact, range(made)))):
-        found.append(f"the calls are not exactly {', '.join(map(told_call, exact)) or 'none'}")
-    if scorer.at_most is not None and made > scorer.at_most:
-        found.append(f"{made} calls were made, and {scorer.at_most} are the most")
-    return found
+    if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):
+        problems.append(f"the calls are not exactly {', '.join(map(told_call, exact)) or 'none'}")
+    if scorer.at_most is not None and call_count > scorer.at_most:
+        problems.append(f"{call_count} calls were made, and {scorer.at_most} are the most")
+    return problems
 
 
 def told_call(call: Call) -> str:
     """A description of an expected call."""
-    parts = [json.dumps(dict(given), ensure_ascii=False) for given in (call.input, call.matches) if given]
+    parts = [json.dumps(dict(part), ensure_ascii=False) for part in (call.input, call.matches) if part]
     return on_one_line(" ".join([call.tool, *parts, *([f"({call.outcome})"] if call.outcome else [])]), _SHOWN_CHARS)
 
 
-def _fits_plainly(call: Call, made: MadeCall) -> bool:
+def _fits_plainly(call: Call, made_call: MadeCall) -> bool:
     """Whether the call matches, apart from its patterns."""
     return (
-        fits_name(call.tool, made.tool)
-        and call.outcome in (None, made.outcome)
-        and _holds(made.input, call.input or {})
-        and all(argument in made.input for argument in call.matches or {})
+        fits_name(call.tool, made_call.tool)
+        and call.outcome in (None, made_call.outcome)
+        and _holds(made_call.input, call.input or {})
+        and all(argument in made_call.input for argument in call.matches or {})
     )
 
 
-def _holds(value: Any, wanted: Any) -> bool:
+def _holds(value: Any, expected: Any) -> bool:
     """Whether an argument equals the expected one; an object may have additional members."""
-    if isinstance(wanted, Mapping):
-        return isinstance(value, Mapping) and all(key in value and _holds(value[key], wanted[key]) for key in wanted)
-    return json_sha256(value) == json_sha256(wanted)
+    if isinstance(expected, Mapping):
+        return isinstance(value, Mapping) and all(
+            key in value and _holds(value[key], expected[key]) for key in expected
+        )
+    return json_sha256(value) == json_sha256(expected)

@@ -137,8 +137,8 @@ class Suite:
     def digest(self) -> str:
         """The digest of the suite's definition; functions are represented by the text of their files."""
         files = [name for variant in self.variants.values() if (name := variant.system_prompt_file) is not None]
-        said = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
-        return hashlib.sha256(json.dumps(said, default=_told, sort_keys=True).encode()).hexdigest()
+        definition = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
+        return hashlib.sha256(json.dumps(definition, default=_told, sort_keys=True).encode()).hexdigest()
 
     def base(self) -> OpenAgenticOptions | None:
         """The options of the agent for one run; None without an agent. Raises `OptionsError`."""
@@ -149,19 +149,21 @@ class Suite:
 
         `offline` skips providers and keys, for a replay. Raises `OptionsError`.
         """
-        known = self.variants.get(variant, Variant())
-        base = _agent(self.agent if known.agent is None else known.agent, self.folder, offline=offline)
+        variant_settings = self.variants.get(variant, Variant())
+        base = _agent(
+            self.agent if variant_settings.agent is None else variant_settings.agent, self.folder, offline=offline
+        )
         if base is None:
             return None
-        made = varied(base, known, self.folder, offline=offline)
-        check_options(replace(made, provider=ScriptedProvider()) if offline else made)
-        return made
+        run_options = varied(base, variant_settings, self.folder, offline=offline)
+        check_options(replace(run_options, provider=ScriptedProvider()) if offline else run_options)
+        return run_options
 
     def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
         """The options of a judge: its own settings over the agent's. Raises `OptionsError`."""
-        named = {name: getattr(judge, name) for name in ("model", *_ASKED_AT)}
+        settings = {name: getattr(judge, name) for name in ("model", *_ASKED_AT)}
         start = OpenAgenticOptions() if base is None else base
-        return varied(start, Variant(**named), self.folder)
+        return varied(start, Variant(**settings), self.folder)
 
 
 def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: bool = False) -> OpenAgenticOptions:
@@ -170,15 +172,15 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:
         changes["system_prompt"] = _text_of(Path(folder, variant.system_prompt_file))
-    named = {name: value for name in _ASKED_AT if (value := getattr(variant, name))}
-    if named and not offline:
-        other = read_agent("variant", named, Path(folder)).options
+    endpoint = {name: value for name in _ASKED_AT if (value := getattr(variant, name))}
+    if endpoint and not offline:
+        other = read_agent("variant", endpoint, Path(folder)).options
         assert isinstance(other, OpenAgenticOptions), "a table gives options"
         changes |= {"provider": other.provider, "api_key": None}
         changes.setdefault("model", other.model or base.model)
     elif variant.model is not None and not offline:
-        asked = with_model(base, variant.model)
-        changes |= {"provider": asked.provider, "model": asked.model, "api_key": asked.api_key}
+        model_options = with_model(base, variant.model)
+        changes |= {"provider": model_options.provider, "model": model_options.model, "api_key": model_options.api_key}
     if variant.disallowed_tools or variant.deny:
         changes["disallowed_tools"] = (*base.disallowed_tools, *variant.disallowed_tools, *variant.deny)
     if variant.allow:
@@ -192,41 +194,42 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
     gate = gate if variant.permission_mode is None else gate.with_mode(variant.permission_mode)
     gate = gate if variant.tools is None else gate.narrowed(tools=variant.tools, source="variant")
     changes["permission_gate"] = replace(gate, interactive=False, interactive_approver=None)
-    made = replace(base, **changes)
-    return made if variant.change is None else _options_of(lambda: variant.change(made), "change")
+    result = replace(base, **changes)
+    return result if variant.change is None else _options_of(lambda: variant.change(result), "change")
 
 
 def options_of(where: str, folder: str) -> OpenAgenticOptions:
     """The options that `module:name` in a folder is or returns. Raises `OptionsError`."""
-    found = _agent(where, folder, offline=False)
-    assert found is not None, "a name gives options"
-    return found
+    options = _agent(where, folder, offline=False)
+    assert options is not None, "a name gives options"
+    return options
 
 
-def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
+def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
     """The options that a suite or a variant names."""
-    if isinstance(given, Mapping):
-        made: Any = read_agent("agent", given, Path(folder), offline=offline).options
+    if isinstance(agent, Mapping):
+        source: Any = read_agent("agent", agent, Path(folder), offline=offline).options
     else:
-        made = _named(given, folder, "agent") if isinstance(given, str) else given
-    if made is None:
+        source = _named(agent, folder, "agent") if isinstance(agent, str) else agent
+    if source is None:
         return None
-    return _options_of(made if callable(made) else lambda: made, "agent")
+    return _options_of(source if callable(source) else lambda: source, "agent")
 
 
 def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
     """The result of a suite's function. Raises `SuiteError` for anything but options."""
     try:
-        made = plain_options(make())
+        options = plain_options(make())
     except OptionsError:
         raise
     except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
         raise SuiteError(f"raised {': '.join(error_words(error))}", field=field) from error
-    if not isinstance(made, OpenAgenticOptions):
+    if not isinstance(options, OpenAgenticOptions):
         raise SuiteError(
-            f"must be an Agent, OpenAgenticOptions(...) or a function that returns one, not {made!r:.200}", field=field
+            f"must be an Agent, OpenAgenticOptions(...) or a function that returns one, not {options!r:.200}",
+            field=field,
         )
-    return made
+    return options
 
 
 def _named(where: str, folder: str, what: str) -> Any:
@@ -282,38 +285,38 @@ def load_suite(where: str) -> Suite:
             raise SuiteError("there is no such file", source=str(path))
         try:
             module = load_file(path, _module_name(path))
-            found = _suite_of(getattr(module, "suite", None), str(path))
+            suite = _suite_of(getattr(module, "suite", None), str(path))
         except SuiteError:
             raise
         except (Exception, SystemExit) as error:  # third-party code may raise anything: the suite is invalid
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
             line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
             raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
-        folder = str(path.parent) if found.folder == "." else found.folder
-        return check_suite(replace(found, folder=folder, source=found.source or str(path)))
-    found = _named(where, working_dir(), "suite")
-    return check_suite(_suite_of(found, where))
+        folder = str(path.parent) if suite.folder == "." else suite.folder
+        return check_suite(replace(suite, folder=folder, source=suite.source or str(path)))
+    suite = _named(where, working_dir(), "suite")
+    return check_suite(_suite_of(suite, where))
 
 
-def _suite_of(found: Any, source: str) -> Suite:
-    found = found() if callable(found) else found
-    if not isinstance(found, Suite):
+def _suite_of(value: Any, source: str) -> Suite:
+    value = value() if callable(value) else value
+    if not isinstance(value, Suite):
         raise SuiteError(
-            f"must be Suite(...) or a function that gives one, not {found!r:.200}", field="suite", source=source
+            f"must be Suite(...) or a function that gives one, not {value!r:.200}", field="suite", source=source
         )
-    return found
+    return value
 
 
 def _read_toml(path: Path) -> Suite:
     try:
-        given = read_toml(path)
+        data = read_toml(path)
     except OSError as error:
         raise SuiteError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
     except ValueError as error:
         at = re.search(r"\(at line (\d+)", str(error))
         raise SuiteError(f"is not TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
     try:
-        own = {"name": path.stem, **given, "folder": str(path.parent), "source": str(path)}
+        own = {"name": path.stem, **data, "folder": str(path.parent), "source": str(path)}
         _fits(own, Suite, "")
         folder = str(path.parent)
         cases = []
@@ -335,16 +338,16 @@ def _read_toml(path: Path) -> Suite:
         raise SuiteError(error.message, field=error.field, source=error.source or str(path), line=line) from None
 
 
-def _tables(given: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:
-    tables = given.get(key, ())
+def _tables(data: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:
+    tables = data.get(key, ())
     if not isinstance(tables, list | tuple) or not all(isinstance(table, Mapping) for table in tables):
         raise SuiteError(f"must be tables, as in [[{key}]]", field=where)
     return tables
 
 
-def _scorers(given: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
-    found = []
-    for number, table in enumerate(_tables(given, "scores", where)):
+def _scorers(data: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
+    scorers = []
+    for number, table in enumerate(_tables(data, "scores", where)):
         here = f"{where}[{number}]"
         kind = SCORERS.get(table["type"]) if isinstance(table.get("type"), str) else None
         if kind is None:
@@ -357,8 +360,8 @@ def _scorers(given: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
             values |= {key: [as_call(entry) for entry in values[key]] for key in CALL_LISTS if key in values}
         if kind is Function:
             values["check"] = _named(str(values["check"]), folder, f"{here}.check")
-        found.append(kind(**values))
-    return found
+        scorers.append(kind(**values))
+    return scorers
 
 
 def _fits(table: Mapping[str, Any], kind: type[Any], where: str) -> None:
@@ -382,7 +385,7 @@ _KEY = regex(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*(?:\.|=)")
 
 def line_of(text: str, path: str) -> int | None:
     """The line of a TOML text with a field (`cases[2].scores[0].pattern`), or with its nearest container."""
-    wanted = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
+    target = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
     best: tuple[int, int | None] = (0, None)
     counts: dict[tuple[Any, ...], int] = {}
     here: list[Any] = []
@@ -403,10 +406,10 @@ def line_of(text: str, path: str) -> int | None:
                     counts[tuple(here)] = counts.get(tuple(here), -1) + 1
                 if tuple(here) in counts:
                     here.append(counts[tuple(here)])
-        elif found := _KEY.match(line):
-            key = found[1].strip('"')
+        elif match := _KEY.match(line):
+            key = match[1].strip('"')
         place = here if key is None else [*here, key]
-        if place == wanted[: len(place)] and len(place) > best[0]:
+        if place == target[: len(place)] and len(place) > best[0]:
             best = len(place), number
     return best[1]
 
@@ -444,10 +447,10 @@ def check_suite(suite: Suite) -> Suite:
     return replace(suite, cases=tuple(cases.values()))
 
 
-def _require(holds: object, field: str, words: str, given: Any = ...) -> None:
+def _require(holds: object, field: str, words: str, value: Any = ...) -> None:
     """Raise `SuiteError` unless the condition is true, quoting the given value if there is one."""
     if not holds:
-        raise SuiteError(words if given is ... else f"{words}, not {given!r:.200}", field=field)
+        raise SuiteError(words if value is ... else f"{words}, not {value!r:.200}", field=field)
 
 
 def _check_agents(suite: Suite) -> None:
@@ -466,9 +469,9 @@ def _check_agents(suite: Suite) -> None:
 def _check_case(case: Case, suite: Suite, where: str) -> None:
     _require(isinstance(case, Case), where, "must be Case(...)", case)
     _fits(vars(case), Case, where)
-    told = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
-    named = " and ".join(told) or "none"
-    _require(len(told) == 1, where, f"say one of prompt, session, tag, search and log, not {named}")
+    sources = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
+    source_list = " and ".join(sources) or "none"
+    _require(len(sources) == 1, where, f"say one of prompt, session, tag, search and log, not {source_list}")
     is_usable = not case.id or _ID.match(case.id)
     _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
     is_recorded = case.prompt is None or case.how == "live"
@@ -477,9 +480,9 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _require(has_agent, f"{where}.mode", f"{case.how} needs an agent: the suite names none")
     is_place = case.at is None or (case.at >= 1 and case.how == "whatif")
     _require(is_place, f"{where}.at", "is an event's number, from 1 on, and for whatif")
-    known = list(suite.variants) or [PLAIN]
+    variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
-        _require(name in known, f"{where}.variants", f"there is no variant {name!r}: {', '.join(known)}")
+        _require(name in variants, f"{where}.variants", f"there is no variant {name!r}: {', '.join(variants)}")
     _check_scores(case.scores, f"{where}.scores")
 
 

@@ -56,10 +56,10 @@ def _test(
 
     def test(self: unittest.TestCase) -> None:
         limit = budget.max_cost_usd
-        left = None if limit is None else 0.0 if budget.cost_usd is None else max(0.0, limit - budget.cost_usd)
-        report = asyncio.run(run_suite(suite, store=store, cases=[case], variants=[variant], max_cost_usd=left))
+        usd_left = None if limit is None else 0.0 if budget.cost_usd is None else max(0.0, limit - budget.cost_usd)
+        report = asyncio.run(run_suite(suite, store=store, cases=[case], variants=[variant], max_cost_usd=usd_left))
         is_spent = report.finished is not None and report.finished.reason == "budget"
-        budget.charge(None, left if is_spent else report.cost_usd)
+        budget.charge(None, usd_left if is_spent else report.cost_usd)
         if not report.ok:
             self.fail(_words(report.rows(), report.session_id))
 

@@ -53,16 +53,16 @@ class StepRuns(PackagePart, RunsElsewhere):
         )
         return {"run": run_id, "session": (await self._fleet.status(run_id)).session}
 
-    async def look(self, run_id: int, told: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    async def look(self, run_id: int, payload: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         row = await self._fleet.status(run_id)
         if row.tenant != self._row.tenant:
             raise RunNotFoundError(run_id)
-        if told is None and row.is_over:
-            told = {"stop_reason": row.stop_reason or row.state, "error": row.error}
-        if told is None:
+        if payload is None and row.is_over:
+            payload = {"stop_reason": row.stop_reason or row.state, "error": row.error}
+        if payload is None:
             return None
         text = await off_loop(True, _answer, self._fleet.store, row.session, self.run.agent.seal)
-        return {"stop_reason": told["stop_reason"], "error": told["error"], "text": text}
+        return {"stop_reason": payload["stop_reason"], "error": payload["error"], "text": text}
 
     async def cancel(self, run_id: int) -> None:
         with suppress(RunNotFoundError):
@@ -97,10 +97,10 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
         return  # the workflow was deleted
     payload = {"stop_reason": outcome.stop_reason or outcome.state, "error": outcome.error}
     # Without the result's text: it is in the log of the run, and may be long.
-    told = partial(
+    notify = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )
-    await off_loop(True, told)
+    await off_loop(True, notify)
     for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))) if is_there else ():
         for waiting in await fleet.runs(states=OPEN, session=above):
             if waiting.is_parked:
@@ -118,17 +118,17 @@ async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
 
 def _step_runs(store: SessionStore, session: str) -> list[tuple[str, int]]:
     """The numbers of runs that steps of a workflow and of its nested workflows name, each with its workflow's session."""
-    found = list[tuple[str, int]]()
+    runs = list[tuple[str, int]]()
     with suppress(SessionError):
         steps = load_view(store, session, (StepsFold,))[0].fold(StepsFold)
         for record in map(steps.find, steps.ids()):
             output = None if record is None or record.result is None else record.result.output
             if isinstance(output, Mapping) and isinstance(output.get("run"), int):
-                found.append((session, output["run"]))
+                runs.append((session, output["run"]))
         for child in store.list_children(session):
             with suppress(SessionNotFoundError):
-                found += [] if is_run_of_step(store, child) else _step_runs(store, child)
-    return found
+                runs += [] if is_run_of_step(store, child) else _step_runs(store, child)
+    return runs
 
 
 def is_run_of_step(store: SessionStore, session: str) -> bool:

@@ -76,8 +76,8 @@ def parse_cron(text: str) -> Cron:
             f"cron line {text!r} must have five fields (minute hour day-of-month month day-of-week), or be one of "
             f"{', '.join(_SHORT)}"
         )
-    read = [_read_field(text, word.lower(), *field) for word, field in zip(words, _FIELDS, strict=True)]
-    minutes, hours, days, months, weekdays = read
+    field_values = [_read_field(text, word.lower(), *field) for word, field in zip(words, _FIELDS, strict=True)]
+    minutes, hours, days, months, weekdays = field_values
     # Debian's crontab(5): a field is "restricted" if it does not start with *.
     either_day = not words[2].startswith("*") and not words[4].startswith("*")
     if not either_day and min(days) > max(_LONGEST[month] for month in months):
@@ -113,8 +113,8 @@ def next_fire(cron: Cron, after: float, zone: tzinfo) -> float:
 
 def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[int]:
     names = _NAMES.get(name, {})
-    one = rf"(\d{{1,4}}{''.join('|' + known for known in names)})"
-    found: set[int] = set()
+    one = rf"(\d{{1,4}}{''.join('|' + each for each in names)})"
+    values: set[int] = set()
     for part in word.split(","):
         match = re.fullmatch(rf"(?:\*|{one}(?:-{one})?)(?:/(\d{{1,4}}))?", part, re.ASCII)
         if not match:
@@ -133,8 +133,8 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
             raise OptionsError(f"cron line {line!r}: the step of {part!r} needs a range: write {first}-{high}/{step}")
         if not 1 <= int(step or 1) <= high - low + 1:
             raise OptionsError(f"cron line {line!r}: the step of {part!r} is from 1 to {high - low + 1} in {name}s")
-        found.update(range(begin, end + 1, int(step or 1)))
-    return sorted(found)
+        values.update(range(begin, end + 1, int(step or 1)))
+    return sorted(values)
 
 
 def _number(word: str, names: dict[str, int]) -> int:
@@ -171,6 +171,6 @@ def _instant(wall: datetime, zone: tzinfo) -> float:
         middle = before + (behind - before) // 2
         before, behind = (before, middle) if middle.astimezone(zone).utcoffset() == offset else (middle, behind)
     behind = behind.replace(microsecond=0)
-    shown = behind.astimezone(zone)
-    seconds = shown.second
+    local = behind.astimezone(zone)
+    seconds = local.second
     return (behind + (_MINUTE - timedelta(seconds=seconds) if seconds else timedelta())).timestamp()

@@ -95,8 +95,8 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
             await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
         if lease.is_cancelled:
             return Outcome("cancelled", "interrupted")
-        lost = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
-        return Outcome("failed", "error", lost)
+        reason = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
+        return Outcome("failed", "error", reason)
     if run.told is not None and run.is_step and not await off_loop(True, store.session_exists, run.told[0]):
         return Outcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")
     options = rated_options(fleet, run, run_options(fleet, run, standing))
@@ -151,8 +151,8 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
         await background.suspend()
         raise
     finally:
-        for left in (over, *signals):
-            left.cancel()
+        for task in (over, *signals):
+            task.cancel()
         if suspending is not None:
             await suspending
 

@@ -169,16 +169,16 @@ class Fleet:
         priority: int,
         max_attempts: int,
         workspace: str | None,
-        told: tuple[str, str] | None = None,
+        reply_to: tuple[str, str] | None = None,
     ) -> NewRun:
         """A run that can be enqueued as soon as it has a session and a request id. Raises what `enqueue` raises."""
-        known = self.agents[agent]
+        named_agent = self.agents[agent]
         if wishes:
             self.agents.options(agent, wishes)
-        read_wish(known, workspace)
+        read_wish(named_agent, workspace)
         new = NewRun(
             agent=agent,
-            body=_body(prompt, wishes, told),
+            body=_body(prompt, wishes, reply_to),
             tenant=tenant,
             queue=queue,
             priority=priority,
@@ -190,8 +190,8 @@ class Fleet:
 
     async def stats(self, *, tenant: str | None = None) -> FleetStats:
         """The current and past figures of the fleet, for all tenants or for one."""
-        found: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
-        return found
+        stats: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
+        return stats
 
     async def status(self, run_id: int) -> FleetRun:
         """The state of a run. Raises `RunNotFoundError`."""
@@ -203,8 +203,8 @@ class Fleet:
     ) -> list[FleetRun]:
         """Runs, newest first."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
-        found: list[FleetRun] = await off_loop(True, find)
-        return found
+        rows: list[FleetRun] = await off_loop(True, find)
+        return rows
 
     async def cancel(self, run_id: int, *, cancelled_by: str = "user") -> bool:
         """Cancel a run for good, through its owner if it is running. Returns False if it is already over.
@@ -233,10 +233,10 @@ class Fleet:
         run = await self.status(run_id)
         if run.is_over:
             raise FleetError(f"run {run_id} is {run.state} and waits for no answer", run_id=run_id)
-        asked = (await off_loop(True, self.store.read_summary, run.session)).open_questions
-        if question_id is None and len(asked) != 1:
-            raise FleetError(f"run {run_id} waits for {len(asked)} answers: say to which question", run_id=run_id)
-        answers = {asked[0] if question_id is None else question_id: answer}
+        open_ids = (await off_loop(True, self.store.read_summary, run.session)).open_questions
+        if question_id is None and len(open_ids) != 1:
+            raise FleetError(f"run {run_id} waits for {len(open_ids)} answers: say to which question", run_id=run_id)
+        answers = {open_ids[0] if question_id is None else question_id: answer}
         try:
             await answer_questions(
                 self.store, run.session, answers, answered_by=answered_by, key_file=self.key_file(run)
@@ -251,8 +251,8 @@ class Fleet:
         """The open questions of a parked run; `answer` takes their ids. Raises `RunNotFoundError`."""
         run = await self.status(run_id)
         seal = Seal(self.key_file(run))
-        found: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
-        return found
+        questions: list[UserQuestion] = await off_loop(True, open_questions, self.store, run.session, seal)
+        return questions
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The events of the run's session, stored ones first, then new ones, until the run is over or parked."""
@@ -289,13 +289,13 @@ class Fleet:
         self.queue.tables.close()
 
 
-def _body(prompt: Any, wishes: Mapping[str, Any] | None, told: tuple[str, str] | None) -> str:
+def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, str] | None) -> str:
     if prompt is not None:
-        said = read_prompt(prompt, paths=False)
-        if not said.text.strip() and not said.parts:
+        message = read_prompt(prompt, paths=False)
+        if not message.text.strip() and not message.parts:
             raise OptionsError("the prompt is empty: say what should be done")
     body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
-    text = dumps_json(body if told is None else {**body, "told": list(told)})
+    text = dumps_json(body if reply_to is None else {**body, "told": list(reply_to)})
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
             f"the prompt has {len(text)} bytes, a fleet takes {MAX_BODY_BYTES}: put it into a file or blob"
@@ -331,8 +331,8 @@ def _seconds(run_at: datetime | float | None) -> float | None:
 
 def _check_tenant(store: SessionStore, session: str, tenant: str) -> None:
     try:
-        known = store.read_metadata(session)["metadata"]
+        metadata = store.read_metadata(session)["metadata"]
     except SessionNotFoundError:
         return
-    if (known.get(TENANT_KEY) or "") != tenant:
+    if (metadata.get(TENANT_KEY) or "") != tenant:
         raise SessionNotFoundError(session)

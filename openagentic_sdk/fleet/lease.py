@@ -118,16 +118,16 @@ class Heart:
             wait_s = self.lease_s / BEATS if has_beaten else Backoff(soon_s, soon_s, jitter=0.5).wait_s(1)
 
     def _beat(self, leases: list[Lease]) -> bool:
-        for lost in [lease for lease in leases if lease.is_lost]:
-            self.drop(lost)
-            lost.lose()
+        for lost_lease in [lease for lease in leases if lease.is_lost]:
+            self.drop(lost_lease)
+            lost_lease.lose()
         mine = {lease.run.id: lease for lease in leases if not lease.is_lost}
         if not mine:
             return True
         patience_s = min(self.lease_s / BEATS, *(max(0.05, lease.left_s) for lease in mine.values()))
         asked_at = elapsed_s()
         try:
-            known = self._queue.beat(
+            flags = self._queue.beat(
                 {run_id: lease.run.fence for run_id, lease in mine.items()}, self.lease_s, patience_s
             )
         except SessionError:
@@ -135,11 +135,11 @@ class Heart:
         except Exception:  # noqa: BLE001 - a heart that stops without a word would have every run done twice
             return False
         for run_id, lease in mine.items():
-            if run_id not in known:
+            if run_id not in flags:
                 self.drop(lease)
                 lease.lose()
                 continue
             lease.renew(self.lease_s, asked_at)
-            if known[run_id]:
+            if flags[run_id]:
                 lease.cancel()
         return True

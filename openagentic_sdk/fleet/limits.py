@@ -242,8 +242,8 @@ class FleetLimits(_SetLimits):
             if mine and mine[0][0] > 0:
                 return float(mine[0][0])  # reserved by a dead worker, or by a call of ours whose answer was lost
             usual = max_usd * SHARE_OF_RUN if run_usd is None else run_usd
-            asked = usual if wanted_usd is None else wanted_usd if run_usd is None else min(wanted_usd, run_usd)
-            amount = max(0.0, min(max_usd - spent_usd - reserved_usd, asked))
+            requested_usd = usual if wanted_usd is None else wanted_usd if run_usd is None else min(wanted_usd, run_usd)
+            amount = max(0.0, min(max_usd - spent_usd - reserved_usd, requested_usd))
             if amount <= 0 or not execute(_RESERVE_RUN, (amount, run_id, fence)):
                 return 0.0
             execute(_RESERVE, (amount, tenant))
@@ -321,7 +321,7 @@ class Rates(_SetLimits):
         rows = self._tables.change(lambda execute: execute(self._take, (tokens, name)))
         if not rows:
             return 0.0
-        requests, requests_per_s, left, tokens_per_s, cap, blocked_s = rows[0]
+        requests, requests_per_s, tokens_left, tokens_per_s, cap, blocked_s = rows[0]
         waits = [blocked_s]
         if requests_per_s is not None:
             waits.append(-requests / requests_per_s)
@@ -329,7 +329,7 @@ class Rates(_SetLimits):
             waits[0] += random.uniform(0, SPREAD_S) if blocked_s > 0 else 0.0
         if tokens_per_s is not None:
             # A request larger than the bucket starts when the bucket is full; later requests wait for the rest.
-            waits.append((min(tokens, cap) - tokens - left) / tokens_per_s)
+            waits.append((min(tokens, cap) - tokens - tokens_left) / tokens_per_s)
         return float(max(0.0, *waits))
 
     def settle(self, name: str, tokens: int) -> None:

@@ -58,9 +58,9 @@ class RatedProvider(AroundProvider):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer, requested after waiting for the turn."""
-        taken = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
+        token_count = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
         is_counted = await off_loop(True, self._rates.is_known, self._key)
-        while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, taken))) > 0:
+        while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, token_count))) > 0:
             await self._clock.sleep(wait_s)
             if not await off_loop(True, self._rates.is_blocked, self._key):
                 break
@@ -79,7 +79,7 @@ class RatedProvider(AroundProvider):
                 await off_loop(True, self._rates.block, self._key, for_s)
             raise
         if is_counted and usage is not None:
-            more = usage["input_tokens"] + usage["output_tokens"] - taken
+            more = usage["input_tokens"] + usage["output_tokens"] - token_count
             await off_loop(True, self._rates.settle, self._key, more)
 
 

@@ -167,8 +167,8 @@ class Queue:
         rows = yield _ADD.format(now=self.tables.now, at_wall=self.tables.at_wall, rank_s=RANK_S), values
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
-            [(run_id, *known)] = yield command, (new.tenant, new.request_id)
-            if known[:2] != [new.agent, new.body]:
+            [(run_id, *stored_values)] = yield command, (new.tenant, new.request_id)
+            if stored_values[:2] != [new.agent, new.body]:
                 text = (
                     f"request id {new.request_id!r} came with another request before, as run {run_id}: take a new one"
                 )
@@ -213,7 +213,7 @@ class Queue:
         if run_id is not None:
             mine, values = f"{mine} AND run.id = %s", [*values, run_id]
         now, skip_locked = self.tables.now, self.tables.skip_locked
-        lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
+        lost_run = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
         is_first = _IS_FIRST.format(now=now)
         allowed = f"{mine} AND NOT ({IS_FULL})" if self.limits.are_any else mine
         if run_id is None:
@@ -222,7 +222,7 @@ class Queue:
         else:
             one = _QUEUED.format(now=now, mine=allowed, is_first=is_first, skip_locked=skip_locked)
             queued, queued_values = f"WITH {BUSY} {one}", values
-        return f"coalesce(({lost}), ({queued}))", [*values, *queued_values]
+        return f"coalesce(({lost_run}), ({queued}))", [*values, *queued_values]
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Extend the leases of these runs (numbers and fences), counted from now.

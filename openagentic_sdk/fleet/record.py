@@ -83,14 +83,14 @@ class FleetRun:
     @property
     def wishes(self) -> Mapping[str, Any]:
         """The options that the client requested, as in `Agents.options`."""
-        found: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
-        return found
+        wishes: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
+        return wishes
 
     @property
     def told(self) -> tuple[str, str] | None:
         """The session of the workflow that this run is a step of, and the event that announces the run's end to it."""
-        found = loads_json(self.body).get("told")
-        return None if found is None else (str(found[0]), str(found[1]))
+        pair = loads_json(self.body).get("told")
+        return None if pair is None else (str(pair[0]), str(pair[1]))
 
     @property
     def is_step(self) -> bool:
@@ -100,7 +100,7 @@ class FleetRun:
     def to_dict(self) -> dict[str, Any]:
         """The fields to show to people and programs: everything but the prompt and the marks of its owner."""
         hidden = ("body", "fence", "parked_seq", "format", "lost_owner")
-        return {known.name: getattr(self, known.name) for known in fields(self) if known.name not in hidden}
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in hidden}
 
 
 @frozen

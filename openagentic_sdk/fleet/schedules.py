@@ -105,10 +105,10 @@ class Schedules:
 
     def pause(self, name: str, *, paused: bool = True) -> Schedule:
         """Stop firing, or resume with `paused=False`; times during the pause are skipped. Raises `OptionsError`."""
-        known = self.find(name)
-        next_at = known.next_at
-        if known.is_paused and not paused:
-            next_at = next_fire(parse_cron(known.cron), self._now(), read_zone(known.zone))
+        schedule = self.find(name)
+        next_at = schedule.next_at
+        if schedule.is_paused and not paused:
+            next_at = next_fire(parse_cron(schedule.cron), self._now(), read_zone(schedule.zone))
         self._tables.change(lambda execute: execute(_PAUSE, (int(paused), next_at, name)), durable=True)
         return self.find(name)
 

@@ -35,15 +35,15 @@ class Standing:
 def look(store: SessionStore, run: FleetRun) -> Standing:
     """The state of a run by its log. Raises `FleetError` for a session of another tenant, and what reading a log raises."""
     try:
-        known = store.read_metadata(run.session)["metadata"]
+        metadata = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
-        gone = Outcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
-        return Standing(False, outcome=gone if run.parked_seq else None)
-    if (known.get(TENANT_KEY) or "") != run.tenant:
+        deleted = Outcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
+        return Standing(False, outcome=deleted if run.parked_seq else None)
+    if (metadata.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
-    said = view.requests.get(run.request_id)
-    behind = () if said is None else store.iter_events(run.session, after_seq=said.seq - 1)
+    request = view.requests.get(run.request_id)
+    behind = () if request is None else store.iter_events(run.session, after_seq=request.seq - 1)
     newest = find_request(behind, run.request_id.__eq__)
     if newest is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)

@@ -68,16 +68,16 @@ class FleetStats:
 
     def total(self, name: str, **only: str) -> float:
         """The sum of a figure over the groups with these field values."""
-        chosen = (vars(group) for group in self.groups)
-        return float(sum(group[name] for group in chosen if all(group[key] == value for key, value in only.items())))
+        rows = (vars(group) for group in self.groups)
+        return float(sum(group[name] for group in rows if all(group[key] == value for key, value in only.items())))
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON value, with their totals."""
         summed = ("claims", "steals", "unknown", "input_tokens", "output_tokens", "cost_usd", "lost_now", "unpriced")
         totals = {name: self.total(name) if name == "cost_usd" else int(self.total(name)) for name in summed}
         runs = {state: int(self.total("runs", state=state)) for state in STATES}
-        begun = self.total("begun")
-        first_s = self.total("first_event_s") / begun if begun else None
+        begun_count = self.total("begun")
+        first_s = self.total("first_event_s") / begun_count if begun_count else None
         oldest_s = max((group.oldest_s for group in self.groups), default=0.0)
         budgets = [
             dict(zip(("tenant", "max_usd", "spent_usd", "reserved_usd"), row, strict=True)) for row in self.budgets
@@ -99,9 +99,16 @@ def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
     groups = []
     for group_tenant, queue, state, *numbers in tables.read(command, (tenant,)):
         runs, claims, steals, unknown, *rest = (number or 0 for number in numbers)
-        tokens_in, tokens_out, cost_usd, oldest_s, lost_now, unpriced, first_s, begun, *within = rest
+        tokens_in, tokens_out, cost_usd, oldest_s, lost_now, unpriced, first_s, begun_count, *within = rest
         counts = (int(runs), int(claims), int(steals), int(unknown), int(tokens_in), int(tokens_out), float(cost_usd))
-        seen = (float(oldest_s), int(lost_now), int(unpriced), float(first_s), int(begun), tuple(map(int, within)))
+        seen = (
+            float(oldest_s),
+            int(lost_now),
+            int(unpriced),
+            float(first_s),
+            int(begun_count),
+            tuple(map(int, within)),
+        )
         groups.append(GroupStats(group_tenant, queue, state, *counts, *seen))
     command = (
         "SELECT tenant, max_usd, spent_usd, reserved_usd FROM openagentic_budgets WHERE tenant = coalesce(%s, tenant) "
@@ -118,7 +125,7 @@ def to_text(stats: FleetStats) -> str:
     most = Counter[str]()
     for group in stats.groups:
         most[group.tenant] += group.runs
-    shown = {tenant for tenant, _ in most.most_common(MAX_TENANTS)}
+    top_tenants = {tenant for tenant, _ in most.most_common(MAX_TENANTS)}
     families: Families = {}
 
     def add(name: str, kind: str, text: str, value: float, labels: Mapping[str, str], largest: bool = False) -> None:
@@ -127,7 +134,7 @@ def to_text(stats: FleetStats) -> str:
         samples[key] = max(samples.get(key, 0.0), value) if largest else samples.get(key, 0.0) + value
 
     for group in stats.groups:
-        who = {"tenant": group.tenant if group.tenant in shown else OTHERS}
+        who = {"tenant": group.tenant if group.tenant in top_tenants else OTHERS}
         queue = {"queue": group.queue}
         add("runs", "gauge", "Runs by state.", group.runs, {**who, **queue, "state": group.state})
         if group.state == "queued":

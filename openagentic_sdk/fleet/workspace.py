@@ -95,19 +95,19 @@ class Kept:
     patch: str = ""
 
 
-def read_wish(agent: NamedAgent, named: str | None) -> Wish | None:
+def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
     """The workspace that `NAME` or `NAME@REF` means for this agent; `default` without a name, None if it has none.
 
     Raises `OptionsError` for a name that is not in the registry, and for an invalid ref.
     """
-    if named is None:
+    if text is None:
         return Wish("default") if "default" in agent.workspaces else None
-    name, _, ref = named.partition("@") if isinstance(named, str) else ("", "", "")
+    name, _, ref = text.partition("@") if isinstance(text, str) else ("", "", "")
     place = agent.workspaces.get(name)
     if place is None:
-        known = ", ".join(agent.workspaces) or "none"
-        raise OptionsError(f"there is no workspace {named!r:.100} for this agent: its workspaces are {known}")
-    if ref or named.endswith("@"):
+        names = ", ".join(agent.workspaces) or "none"
+        raise OptionsError(f"there is no workspace {text!r:.100} for this agent: its workspaces are {names}")
+    if ref or text.endswith("@"):
         if not isinstance(place, Repository):
             raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it alone")
         check_ref(ref)
@@ -116,18 +116,18 @@ def read_wish(agent: NamedAgent, named: str | None) -> Wish | None:
 
 def kept_workspace(events: Iterable[Event]) -> Kept | None:
     """The checkout that a session works in and its newest patch; None if it never had one. A fold over the log."""
-    kept: Kept | None = None
+    checkout: Kept | None = None
     for event in events:
         if isinstance(event, WorkspaceKept):
-            kept = Kept(event.workspace, event.commit, event.patch)
+            checkout = Kept(event.workspace, event.commit, event.patch)
         elif isinstance(event, HookEvent) and event.name == HOOK:
             # Logs of older versions have no `workspace.kept`: the fields are words in the action.
-            word, *said = (event.action or "").split(" ")
-            if word == "opened" and len(said) == 2:
-                kept = Kept(said[0], said[1], kept.patch if kept is not None else "")
-            elif word == "kept" and kept is not None:
-                kept = Kept(kept.name, kept.commit, said[0] if said else "")
-    return kept
+            word, *words = (event.action or "").split(" ")
+            if word == "opened" and len(words) == 2:
+                checkout = Kept(words[0], words[1], checkout.patch if checkout is not None else "")
+            elif word == "kept" and checkout is not None:
+                checkout = Kept(checkout.name, checkout.commit, words[0] if words else "")
+    return checkout
 
 
 @contextmanager
@@ -156,17 +156,21 @@ def open_workspace(
             raise OptionsError(f"the folder {str(place)!r} of workspace {wish.name!r} is not on this host: mount it")
         yield replace(options, cwd=place, project_dir=None)
         return
-    kept = kept_workspace(store.iter_events(session_id)) if store.session_exists(session_id) else None
-    if kept is not None and kept.name != wish.name:
-        raise OptionsError(f"session {session_id!r} works in workspace {kept.name!r}: it cannot go on in {wish.name!r}")
+    kept_checkout = kept_workspace(store.iter_events(session_id)) if store.session_exists(session_id) else None
+    if kept_checkout is not None and kept_checkout.name != wish.name:
+        raise OptionsError(
+            f"session {session_id!r} works in workspace {kept_checkout.name!r}: it cannot go on in {wish.name!r}"
+        )
     git = _Git(place, is_cancelled)
     with ExitStack() as stack:
         home = stack.enter_context(_own_folder(root / "trees", session_id))
-        copy, commit = _copy_of(git, root / "copies", kept.commit if kept else wish.ref or place.ref, is_cancelled)
+        copy, commit = _copy_of(
+            git, root / "copies", kept_checkout.commit if kept_checkout else wish.ref or place.ref, is_cancelled
+        )
         checkout = _Checkout(git, copy, home, wish.name, commit)
-        patch = store.read_blob(session_id, kept.patch) if kept and kept.patch else None
+        patch = store.read_blob(session_id, kept_checkout.patch) if kept_checkout and kept_checkout.patch else None
         checkout.fill(patch)
-        hooks = _CheckoutHooks(checkout, store, session_id, kept, patch)
+        hooks = _CheckoutHooks(checkout, store, session_id, kept_checkout, patch)
         yield replace(
             options,
             cwd=checkout.tree,
@@ -176,7 +180,10 @@ def open_workspace(
                 session_start=[HookMatcher(HOOK, hook=hooks.opened, fail_closed=True)],
                 post_tool_use=[
                     HookMatcher(
-                        HOOK, hook=hooks.keep, timeout_s=LOCAL_S, when=lambda given: given["tool_name"] not in _QUIET
+                        HOOK,
+                        hook=hooks.keep,
+                        timeout_s=LOCAL_S,
+                        when=lambda payload: payload["tool_name"] not in _QUIET,
                     )
                 ],
                 session_end=[
@@ -191,30 +198,30 @@ class _CheckoutHooks:
     """Hooks that record the state of a checkout in the log while its run continues."""
 
     def __init__(
-        self, checkout: _Checkout, store: SessionStore, session_id: str, kept: Kept | None, patch: bytes | None
+        self, checkout: _Checkout, store: SessionStore, session_id: str, kept_checkout: Kept | None, patch: bytes | None
     ) -> None:
         self._checkout = checkout
         self._store = store
         self._session_id = session_id
-        self._kept = kept
+        self._kept = kept_checkout
         self._patch = patch or b""
-        self._sha256 = kept.patch if kept is not None else ""
+        self._sha256 = kept_checkout.patch if kept_checkout is not None else ""
 
     def opened(self, _: dict[str, Any]) -> HookDecision:
-        checkout, told = self._checkout, None
+        checkout, message = self._checkout, None
         if self._kept is not None:
-            told = (
+            message = (
                 f"This session goes on in a new checkout of {checkout.commit}, with what it had changed when its last call "
                 "ended. Files that git ignores, programs that ran, and changes of a call that was cut off are not there."
             )
-        return HookDecision(action="opened", additional_context=told, log_as=self._log_as())
+        return HookDecision(action="opened", additional_context=message, log_as=self._log_as())
 
     def keep(self, _: dict[str, Any]) -> HookDecision | None:
         try:
             patch, left_out = self._checkout.patch()
         except (FleetError, StorageError) as error:
-            told = f"The changes so far could not be kept ({error}): should another host go on, they are not there."
-            return HookDecision(action="not_kept", additional_context=told)
+            message = f"The changes so far could not be kept ({error}): should another host go on, they are not there."
+            return HookDecision(action="not_kept", additional_context=message)
         if patch == self._patch:
             return None
         self._sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
@@ -280,8 +287,8 @@ class _Checkout:
         nested = _nested_repositories(self.tree)
         places = [b".", *(b":(exclude,literal)" + os.fsencode(place) for place in nested)]
         (home / "places").write_bytes(b"\0".join(places))
-        given = (f"--pathspec-from-file={home}/places", "--pathspec-file-nul")
-        added = git.run("add", "--all", "--ignore-errors", *given, home=home, env=env, cwd=self.tree, may_fail=True)
+        path_args = (f"--pathspec-from-file={home}/places", "--pathspec-file-nul")
+        added = git.run("add", "--all", "--ignore-errors", *path_args, home=home, env=env, cwd=self.tree, may_fail=True)
         left_out = f"repositories in it: {', '.join(nested)}; " * bool(nested) + added.problem
         tree_id = git.run("write-tree", home=home, env=env, cwd=self.tree).text
         if tree_id != self._tree_id:
@@ -338,8 +345,8 @@ class _Git:
             token = os.environ.get(place.token_env)
             if not token:
                 raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
-            told = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-            reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
+            credentials = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+            reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {credentials}"
         # With an empty PATH, git cannot start a second git in a repository that a model has put into the tree.
         nowhere = dict.fromkeys(("HOME", "PATH", "GIT_EXEC_PATH"), "/nonexistent")
         self._env = {**_environment(_SETTINGS), **nowhere, "GIT_ALLOW_PROTOCOL": "none"}
@@ -426,15 +433,15 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _nested_repositories(tree: Path) -> list[str]:
     """The folders below the top of a working tree that contain a `.git` in any letter case; links are not followed."""
-    found = []
+    repositories = []
     for folder, folders, files in os.walk(tree):
         is_top = folder == str(tree)
         if not is_top and any(name.lower() == ".git" for name in (*folders, *files)):
-            found.append(os.path.relpath(folder, tree))
+            repositories.append(os.path.relpath(folder, tree))
             folders.clear()
         elif is_top:
             folders[:] = [name for name in folders if name.lower() != ".git"]
-    return sorted(found)
+    return sorted(repositories)
 
 
 def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
@@ -456,8 +463,8 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
                 "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", home=root, env=env, may_fail=True
             ).text
 
-        found = find(ref) if is_commit else ""
-        if not found:
+        commit = find(ref) if is_commit else ""
+        if not commit:
             specs = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/openagentic/HEAD")
             options = (
                 "--quiet",
@@ -479,10 +486,10 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
             is_whole = is_commit or ref.startswith(("refs/heads/", "refs/tags/"))
             names = (ref,) if is_whole else (f"refs/heads/{ref}", f"refs/tags/{ref}")
             names = ("refs/openagentic/HEAD",) if ref == "HEAD" else names
-            found = next(filter(None, map(find, names)), "")
-    if not found:
+            commit = next(filter(None, map(find, names)), "")
+    if not commit:
         raise OptionsError(f"{git.place.url!r} has no branch, tag or commit {ref!r}")
-    return copy, found
+    return copy, commit
 
 
 @contextmanager
@@ -491,14 +498,14 @@ def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     name, fd = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:24], -1
     with _locked(root / "lock", _ZERO):
-        gone = _sweep(root)
+        dead_folders = _sweep(root)
         number = 0
         while fd < 0:
             home = root / (f"{name}-{number}" if number else name)
             fd, number = _take(f"{home}.lock"), number + 1
         home.mkdir(mode=0o700)
     try:
-        _remove(gone)
+        _remove(dead_folders)
         yield home
     finally:
         with _locked(root / "lock", _ZERO):

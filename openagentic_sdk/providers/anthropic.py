@@ -140,10 +140,10 @@ class AnthropicProvider(EndpointProvider):
 
     def betas(self, headers: Mapping[str, str]) -> list[str]:
         """The beta features to enable: those named in the headers, and those that the requests need."""
-        named = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
-        named += [_EDITING_BETA] if self._context_management else []
-        named += [_BINDING_BETA] if self.is_under(DROP_BLOCK) else []
-        return list(dict.fromkeys(part.strip() for value in named for part in value.split(",")))
+        values = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
+        values += [_EDITING_BETA] if self._context_management else []
+        values += [_BINDING_BETA] if self.is_under(DROP_BLOCK) else []
+        return list(dict.fromkeys(part.strip() for value in values for part in value.split(",")))
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
         """Prefer the vendor's control (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
@@ -160,16 +160,16 @@ class AnthropicProvider(EndpointProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
-        found = _found_tools(tools, names) if self.loads_tools(model) else {}
-        prompt = _write_prompt(repaired, found)
-        written = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names), names)
+        found_names = _found_tools(tools, names) if self.loads_tools(model) else {}
+        prompt = _write_prompt(repaired, found_names)
+        definitions = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names), names)
         payload: dict[str, Any] = {
             "model": model,
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,
             "messages": prompt.turns,
             "system": prompt.system or None,
             "container": prompt.container,
-            "tools": _with_deferred(written, found) or None,
+            "tools": _with_deferred(definitions, found_names) or None,
             "stream": True if stream else None,
             "context_management": self._context_management,
         }
@@ -183,9 +183,9 @@ class AnthropicProvider(EndpointProvider):
             ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
             for blocks in ends:
                 # A definition that is loaded later is not part of the cached prefix, and gets no mark.
-                told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
-                if blocks and told:
-                    blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}
+                sent_places = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
+                if blocks and sent_places:
+                    blocks[sent_places[-1]] = {**blocks[sent_places[-1]], "cache_control": mark}
         payload = with_extra_body(payload, self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
         reading = MessageReading(used_call_ids(messages), self.origin, holds=bool(prompt.held))
@@ -238,12 +238,12 @@ class MessageReading(Reading):
         if not isinstance(body.get("content"), list):
             raise unexpected("answer has no content", body)
         self._start(body)
-        shown: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         for index, block in enumerate(body["content"]):
-            shown += self._open_block(index, as_mapping(block))
+            events += self._open_block(index, as_mapping(block))
             self._ended.add(index)
         self._stopped = True
-        return shown
+        return events
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         blocks = [block for _, block in sorted(self._blocks.items())]
@@ -328,7 +328,7 @@ class MessageReading(Reading):
 
     def _calls(self) -> list[ToolCall]:
         uses = [(index, block) for index, block in sorted(self._blocks.items()) if block.get("type") == "tool_use"]
-        heard = [
+        heard_calls = [
             HeardCall(
                 as_text(block.get("id")),
                 as_text(block.get("name")),
@@ -339,7 +339,7 @@ class MessageReading(Reading):
             for index, block in uses
         ]
         calls = finish_calls(
-            heard,
+            heard_calls,
             finish_reason=self._stop_reason,
             refusal=self._stop_reason == "refusal",
             used_ids=self._used_ids,
@@ -349,16 +349,16 @@ class MessageReading(Reading):
         return calls
 
     def _extras(self) -> dict[str, Any] | None:
-        kept = []
+        kept_blocks = []
         for index, block in sorted(self._blocks.items()):
             if index in self._arguments and block.get("type") != "tool_use":  # a tool that ran on the server
                 block["input"] = read_arguments("".join(self._arguments[index]))[0]
             if block.get("type") != "thinking" or index in self._ended:  # truncated thinking has no valid signature
-                kept.append(block)
-        if not any(map(_needs_keeping, kept)):
+                kept_blocks.append(block)
+        if not any(map(_needs_keeping, kept_blocks)):
             return None
         container = {"anthropic_container": self._container} if self._container else {}
-        return {"anthropic_content": kept, **container, "origin": self._origin}
+        return {"anthropic_content": kept_blocks, **container, "origin": self._origin}
 
 
 def _needs_keeping(block: Mapping[str, Any]) -> bool:
@@ -368,26 +368,28 @@ def _needs_keeping(block: Mapping[str, Any]) -> bool:
 
 def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
     """The tools that are defined where they were found, and a placeholder for them: the name as sent, by name."""
-    found = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
+    deferred_names = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
     # The placeholder is in every request from the first, so that a later deferred tool does not change the prompt's prefix.
     has_search = any(function_of(tool).get("name") == TOOL_SEARCH for tool in tools)
-    return {name: names.sent(name) for name in (*([_PLACEHOLDER] if has_search else ()), *found)}
+    return {name: names.sent(name) for name in (*([_PLACEHOLDER] if has_search else ()), *deferred_names)}
 
 
-def _with_deferred(written: list[dict[str, Any]], found: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The definitions, with those in `found` marked as deferred."""
-    marked = [{**tool, "defer_loading": True} if tool.get("name") in found.values() else tool for tool in written]
-    if _PLACEHOLDER not in found:
+def _with_deferred(definitions: list[dict[str, Any]], found_names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The definitions, with those in `found_names` marked as deferred."""
+    marked = [
+        {**tool, "defer_loading": True} if tool.get("name") in found_names.values() else tool for tool in definitions
+    ]
+    if _PLACEHOLDER not in found_names:
         return marked
     about = "Stands for tools that are found later. It cannot be called."
     schema = {"type": "object", "properties": {}}
     return [*marked, {"name": _PLACEHOLDER, "description": about, "input_schema": schema, "defer_loading": True}]
 
 
-def _references(message: Message, found: Mapping[str, str]) -> list[dict[str, Any]]:
+def _references(message: Message, found_names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The result of a tool search as references to the definitions; empty for any other message."""
-    named = tools_found(message.get("content")) if found and message.get("name") == TOOL_SEARCH else ()
-    return [{"type": "tool_reference", "tool_name": found[name]} for name in named if name in found]
+    tool_names = tools_found(message.get("content")) if found_names and message.get("name") == TOOL_SEARCH else ()
+    return [{"type": "tool_reference", "tool_name": found_names[name]} for name in tool_names if name in found_names]
 
 
 @mutable
@@ -404,7 +406,7 @@ class _Prompt:
     held: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Prompt:
+def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -> _Prompt:
     """The messages in the form of the API. Results come first in the user turn after their calls.
 
     After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
@@ -426,13 +428,15 @@ def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Pro
             code_waits = any(vendor_caller(block) for block in blocks if block.get("type") == "tool_use")
             prompt.container = message.get("anthropic_container") if code_waits else None
         elif role == "tool":
-            shown = _references(message, found) or (content if isinstance(content, str) else _blocks(content))
-            answered = {
+            result_content = _references(message, found_names) or (
+                content if isinstance(content, str) else _blocks(content)
+            )
+            result_block = {
                 "type": "tool_result",
                 "tool_use_id": usable(message["tool_call_id"], _MAX_ID),
-                "content": shown,
+                "content": result_content,
             }
-            blocks = [answered | ({"is_error": True} if message.get("is_error") else {})]
+            blocks = [result_block | ({"is_error": True} if message.get("is_error") else {})]
         else:
             blocks = _blocks(content)
             if code_waits:
@@ -484,14 +488,16 @@ def _document_text(part: ContentPart) -> str:
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or ()
-    kept = message.get("anthropic_content")
-    if isinstance(kept, list):
-        kept_ids = [block.get("id") for block in kept if block.get("type") == "tool_use"]
+    kept_blocks = message.get("anthropic_content")
+    if isinstance(kept_blocks, list):
+        kept_ids = [block.get("id") for block in kept_blocks if block.get("type") == "tool_use"]
         if kept_ids == [call["id"] for call in calls]:
-            said = [block for block in kept if block.get("type") != "text" or as_text(block.get("text")).strip()]
+            sendable = [
+                block for block in kept_blocks if block.get("type") != "text" or as_text(block.get("text")).strip()
+            ]
             return [
                 {**block, "id": usable(block["id"], _MAX_ID)} if block.get("type") == "tool_use" else dict(block)
-                for block in said
+                for block in sendable
             ]
     blocks = _blocks(message.get("content"))
     for call in calls:
@@ -505,8 +511,12 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
 
 def _write_tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
     function = write_tool(tool, names, _QUIRKS)["function"]
-    written = {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
-    return {**written, **allowed_callers(tool, "code_execution")}
+    definition = {
+        "name": function["name"],
+        "description": function["description"],
+        "input_schema": function["parameters"],
+    }
+    return {**definition, **allowed_callers(tool, "code_execution")}
 
 
 def _choose(
@@ -534,16 +544,18 @@ def _choose(
     payload["thinking"] = _thinking(payload, effort, thinking, family, notices)
     thinks = as_mapping(payload["thinking"]).get("type") in ("enabled", "adaptive")
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
-    given = {name: value for name, value in sampling.items() if value is not None}
-    if given and not family.sampling:
-        notices.append(f"{model} takes no {' and no '.join(given)}, which was left out")
-        given = {}
-    if thinks and given.pop("temperature", 1) != 1:
+    sampling_fields = {name: value for name, value in sampling.items() if value is not None}
+    if sampling_fields and not family.sampling:
+        notices.append(f"{model} takes no {' and no '.join(sampling_fields)}, which was left out")
+        sampling_fields = {}
+    if thinks and sampling_fields.pop("temperature", 1) != 1:
         notices.append("a model that thinks takes no temperature, which was left out")
-    if len(given) == 2 and family.one_sampling_field:
-        del given["top_p"]
+    if len(sampling_fields) == 2 and family.one_sampling_field:
+        del sampling_fields["top_p"]
         notices.append(f"{model} takes temperature or top_p, top_p was left out")
-    payload.update(given, stop_sequences=list(settings.stop) if settings.stop else None, output_config=config or None)
+    payload.update(
+        sampling_fields, stop_sequences=list(settings.stop) if settings.stop else None, output_config=config or None
+    )
     choice = settings.tool_choice or ("auto" if settings.parallel_tool_calls is not None else None)
     if payload["tools"] and choice is not None:
         if choice not in ("auto", "none") and (thinks or not family.forced_tool):
@@ -571,21 +583,21 @@ def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily
 def _thinking(
     payload: Mapping[str, Any],
     effort: str | None,
-    given: Mapping[str, Any] | None,
+    setting: Mapping[str, Any] | None,
     family: ClaudeFamily,
     notices: list[str],
 ) -> dict[str, Any] | None:
-    """The request's `thinking` field as the model supports it; anything left out of `given` is added to `notices`."""
+    """The request's `thinking` field as the model supports it; anything left out of `setting` is added to `notices`."""
     model, max_tokens = payload["model"], payload["max_tokens"]
     usual = {"type": "adaptive" if family.adaptive_thinking else "enabled"}
-    wanted = {"type": "disabled"} if effort == "none" else dict(given or (usual if effort else {}))
-    kind = wanted.get("type")
+    thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))
+    kind = thinking_field.get("type")
     if kind == "enabled" and not family.budget_thinking and family.adaptive_thinking:
         notices.append(f"{model} takes no budget_tokens, it thinks as much as it finds fit (reasoning_effort)")
-        return {**{key: value for key, value in wanted.items() if key != "budget_tokens"}, "type": "adaptive"}
+        return {**{key: value for key, value in thinking_field.items() if key != "budget_tokens"}, "type": "adaptive"}
     if kind in ("enabled", "adaptive") and not family.adaptive_thinking:
         share = int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5))
-        budget = max(wanted.get("budget_tokens") or share, _MIN_BUDGET)
+        budget = max(thinking_field.get("budget_tokens") or share, _MIN_BUDGET)
         if family.budget_thinking and budget < max_tokens:
             return {"type": "enabled", "budget_tokens": budget}
         notices.append(f"{model} does not think within max_tokens={max_tokens}, thinking was left out")
@@ -593,7 +605,7 @@ def _thinking(
     if kind == "disabled" and family.always_thinks:
         notices.append(f"{model} cannot be kept from thinking")
         return None
-    return wanted or None
+    return thinking_field or None
 
 
 def _drop_bound_blocks(payload: dict[str, Any]) -> None:

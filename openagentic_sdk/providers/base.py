@@ -228,11 +228,11 @@ def read_output(item: Any) -> ModelOutput:
     if isinstance(item, ModelOutput):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
-    given: dict[str, Any] = {known.name: data[known.name] for known in fields(ModelOutput) if known.name in data}
-    if not {"assistant_text", "tool_calls"} & given.keys():
+    values: dict[str, Any] = {spec.name: data[spec.name] for spec in fields(ModelOutput) if spec.name in data}
+    if not {"assistant_text", "tool_calls"} & values.keys():
         raise ProviderResponseError(f"an answer has assistant_text or tool_calls, and this is a {type(item).__name__}")
-    calls = [read_tool_call(call) for call in given.get("tool_calls") or ()]
-    return ModelOutput(**{"assistant_text": None, **given, "tool_calls": calls})
+    calls = [read_tool_call(call) for call in values.get("tool_calls") or ()]
+    return ModelOutput(**{"assistant_text": None, **values, "tool_calls": calls})
 
 
 def read_tool_call(item: Any) -> ToolCall:

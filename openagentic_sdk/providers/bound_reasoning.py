@@ -25,16 +25,16 @@ _FAMILIES = "haiku|sonnet|opus|fable|mythos"
 
 def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without any reasoning: text, calls and the blocks of the vendor's own tools are unchanged."""
-    kept = {key: value for key, value in fields.items() if key not in _TEXTS}
+    rest = {key: value for key, value in fields.items() if key not in _TEXTS}
     for key, is_reasoning in (("anthropic_content", _THINKING), ("responses_items", ("reasoning",))):
-        if isinstance(kept.get(key), list):
-            kept[key] = [item for item in kept[key] if item.get("type") not in is_reasoning]
-    if isinstance(kept.get("gemini_parts"), list):
-        parts = [part for part in kept["gemini_parts"] if not part.get("thought")]
-        kept["gemini_parts"] = [{k: v for k, v in part.items() if k != "thoughtSignature"} for part in parts]
-    if isinstance(kept.get("tool_calls"), list):
-        kept["tool_calls"] = [without_reasoning(call) for call in kept["tool_calls"]]
-    return kept
+        if isinstance(rest.get(key), list):
+            rest[key] = [item for item in rest[key] if item.get("type") not in is_reasoning]
+    if isinstance(rest.get("gemini_parts"), list):
+        parts = [part for part in rest["gemini_parts"] if not part.get("thought")]
+        rest["gemini_parts"] = [{k: v for k, v in part.items() if k != "thoughtSignature"} for part in parts]
+    if isinstance(rest.get("tool_calls"), list):
+        rest["tool_calls"] = [without_reasoning(call) for call in rest["tool_calls"]]
+    return rest
 
 
 def is_bound(fields: Mapping[str, Any], model: str) -> bool:
@@ -46,8 +46,8 @@ def is_bound(fields: Mapping[str, Any], model: str) -> bool:
 
 def preserves_thinking(model: str) -> bool:
     """Whether a model's thinking blocks are bound to what preceded them; true for a Claude of unknown version."""
-    known = claude_version(model)
-    return "claude" in model if known is None else known[1] >= PRESERVES_SINCE
+    version = claude_version(model)
+    return "claude" in model if version is None else version[1] >= PRESERVES_SINCE
 
 
 def claude_version(model: str) -> tuple[str, tuple[int, int]] | None:
@@ -55,5 +55,5 @@ def claude_version(model: str) -> tuple[str, tuple[int, int]] | None:
 
     Examples: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`, `us.anthropic.claude-...-v1:0`.
     """
-    found = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({_FAMILIES})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
-    return None if found is None else (found[3], (int(found[1] or found[4] or 9), int(found[2] or found[5] or 0)))
+    match = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({_FAMILIES})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
+    return None if match is None else (match[3], (int(match[1] or match[4] or 9), int(match[2] or match[5] or 0)))

@@ -61,19 +61,19 @@ def cut_by(finish_reason: str | None) -> str | None:
 
 
 def finish_calls(
-    heard: Sequence[HeardCall],
+    heard_calls: Sequence[HeardCall],
     *,
     finish_reason: str | None,
     refusal: bool = False,
     used_ids: Collection[str] = (),
 ) -> list[ToolCall]:
     """The calls, each with a unique id; one that must not run, or has no name, has `raw_arguments`."""
-    taken, calls = set(used_ids), []
+    ids, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
-    for call in heard:
+    for call in heard_calls:
         # Results refer to calls by id, so an id must be unique in the whole conversation.
-        call_id = call.id if call.id and call.id not in taken else f"call_{os.urandom(12).hex()}"
-        taken.add(call_id)
+        call_id = call.id if call.id and call.id not in ids else f"call_{os.urandom(12).hex()}"
+        ids.add(call_id)
         arguments, raw = ({}, call.text) if cut or not (call.ended and call.name) else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))
     return calls
@@ -85,8 +85,8 @@ def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
         return output
     calls = [read_tool_call(call) for call in output.tool_calls]
     texts = [json.dumps(dict(call.arguments)) if call.raw_arguments is None else call.raw_arguments for call in calls]
-    kept = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
-    return replace(output, tool_calls=kept)
+    inert_calls = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
+    return replace(output, tool_calls=inert_calls)
 
 
 def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -95,10 +95,10 @@ def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return caller if isinstance(caller, Mapping) and caller.get("type") not in (None, "direct") else None
 
 
-def allowed_callers(tool: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    """A definition's field with the vendor's callers that may call the tool; empty if it names none of `known`."""
-    named = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(known)]
-    return {} if set(named) <= {"direct"} else {"allowed_callers": named}
+def allowed_callers(tool: Mapping[str, Any], *callers: str) -> dict[str, Any]:
+    """A definition's field with the vendor's callers that may call the tool; empty if it names none of `callers`."""
+    names = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(callers)]
+    return {} if set(names) <= {"direct"} else {"allowed_callers": names}
 
 
 def tools_found(content: Any) -> list[str]:

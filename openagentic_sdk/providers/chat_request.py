@@ -109,12 +109,12 @@ class ToolNames:
     def sent(self, name: str) -> str:
         """The name to send: unchanged if it is usable and unique, else its usable characters and a digest."""
         if name not in self._sent:
-            sent, seed = usable(name, self._max_chars), name
-            while sent in self._real:
+            sent_name, seed = usable(name, self._max_chars), name
+            while sent_name in self._real:
                 seed += "'"
-                sent = usable(f"{seed}.", self._max_chars)
-            self._sent[name] = sent
-            self._real[sent] = name
+                sent_name = usable(f"{seed}.", self._max_chars)
+            self._sent[name] = sent_name
+            self._real[sent_name] = name
         return self._sent[name]
 
     def real(self, name: str) -> str:
@@ -145,7 +145,7 @@ def build_chat_request(
 ) -> tuple[dict[str, Any], ToolNames]:
     """The request body, and the names of its tools for reading the answer."""
     names = ToolNames(tools, quirks.accepts)
-    written = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
+    definitions = write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks), names)
     payload: dict[str, Any] = {
         "model": model,
         "messages": [
@@ -153,8 +153,8 @@ def build_chat_request(
             for one in repair_messages(messages, quirks=quirks, names=names, origin=origin)
         ],
     }
-    if written:
-        payload["tools"] = written
+    if definitions:
+        payload["tools"] = definitions
         _choose_tool(payload, settings, names, quirks)
     if stream:
         payload["stream"] = True
@@ -240,11 +240,11 @@ class _Repair:
         if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
             self.written.append({"role": "assistant", "content": BETWEEN})
         content = message.get("content")
-        written = _known_fields(message)
+        fields = _known_fields(message)
         if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
             parts = map(self._write_part, content)
-            written["content"] = [part for part in parts if part.get("text") != ""] or ""
-        self.written.append(written)
+            fields["content"] = [part for part in parts if part.get("text") != ""] or ""
+        self.written.append(fields)
 
     def _take_assistant(self, message: Message, messages: Sequence[Message], next_position: int) -> None:
         calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
@@ -255,14 +255,14 @@ class _Repair:
         echoed = self._echo(message)
         if not calls and not content and not (echoed and self._quirks.keeps_parts):
             return  # endpoints refuse an assistant message with neither content nor calls
-        written = {**echoed, **_known_fields(message)}
-        written.pop("tool_calls", None)
-        written["content"] = content or self._quirks.empty_content if calls else content
-        self.written.append(written)
+        fields = {**echoed, **_known_fields(message)}
+        fields.pop("tool_calls", None)
+        fields["content"] = content or self._quirks.empty_content if calls else content
+        self.written.append(fields)
         if calls:
             results = _results_from(messages, next_position)
             new_ids = [self._new_id(str(call.get("id") or "")) for call in calls]
-            written["tool_calls"] = [self._call(call, new) for call, new in zip(calls, new_ids, strict=True)]
+            fields["tool_calls"] = [self._call(call, new) for call, new in zip(calls, new_ids, strict=True)]
             media: list[Any] = []
             for call, new in zip(calls, new_ids, strict=True):
                 self.written.append(self._result(call, new, results, media))
@@ -286,8 +286,8 @@ class _Repair:
     def _result(
         self, call: Mapping[str, Any], new_id: str, results: dict[str, Message], media: list[Any]
     ) -> dict[str, Any]:
-        found = results.pop(str(call.get("id") or ""), None)
-        content = NO_RESULT if found is None else found.get("content")
+        message = results.pop(str(call.get("id") or ""), None)
+        content = NO_RESULT if message is None else message.get("content")
         if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
             # The text of a result; its other parts go into a user message after the results, where media are allowed.
             tool = str(function_of(call).get("name") or "a tool")
@@ -297,14 +297,14 @@ class _Repair:
                 if part.kind == "text":
                     texts.append(part.text)
                     continue
-                shown = part.name or part.media_type or part.kind
-                texts.append(f"[{shown}: in the next message]")
-                media += [{"type": "text", "text": f"{shown}, from the result of {tool}:"}, item]
+                label = part.name or part.media_type or part.kind
+                texts.append(f"[{label}: in the next message]")
+                media += [{"type": "text", "text": f"{label}, from the result of {tool}:"}, item]
             content = "\n\n".join(text for text in texts if text)
         result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
         if self._quirks.name_in_tool_result:
             result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
-        if self._quirks.keeps_parts and isinstance(content, str) and (found is None or _ERROR.match(content)):
+        if self._quirks.keeps_parts and isinstance(content, str) and (message is None or _ERROR.match(content)):
             result["is_error"] = True
         return result
 
@@ -317,8 +317,8 @@ class _Repair:
             raise cannot_carry(part, self._origin or "this endpoint")
         if part.kind == "image":
             detail = {"detail": part.detail} if part.detail else {}
-            shown = {"type": "image_url", "image_url": {"url": part.data_url, **detail}}
-            return dict(item) if item.get("image_url") else shown
+            image_part = {"type": "image_url", "image_url": {"url": part.data_url, **detail}}
+            return dict(item) if item.get("image_url") else image_part
         if part.kind == "audio":
             if isinstance(item.get("input_audio"), Mapping):
                 return dict(item)
@@ -337,11 +337,11 @@ class _Repair:
         """The id to send: unique in the conversation, in the endpoint's format, and the same in every request."""
         most, number = self._quirks.max_tool_id, len(self._used_ids)
 
-        def fitting(wanted: str) -> str:
+        def fitting(call_id: str) -> str:
             if self._quirks.short_tool_ids:
-                is_short = re.fullmatch(r"[a-zA-Z0-9]{9}", wanted) is not None
-                return wanted if is_short else hashlib.sha256(wanted.encode("utf-8", "surrogatepass")).hexdigest()[:9]
-            return wanted if most is None or len(wanted) <= most else usable(wanted, most)
+                is_short = re.fullmatch(r"[a-zA-Z0-9]{9}", call_id) is not None
+                return call_id if is_short else hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+            return call_id if most is None or len(call_id) <= most else usable(call_id, most)
 
         new = fitting(old or f"call_{number}")
         while new in self._used_ids:
@@ -366,7 +366,7 @@ def write_tools(
 
     Tools beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
     """
-    written = []
+    definitions = []
     most = rules_of(names.vendor).tools
     if most is not None and len(tools) + len(extra_tools) > most:
         tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
@@ -374,14 +374,14 @@ def write_tools(
         names.notices.append(f"the endpoint takes {most} tools, and {len(left_out)} were left out: {listed}")
     for tool in (*tools, *extra_tools):
         if function_of(tool).get("name"):
-            written.append(write(tool))
+            definitions.append(write(tool))
         elif tool and "function" not in tool and tool.get("type") != "function":
-            written.append(dict(tool))
+            definitions.append(dict(tool))
         else:
             raise OptionsError(
                 f"a tool needs a function with a name, or the type of a vendor's tool: {dict(tool)!r:.200}"
             )
-    return written
+    return definitions
 
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
@@ -390,15 +390,15 @@ def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, An
     is_strict = quirks.strict_tools and function.get("strict")
     if is_strict and not parameters.get("properties"):
         parameters = _NOTHING
-    found = accepted(names.vendor, parameters)
-    written: dict[str, Any] = {
+    accepted_form = accepted(names.vendor, parameters)
+    entry: dict[str, Any] = {
         "name": names.sent(str(function.get("name") or "")),
-        "description": " ".join(filter(None, (str(function.get("description") or ""), found.notes))),
-        "parameters": found.parameters,
+        "description": " ".join(filter(None, (str(function.get("description") or ""), accepted_form.notes))),
+        "parameters": accepted_form.parameters,
     }
     if quirks.strict_tools and function.get("strict") is not None:
-        written["strict"] = bool(is_strict and accepted("openai-strict", parameters).is_strict)
-    return {"type": "function", "function": written}
+        entry["strict"] = bool(is_strict and accepted("openai-strict", parameters).is_strict)
+    return {"type": "function", "function": entry}
 
 
 def parameters_of(tool: ToolSpec) -> Mapping[str, Any]:
@@ -479,12 +479,12 @@ def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: Tool
         if choice is not None:
             payload["tool_choice"] = choice
         return
-    sent = names.sent(choice)
-    only = [tool for tool in payload["tools"] if function_of(tool).get("name") == sent]
+    sent_name = names.sent(choice)
+    only = [tool for tool in payload["tools"] if function_of(tool).get("name") == sent_name]
     if not only:
         raise OptionsError(f"tool_choice names {choice!r}, which is not among the tools of the request")
     if quirks.tool_choice_object:
-        payload["tool_choice"] = {"type": "function", "function": {"name": sent}}
+        payload["tool_choice"] = {"type": "function", "function": {"name": sent_name}}
     else:
         payload["tools"], payload["tool_choice"] = only, "required"
 
@@ -503,8 +503,8 @@ def _results_from(messages: Sequence[Message], position: int) -> dict[str, Messa
 
 
 def _known_fields(message: Message) -> dict[str, Any]:
-    known = _ROLE_FIELDS.get(str(message.get("role")), ("role", "content"))
-    return {key: message[key] for key in known if key in message and (message[key] is not None or key == "content")}
+    keys = _ROLE_FIELDS.get(str(message.get("role")), ("role", "content"))
+    return {key: message[key] for key in keys if key in message and (message[key] is not None or key == "content")}
 
 
 def function_of(item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -71,8 +71,8 @@ def claude_family(model: str) -> ClaudeFamily:
 
     A name without a version (of a deployment, or of another vendor's model on the same protocol) has every feature.
     """
-    known = claude_version(model)
-    if known is None:
+    name_and_version = claude_version(model)
+    if name_and_version is None:
         return ClaudeFamily(budget_thinking=True, sampling=True)
-    name, version = known
+    name, version = name_and_version
     return [family for only, since, family in _TABLE if only in ("", name) and since <= version][-1]

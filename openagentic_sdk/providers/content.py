@@ -79,8 +79,8 @@ def read_part(item: Any) -> ContentPart:
         return ContentPart("text", str(item.get("text") or ""))
     if kind == "image_url" or (kind == "input_image" and item.get("image_url")):
         inner = item.get("image_url")
-        held = inner if isinstance(inner, Mapping) else {"url": inner, "detail": item.get("detail")}
-        return replace(_from_url("image", str(held.get("url") or "")), detail=as_text(held.get("detail")))
+        image = inner if isinstance(inner, Mapping) else {"url": inner, "detail": item.get("detail")}
+        return replace(_from_url("image", str(image.get("url") or "")), detail=as_text(image.get("detail")))
     if kind == "input_audio":
         inner = as_mapping(item.get("input_audio"))
         media_type = _FORMATS.get(str(inner.get("format")), f"audio/{inner.get('format') or 'wav'}")
@@ -95,8 +95,8 @@ def read_part(item: Any) -> ContentPart:
     name = str(item["name"]) if item.get("name") else None
     detail = as_text(item.get("detail"))
     if item.get("url"):
-        found = _from_url(kind, str(item["url"]), name)
-        return replace(found, media_type=str(item.get("media_type") or found.media_type), detail=detail)
+        part = _from_url(kind, str(item["url"]), name)
+        return replace(part, media_type=str(item.get("media_type") or part.media_type), detail=detail)
     media_type = str(item.get("media_type") or _USUAL[kind])
     return ContentPart(kind, "", media_type, name, _base64_of(kind, item.get("data")), detail=detail)
 

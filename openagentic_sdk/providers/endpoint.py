@@ -97,11 +97,11 @@ class Reading(ABC):
                 if not isinstance(batch.data, Mapping):
                     raise unexpected("answer is not an object", batch.data)
                 return self.take_whole(batch.data)
-            shown: list[StreamEvent] = []
+            events: list[StreamEvent] = []
             is_last = isinstance(batch, LastEvents)
             for event in batch:
-                shown += self._take_event(event, is_last)
-            return shown
+                events += self._take_event(event, is_last)
+            return events
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
         """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
@@ -117,8 +117,10 @@ class Reading(ABC):
     def check_answered(self, beginning: str = "") -> None:
         """Raise `ProviderResponseError` if the endpoint sent nothing, or only text that starts with `beginning`."""
         if not self._count:
-            said = f"; it sent {beginning!r}" if beginning else ""
-            raise ProviderResponseError(f"the endpoint accepted the request and sent no answer{said}: check base_url")
+            excerpt = f"; it sent {beginning!r}" if beginning else ""
+            raise ProviderResponseError(
+                f"the endpoint accepted the request and sent no answer{excerpt}: check base_url"
+            )
 
     def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
         data = event.data.strip()
@@ -146,8 +148,8 @@ class Reading(ABC):
             _raise_error_in({"error": event.data})
         lines = event.data.split("\n")
         if len(lines) > 1:  # some servers omit the blank lines between events
-            taken = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
-            return [shown for events in taken for shown in events]
+            event_lists = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
+            return [event for events in event_lists for event in events]
         if not is_last:
             raise GarbledResponseError(f"the endpoint sent an event that is not JSON: {event.data[:200]!r}")
         self.is_broken = True  # the event was truncated
@@ -191,13 +193,13 @@ class EndpointProvider(ABC):
     def __init__(self, *, base_url: str | None, **endpoint: Unpack[EndpointArguments]) -> None:
         if unknown := endpoint.keys() - EndpointArguments.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} takes no argument {', '.join(sorted(unknown))}")
-        named = os.environ.get(self.url_variable, "").strip() if base_url is None and self.url_variable else ""
-        self._is_url_of_environment = bool(named)
-        url, _, self._query = (base_url or named or self.usual_url).partition("?")
+        variable_url = os.environ.get(self.url_variable, "").strip() if base_url is None and self.url_variable else ""
+        self._is_url_of_environment = bool(variable_url)
+        url, _, self._query = (base_url or variable_url or self.usual_url).partition("?")
         self.base_url = url.rstrip("/")
         self.settings = endpoint.get("settings") or RequestSettings()
-        given = endpoint.get("api_key")
-        self._key = KeySource(given) if given else None
+        key = endpoint.get("api_key")
+        self._key = KeySource(key) if key else None
         self._call_keys: dict[Any, KeySource] = {}
         self._headers = endpoint.get("headers") or {}
         self._session = ProviderSession()
@@ -322,8 +324,8 @@ class EndpointProvider(ABC):
             body = next((body[key] for key in _MODEL_LISTS if isinstance(body.get(key), list)), body)
         if not isinstance(body, list):
             raise unexpected("answer lists no models", body)
-        found = [next((one[key] for key in _MODEL_NAMES if one.get(key)), None) for one in as_mappings(body)]
-        return [short for name in found if isinstance(name, str) and (short := name.rpartition("models/")[2])]
+        names = [next((one[key] for key in _MODEL_NAMES if one.get(key)), None) for one in as_mappings(body)]
+        return [short for name in names if isinstance(name, str) and (short := name.rpartition("models/")[2])]
 
     def models_url(self) -> str:
         """The address of the list of models."""
@@ -334,10 +336,10 @@ class EndpointProvider(ABC):
     ) -> TokenCount:
         """The number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
         payload = self.prepare(model, messages, self._offered(tools), stream=False)[0]
-        asked = self.count_request(model, payload)
-        if asked is None:
+        request = self.count_request(model, payload)
+        if request is None:
             return estimate_tokens(payload)
-        url, question, field = asked
+        url, question, field = request
         try:
             body = await self.fetch(url, question, api_key=api_key)
         except ProviderHTTPError as error:
@@ -359,8 +361,8 @@ class EndpointProvider(ABC):
         `fresh` calls the callables again, because their last values were refused.
         """
         key = await self._find_key(api_key, fresh=fresh)
-        shown = self.authorization(key) if key else {}
-        headers = {"User-Agent": "openagentic-sdk", **self.fixed_headers(), **shown}
+        auth = self.authorization(key) if key else {}
+        headers = {"User-Agent": "openagentic-sdk", **self.fixed_headers(), **auth}
         if self.settings.idempotency_key:
             headers["Idempotency-Key"] = self.settings.idempotency_key
         own = self._headers if isinstance(self._headers, Mapping) else await call(self._headers, "headers")
@@ -389,10 +391,12 @@ class EndpointProvider(ABC):
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         withheld = bool(key) and not self.is_at_home
         if self.needs_key and (withheld or not key):
-            told = f"set {self.key_variable}, or pass api_key=" if self.key_variable else "pass a token as api_key="
+            advice = f"set {self.key_variable}, or pass api_key=" if self.key_variable else "pass a token as api_key="
             if withheld:
-                told = f"${self.key_variable} goes to {' and '.join(self.hosts)} only, pass api_key= for {self.origin}"
-            raise OptionsError(f"{self.name} needs an API key: {told} (command line: --api-key-env NAME)")
+                advice = (
+                    f"${self.key_variable} goes to {' and '.join(self.hosts)} only, pass api_key= for {self.origin}"
+                )
+            raise OptionsError(f"{self.name} needs an API key: {advice} (command line: --api-key-env NAME)")
         return "" if withheld else key
 
     def _key_source(self, api_key: ApiKey | None) -> KeySource | None:
@@ -457,9 +461,9 @@ class EndpointProvider(ABC):
         stream = self._wire.will_stream(stream and self.settings.stream)
         url = self.url_of_request(model, stream=stream)
         for attempt in count(1):
-            sent = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
-            offered = self._offered(tools)
-            payload, reading, names = self.prepare(model, sent, offered, stream=stream)
+            outgoing = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
+            offered_tools = self._offered(tools)
+            payload, reading, names = self.prepare(model, outgoing, offered_tools, stream=stream)
             if max_chars := self._description_chars():
                 cut_descriptions(payload, max_chars)
             try:

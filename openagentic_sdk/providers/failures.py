@@ -81,9 +81,9 @@ def error_in_body(data: Any) -> ProviderHTTPError | None:
     return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], "")
 
 
-def unexpected(what: str, said: Any) -> ProviderResponseError:
+def unexpected(what: str, body: Any) -> ProviderResponseError:
     """The error for JSON that is not in the protocol's form; `what` names the fault: "answer has no choices"."""
-    return ProviderResponseError(f"the endpoint's {what}; it is {json.dumps(said)[:200]}")
+    return ProviderResponseError(f"the endpoint's {what}; it is {json.dumps(body)[:200]}")
 
 
 def cut_answer(text: str, end: str) -> IncompleteResponseError:
@@ -165,16 +165,16 @@ def _judged_error(
     retryable = not about_money and not too_long and _may_pass(judged_status, kind, headers)
     error_class = ContextLengthError if too_long else ProviderHTTPError
     where = endpoint or "the endpoint"
-    named = f" ({code})" if code and code != str(status) else ""
-    said = f"with an error{named}" if status == 200 else f"{status}{named}"
-    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money, too_long, endpoint)}"
-    return error_class(shown, status=status, code=code, headers=headers, body=body, retryable=retryable)
+    code_text = f" ({code})" if code and code != str(status) else ""
+    verdict = f"with an error{code_text}" if status == 200 else f"{status}{code_text}"
+    text = f"{where} answered {verdict}: {message}{_advice(judged_status, about_money, too_long, endpoint)}"
+    return error_class(text, status=status, code=code, headers=headers, body=body, retryable=retryable)
 
 
 def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool:
-    told = headers.get("x-should-retry")
-    if told in ("true", "false"):
-        return told == "true"
+    hint = headers.get("x-should-retry")
+    if hint in ("true", "false"):
+        return hint == "true"
     if status == 200:
         # An error inside an accepted response has no status of its own; these words point to the server, not the request.
         words = ("server", "overload", "rate_limit", "timeout", "unavailable", "slow_down", "api_error", "internal")

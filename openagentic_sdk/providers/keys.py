@@ -41,8 +41,8 @@ class KeySource:
     A callable is called for each request, unless it has returned a `Token` that has not expired.
     """
 
-    def __init__(self, given: ApiKey) -> None:
-        self._given = given
+    def __init__(self, source: ApiKey) -> None:
+        self._given = source
         self._token: Token | None = None
 
     @property
@@ -56,8 +56,8 @@ class KeySource:
             return self._given.strip()
         token = None if fresh else self._token
         if token is None or token.expires_at is None or time.time() > token.expires_at - RENEW_BEFORE_S:
-            given = await call(self._given, "api_key")
-            token = self._token = given if isinstance(given, Token) else Token(given)
+            value = await call(self._given, "api_key")
+            token = self._token = value if isinstance(value, Token) else Token(value)
         if not isinstance(token.value, str) or not token.value.strip():
             raise OptionsError(f"the callable of api_key gave {type(token.value).__name__} and no key")
         return token.value.strip()

@@ -81,10 +81,10 @@ class ChatReading(Reading):
         self._assembler = assembler
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        shown = self._assembler.apply(chunk)
+        events = self._assembler.apply(chunk)
         if self._assembler.has_finish_reason and self.linger_s is None:
             self.linger_s = LINGER_AFTER_FINISH_S
-        return shown
+        return events
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("choices"), list) or not body["choices"]:

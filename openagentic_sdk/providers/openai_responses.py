@@ -123,35 +123,37 @@ class OpenAIResponsesProvider(EndpointProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
-        previous, sent = self._behind_stored(repaired)
+        previous, new_messages = self._behind_stored(repaired)
         asked_as = _asked_as(repaired)
 
         def write(tool: ToolSpec) -> dict[str, Any]:
-            written = {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
-            return {**written, **allowed_callers(tool, "programmatic")}
+            definition = {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
+            return {**definition, **allowed_callers(tool, "programmatic")}
 
-        found: dict[str, dict[str, Any]] | None = None
+        found_tools: dict[str, dict[str, Any]] | None = None
         if self.loads_tools(model):
-            found = {str(function_of(t).get("name")): write(t) for t in tools if t.get("defer_loading")}
+            found_tools = {str(function_of(t).get("name")): write(t) for t in tools if t.get("defer_loading")}
             tools = [tool for tool in tools if not tool.get("defer_loading")]
-        written = write_tools(tools, self.settings.extra_tools, write, names)
-        if found is not None:
+        definitions = write_tools(tools, self.settings.extra_tools, write, names)
+        if found_tools is not None:
             # The tool search is the API's own tool, but carried out here.
             own = {"type": "tool_search", "execution": "client"}
-            told = ("description", "parameters")
-            written = [{**own, **{k: t[k] for k in told}} if t.get("name") == TOOL_SEARCH else t for t in written]
+            shown_keys = ("description", "parameters")
+            definitions = [
+                {**own, **{k: t[k] for k in shown_keys}} if t.get("name") == TOOL_SEARCH else t for t in definitions
+            ]
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
-            "input": [item for message in sent for item in _items(message, found, asked_as)],
+            "input": [item for message in new_messages for item in _items(message, found_tools, asked_as)],
             "store": self._store,
             "previous_response_id": previous,
-            "tools": written or None,
+            "tools": definitions or None,
             "stream": True if stream else None,
             "include": ["reasoning.encrypted_content"] if self._wants_reasoning(model) else None,
             "prompt_cache_key": self._session.cache_key if quirks_for(self.base_url).cache_key else None,
             "reasoning": {key: value for key, value in reasoning.items() if value} or None,
-            **_choices(self.settings, names, bool(written)),
+            **_choices(self.settings, names, bool(definitions)),
         }
         payload = with_extra_body(payload, self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
@@ -199,12 +201,12 @@ class ResponseReading(Reading):
             raise unexpected("answer has no output", body)
         self._id = as_text(body.get("id")) or None
         self._take_end(body)
-        shown: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         if reasoning := _reasoning_of(self._items):
-            shown += self._show_reasoning(reasoning)
+            events += self._show_reasoning(reasoning)
         if text := _text_of(self._items):
-            shown += self._show_text(text)
-        return shown
+            events += self._show_text(text)
+        return events
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         text = _text_of(self._items) or "".join(self._text)
@@ -255,8 +257,8 @@ class ResponseReading(Reading):
 
     def _end_item(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         item = self._placed(chunk)
-        known = self._find(item)
-        place = len(self._items) if known is None else known
+        index = self._find(item)
+        place = len(self._items) if index is None else index
         self._put(place, item)
         self._ended.discard(place)
         if _is_whole(item):
@@ -310,10 +312,10 @@ class ResponseReading(Reading):
             self._ended |= {n for n, text in self._arguments.items() if text and not _is_cut(self._items[n])}
         else:
             # The final response is authoritative: a call that is missing from it was withdrawn.
-            said = {one[key]: one for one in final for key in ("id", "call_id") if one.get(key) is not None}
+            final_items = {one[key]: one for one in final for key in ("id", "call_id") if one.get(key) is not None}
             self._ended = set()
             for place, item in enumerate(self._items):
-                one = said.get(item.get("id")) or said.get(item.get("call_id")) or {"status": "missing"}
+                one = final_items.get(item.get("id")) or final_items.get(item.get("call_id")) or {"status": "missing"}
                 if _is_whole(one) and not _is_cut(item):
                     self._ended.add(place)
                     item |= {key: one[key] for key in ("arguments", "input") if one.get(key)}
@@ -325,32 +327,32 @@ class ResponseReading(Reading):
     def _put(self, place: int, item: dict[str, Any]) -> None:
         """Add an item, or replace the existing one."""
         self._items[place : place + 1] = [item]
-        for held, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
+        for index, key in ((self._by_place, item["_place"]), (self._by_id, item.get("id"))):
             if key is not None:
-                held[key] = place
+                index[key] = place
 
-    def _find(self, wanted: Mapping[str, Any]) -> int | None:
+    def _find(self, target: Mapping[str, Any]) -> int | None:
         """The index of an item: by its place in the output, or by its id if one of the two has no place."""
-        place = self._by_place.get(wanted["_place"])
-        named = self._by_id.get(wanted["id"]) if wanted.get("id") else None
-        if place is not None or named is None:
+        place = self._by_place.get(target["_place"])
+        by_id = self._by_id.get(target["id"]) if target.get("id") else None
+        if place is not None or by_id is None:
             return place
-        return named if wanted["_place"] is None or self._items[named]["_place"] is None else None
+        return by_id if target["_place"] is None or self._items[by_id]["_place"] is None else None
 
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
         """The index of the call that a piece of arguments belongs to: by its place, its id, or else the last one."""
-        wanted = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
-        known = self._find(wanted)
-        if known is None and not self._items:
-            self._put(0, {"type": "function_call", **wanted})
-        place = len(self._items) - 1 if known is None else known
+        target = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
+        index = self._find(target)
+        if index is None and not self._items:
+            self._put(0, {"type": "function_call", **target})
+        place = len(self._items) - 1 if index is None else index
         if self._items[place].get("type") not in ("function_call", "custom_tool_call", "tool_search_call"):
             raise GarbledResponseError("the endpoint sent arguments for an item that is not a call")
         return place
 
     def _calls(self, finish_reason: str | None, refusal: bool) -> list[ToolCall]:
-        asked = [(place, item) for place, item in enumerate(self._items) if _is_call(item)]
-        heard = [
+        call_items = [(place, item) for place, item in enumerate(self._items) if _is_call(item)]
+        heard_calls = [
             HeardCall(
                 as_text(item.get("call_id")) or as_text(item.get("id")),
                 TOOL_SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
@@ -358,10 +360,10 @@ class ResponseReading(Reading):
                 ended=place in self._ended,
                 caller=vendor_caller(item),
             )
-            for place, item in asked
+            for place, item in call_items
         ]
-        calls = finish_calls(heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
-        for (_, item), call in zip(asked, calls, strict=True):
+        calls = finish_calls(heard_calls, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
+        for (_, item), call in zip(call_items, calls, strict=True):
             item["call_id"] = call.tool_use_id
         return calls
 
@@ -370,16 +372,16 @@ class ResponseReading(Reading):
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
         plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
         if not all(plain) or any(item.get("type") != "function_call" or vendor_caller(item) for item in self._items):
-            kept = [
+            kept_items = [
                 {key: item[key] for key in _KEPT_OF_PLAIN if item.get(key) is not None}
                 if is_plain
                 else {key: value for key, value in item.items() if key != "_place" and value is not None}
                 for item, is_plain in zip(self._items, plain, strict=True)
             ]
-            for item, known in zip(self._items, kept, strict=True):
+            for item, kept_item in zip(self._items, kept_items, strict=True):
                 if item.get("type") == "message":
-                    known["chars"] = len(_text_of([item]))
-            extras["responses_items"] = kept
+                    kept_item["chars"] = len(_text_of([item]))
+            extras["responses_items"] = kept_items
         return {**extras, "origin": self._origin} if extras else None
 
     def _finish_reason(self, response: Mapping[str, Any]) -> str | None:
@@ -471,28 +473,30 @@ def _asked_as(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any
 
     Such a field is `caller`, if a program of the vendor's made the call.
     """
-    kept = [item for message in messages for item in as_mappings(message.get("responses_items"))]
+    items = [item for message in messages for item in as_mappings(message.get("responses_items"))]
     return {
         str(item.get("call_id")): (item["type"], {"caller": caller} if (caller := vendor_caller(item)) else {})
-        for item in kept
+        for item in items
         if _is_call(item)
     }
 
 
 def _items(
-    message: Message, found: Mapping[str, dict[str, Any]] | None, asked_as: Mapping[str, tuple[str, dict[str, Any]]]
+    message: Message,
+    found_tools: Mapping[str, dict[str, Any]] | None,
+    asked_as: Mapping[str, tuple[str, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """A message as items of the request. `found` are the definitions to place where they were found; None places none."""
+    """A message as items of the request. `found_tools` are the definitions to place where tools were found; None: none."""
     role, content = message["role"], message.get("content")
-    if role == "tool" and found is not None and message.get("name") == TOOL_SEARCH:
-        tools = [{**found[name], "defer_loading": True} for name in tools_found(content) if name in found]
+    if role == "tool" and found_tools is not None and message.get("name") == TOOL_SEARCH:
+        tools = [{**found_tools[name], "defer_loading": True} for name in tools_found(content) if name in found_tools]
         ended = {"call_id": message["tool_call_id"], "execution": "client", "status": "completed"}
         return [{"type": "tool_search_output", **ended, "tools": tools}]
     if role == "tool":
-        shown = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
+        output = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
         call_id = message["tool_call_id"]
         kind, made_by = asked_as.get(call_id, ("function_call", {}))
-        return [{"type": f"{kind}_output", "call_id": call_id, "output": shown, **made_by}]
+        return [{"type": f"{kind}_output", "call_id": call_id, "output": output, **made_by}]
     if role != "assistant":
         parts = [_input_part(part) for part in read_parts(content)]
         return [{"role": role, "content": parts}] if parts else []
@@ -501,28 +505,32 @@ def _items(
     for call in message.get("tool_calls") or ():
         call_id, function = call["id"], {key: call["function"][key] for key in ("name", "arguments")}
         calls[call_id] = {"type": "function_call", "call_id": call_id, **function}
-        if found is not None and function["name"] == TOOL_SEARCH:
+        if found_tools is not None and function["name"] == TOOL_SEARCH:
             ended = {"call_id": call_id, "execution": "client", "status": "completed"}
             calls[call_id] = {"type": "tool_search_call", **ended, "arguments": json.loads(function["arguments"])}
     return _with_kept(as_mappings(message.get("responses_items")), text, calls)
 
 
-def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_kept(
+    kept_items: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Put reasoning, messages and the vendor's own calls back in their places, if they belong to exactly these calls.
 
     Reasoning is sent with the item after it or not at all, and only if the endpoint can read it again; xAI returns the
     results of its own tools as reasoning, several in a row.
     """
-    answered = {item.get("call_id") for item in kept if str(item.get("type")).endswith("_output")}
-    kept = [item for item in kept if item.get("type") not in _DONE_BY_CLIENTS or item.get("call_id") in answered]
+    answered_ids = {item.get("call_id") for item in kept_items if str(item.get("type")).endswith("_output")}
+    kept_items = [
+        item for item in kept_items if item.get("type") not in _DONE_BY_CLIENTS or item.get("call_id") in answered_ids
+    ]
     # The short form of a message: in the long form, vLLM also requires the id.
     message = [{"type": "message", "role": "assistant", "content": text}] if text else []
-    if [item.get("call_id") for item in kept if _is_call(item)] != list(calls):
+    if [item.get("call_id") for item in kept_items if _is_call(item)] != list(calls):
         return [*message, *calls.values()]
-    messages = _messages_of(kept, text) or iter(message)
+    messages = _messages_of(kept_items, text) or iter(message)
     items: list[dict[str, Any]] = []
-    last = max((n for n, item in enumerate(kept) if item.get("type") != "reasoning"), default=-1)
-    for place, item in enumerate(kept):
+    last = max((n for n, item in enumerate(kept_items) if item.get("type") != "reasoning"), default=-1)
+    for place, item in enumerate(kept_items):
         if item.get("type") == "reasoning":
             readable = item.get("encrypted_content") or item.get("content")
             if readable and place < last:
@@ -536,31 +544,31 @@ def _with_kept(kept: list[Mapping[str, Any]], text: str, calls: dict[str, dict[s
     return [*items, *messages]
 
 
-def _call_again(kept: Mapping[str, Any], call: dict[str, Any]) -> dict[str, Any]:
-    made_by = {"caller": kept["caller"]} if vendor_caller(kept) else {}
-    if kept.get("type") != "custom_tool_call":
+def _call_again(item: Mapping[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    made_by = {"caller": item["caller"]} if vendor_caller(item) else {}
+    if item.get("type") != "custom_tool_call":
         return {**call, **made_by}
     text = as_text(as_mapping(json.loads(call["arguments"])).get("input"))
     return {"type": "custom_tool_call", "call_id": call["call_id"], "name": call["name"], "input": text, **made_by}
 
 
-def _messages_of(kept: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]] | None:
+def _messages_of(items: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]] | None:
     """The messages of an answer verbatim, with their ids and phases; None if they no longer match the text."""
-    known = [item for item in kept if item.get("type") == "message"]
-    lengths = [item["chars"] if isinstance(item.get("chars"), int) else -1 for item in known]
+    messages = [item for item in items if item.get("type") == "message"]
+    lengths = [item["chars"] if isinstance(item.get("chars"), int) else -1 for item in messages]
     texts, at = [], 0
     for length in lengths:
         at += len(_BETWEEN_MESSAGES) if at and length else 0
         texts.append(text[at : at + length])
         at += length
-    if not known or min(lengths) < 0 or at != len(text) or not all(item.get("id") for item in known):
+    if not messages or min(lengths) < 0 or at != len(text) or not all(item.get("id") for item in messages):
         return None
     return iter(
         [
             {key: item[key] for key in ("type", "id", "status", "phase") if key in item}
-            | {"role": "assistant", "content": [{"type": "output_text", "text": shown, "annotations": []}]}
-            for item, shown in zip(known, texts, strict=True)
-            if shown
+            | {"role": "assistant", "content": [{"type": "output_text", "text": part_text, "annotations": []}]}
+            for item, part_text in zip(messages, texts, strict=True)
+            if part_text
         ]
     )
 
@@ -592,11 +600,11 @@ def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> di
     }
     if settings.response_format:
         inner = settings.response_format.get("json_schema")
-        written = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else dict(settings.response_format)
-        fields["text"] = {"format": written}
+        text_format = {"type": "json_schema", **inner} if isinstance(inner, Mapping) else dict(settings.response_format)
+        fields["text"] = {"format": text_format}
     if has_tools:
         fields["parallel_tool_calls"] = settings.parallel_tool_calls
         choice = settings.tool_choice
-        named = choice not in (None, "auto", "none", "required")
-        fields["tool_choice"] = {"type": "function", "name": names.sent(str(choice))} if named else choice
+        is_tool_name = choice not in (None, "auto", "none", "required")
+        fields["tool_choice"] = {"type": "function", "name": names.sent(str(choice))} if is_tool_name else choice
     return fields

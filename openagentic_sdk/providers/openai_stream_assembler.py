@@ -120,7 +120,7 @@ class ToolCallAssembler:
 
     def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
         """The calls of an answer that ended for this reason. Chat completions do not mark the end of a single call."""
-        heard = [
+        heard_calls = [
             HeardCall(
                 slot.id,
                 slot.name,
@@ -131,7 +131,7 @@ class ToolCallAssembler:
             for slot in self._slots
             if slot.name or slot.pieces
         ]
-        return finish_calls(heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
+        return finish_calls(heard_calls, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
 
     def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
         index, call_id = entry.get("index"), as_text(entry.get("id"))
@@ -230,7 +230,7 @@ class ChatAssembler:
         if (is_open and not self._ended) or self._finish_reason == "error":
             end = "a finish reason or an end marker: the connection was cut, or the endpoint does not end its streams"
             raise cut_answer("".join(self._text), end)
-        extras = {**self._message_extras, **{name: "".join(said) for name, said in self._reasoning_fields.items()}}
+        extras = {**self._message_extras, **{name: "".join(pieces) for name, pieces in self._reasoning_fields.items()}}
         if self._details:
             extras["reasoning_details"] = self._details
         output = ModelOutput(
@@ -348,17 +348,17 @@ class ChatAssembler:
 
     def _take_reasoning(self, delta: Mapping[str, Any]) -> None:
         """Show reasoning from the first field that has any; servers send copies of it under several names."""
-        shown = False
+        has_shown = False
         for name in _REASONING_TEXT:
             if text := as_text(delta.get(name)):
                 self._reasoning_fields.setdefault(name, []).append(text)
-                if not shown:
+                if not has_shown:
                     self._show_reasoning(text)
-                shown = True
+                has_shown = True
         if delta.get("reasoning_details"):
             details = as_mappings(delta["reasoning_details"])
             self._take_details(details)
-            if not shown:
+            if not has_shown:
                 inside = [as_text(detail.get("text")) or as_text(detail.get("summary")) for detail in details]
                 self._show_reasoning("".join(inside))
 

@@ -110,5 +110,5 @@ def quirks_for(base_url: str) -> Quirks:
         host = (urlsplit(base_url).hostname or "").lower()
     except ValueError:
         return STANDARD
-    known = next((name for name in _BY_HOST if host == name or host.endswith("." + name)), None)
-    return _BY_HOST[known] if known else STANDARD
+    host_name = next((name for name in _BY_HOST if host == name or host.endswith("." + name)), None)
+    return _BY_HOST[host_name] if host_name else STANDARD

@@ -35,8 +35,8 @@ class TokenCount:
 def estimate_tokens(payload: Mapping[str, Any]) -> TokenCount:
     """The estimate for a request body; images, files and audio count as media, not by their bytes."""
     media: list[str] = []
-    said = {key: value for key, value in payload.items() if key not in ("model", "stream", "stream_options")}
-    text = json.dumps(_without_media(said, media), ensure_ascii=False, separators=(",", ":"))
+    fields = {key: value for key, value in payload.items() if key not in ("model", "stream", "stream_options")}
+    text = json.dumps(_without_media(fields, media), ensure_ascii=False, separators=(",", ":"))
     tokens = len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN + TOKENS_PER_MEDIUM * len(media)
     return TokenCount(max(1, round(tokens)), ERROR)
 

@@ -128,8 +128,8 @@ def _parts(content: Any) -> list[Json]:
                 parts.append({"type": _PARTS[kind], "data": value, "media_type": media_type})
             case {"type": str(kind), "source": {"type": "url", "value": str(value)} as source} if kind in _PARTS:
                 media_type = source.get("mimeType")
-                known = {"media_type": media_type} if isinstance(media_type, str) else {}
-                parts.append({"type": _PARTS[kind], "url": value, **known})
+                type_field = {"media_type": media_type} if isinstance(media_type, str) else {}
+                parts.append({"type": _PARTS[kind], "url": value, **type_field})
             case _:
                 raise OptionsError(
                     f"part {number} of the last message is not a text, and no image, audio or document with its data or url"
@@ -176,13 +176,13 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
 
 def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
     """The thread's newest request, if it has not ended or the client lacks its last message: the client lost the stream."""
-    said = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
-    newest = next(said, None)
-    found = None if newest is None else find_request(events, (newest.request_id or "").__eq__)
-    if found is None or found.state in ("queued", "running", "suspended"):
-        return found
+    prompts = (event for event in reversed(events) if isinstance(event, UserMessage) and event.origin == "user")
+    newest = next(prompts, None)
+    request = None if newest is None else find_request(events, (newest.request_id or "").__eq__)
+    if request is None or request.state in ("queued", "running", "suspended"):
+        return request
     last = [message["id"] for message in conversation(events) if message["role"] == "assistant"][-1:]
-    return found if run.known and list(run.known[-1:]) != last else None
+    return request if run.known and list(run.known[-1:]) != last else None
 
 
 def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Json] | None:
@@ -193,16 +193,16 @@ def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Jso
     """
     messages = conversation(event for event in events if (event.seq or 0) <= told_from)
     said_in_all = {message["id"] for message in conversation(events)}
-    said = [message["id"] for message in messages if message["role"] == "assistant"]
+    answer_ids = [message["id"] for message in messages if message["role"] == "assistant"]
     # A partial answer shown when its process died is in no message of the log, but its model request is in the log.
-    asked = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
-    strangers = [known for known in run.known if known not in asked | said_in_all]
+    attempt_ids = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
+    strangers = [each for each in run.known if each not in attempt_ids | said_in_all]
     if strangers:
         raise OptionsError(
             f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: "
             "send the thread's own messages, or take another threadId"
         )
-    if list(run.known[-1:]) == said[-1:]:
+    if list(run.known[-1:]) == answer_ids[-1:]:
         return None
     return messages if run.message is None else [*messages, dict(run.message)]
 
@@ -276,30 +276,30 @@ class RunEvents:
         """The AG-UI events for this event, in order."""
         if self.is_done or event.parent_tool_use_id is not None:
             return []
-        told = self.begin()
+        events = self.begin()
         for piece in self._streamed.take(event):
-            told += self._said(piece)
-        return told + self._beside(event)
+            events += self._said(piece)
+        return events + self._beside(event)
 
     # --- messages and calls ------------------------------------------------------------------------------------------
 
     def _said(self, piece: Piece) -> list[Json]:
         """The AG-UI events for a piece of a message or thought."""
         kind = "REASONING_MESSAGE" if piece.is_thought else "TEXT_MESSAGE"
-        known = {"messageId": piece.id}
-        told: list[Json] = []
+        place = {"messageId": piece.id}
+        events: list[Json] = []
         if piece.id not in self._open and piece.text:
             self._open.add(piece.id)
             role = "reasoning" if piece.is_thought else "assistant"
-            told = [{"type": "REASONING_START", **known}] if piece.is_thought else []
-            told.append({"type": f"{kind}_START", **known, "role": role})
+            events = [{"type": "REASONING_START", **place}] if piece.is_thought else []
+            events.append({"type": f"{kind}_START", **place, "role": role})
         if piece.text:
-            told.append({"type": f"{kind}_CONTENT", **known, "delta": piece.text})
+            events.append({"type": f"{kind}_CONTENT", **place, "delta": piece.text})
         if piece.ends and piece.id in self._open:
             self._open.discard(piece.id)
-            told.append({"type": f"{kind}_END", **known})
-            told += [{"type": "REASONING_END", **known}] if piece.is_thought else []
-        return told
+            events.append({"type": f"{kind}_END", **place})
+            events += [{"type": "REASONING_END", **place}] if piece.is_thought else []
+        return events
 
     def _beside(self, event: Event) -> list[Json]:
         """The AG-UI events for an event other than the model's text."""
@@ -313,8 +313,8 @@ class RunEvents:
                 return [{"type": "STEP_STARTED", "stepName": name}]
             case ToolResult():
                 text = printed_by_plan(event) or result_text(event)
-                known = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
-                return [{"type": "TOOL_CALL_RESULT", **known, "content": text}, *self._end_step(event.tool_use_id)]
+                place = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
+                return [{"type": "TOOL_CALL_RESULT", **place, "content": text}, *self._end_step(event.tool_use_id)]
             case TodoUpdated():
                 todos = {"todos": [dict(item) for item in event.todos if isinstance(item, Mapping)]}
                 return [{"type": "ACTIVITY_SNAPSHOT", "messageId": "todo", "activityType": "todo", "content": todos}]
@@ -348,30 +348,30 @@ class RunEvents:
         return [] if name is None else [{"type": "STEP_FINISHED", "stepName": name}]
 
     def _call(self, event: ToolUse) -> list[Json]:
-        known = {"toolCallId": event.tool_use_id}
+        place = {"toolCallId": event.tool_use_id}
         arguments = event.raw_arguments if event.raw_arguments is not None else dumps_json(event.input)
         parent = self._streamed.parent_id(event)
         return [
-            {"type": "TOOL_CALL_START", **known, "toolCallName": event.name, "parentMessageId": parent},
-            {"type": "TOOL_CALL_ARGS", **known, "delta": arguments},
-            {"type": "TOOL_CALL_END", **known},
+            {"type": "TOOL_CALL_START", **place, "toolCallName": event.name, "parentMessageId": parent},
+            {"type": "TOOL_CALL_ARGS", **place, "delta": arguments},
+            {"type": "TOOL_CALL_END", **place},
         ]
 
     def _subagent(self, event: SubagentStarted | SubagentFinished) -> list[Json]:
         run_id = self._subagents.get(event.child_session_id)
-        told = []
+        events = []
         if run_id is None:  # started by an earlier run and continued in this one
             run_id = self._subagents[event.child_session_id] = f"subagent.{event.seq}"
-            known = {"subagentRunId": run_id, "name": event.name, "parentToolCallId": event.tool_use_id}
-            told.append({"type": "SUBAGENT_STARTED", **known})
+            place = {"subagentRunId": run_id, "name": event.name, "parentToolCallId": event.tool_use_id}
+            events.append({"type": "SUBAGENT_STARTED", **place})
         if isinstance(event, SubagentStarted):
-            return told
+            return events
         del self._subagents[event.child_session_id]
         self._spend("", "", event.usage)
         if event.stop_reason in ("end", "interrupted"):
-            return [*told, {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": {"type": "success"}}]
+            return [*events, {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": {"type": "success"}}]
         why = f"the subagent stopped: {event.stop_reason}"
-        return [*told, {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": why, "code": event.stop_reason}]
+        return [*events, {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": why, "code": event.stop_reason}]
 
     def _spend(self, provider: str, model: str, usage: Mapping[str, Any] | None) -> None:
         if usage is not None:
@@ -396,17 +396,17 @@ class RunEvents:
     def _end(self, last: Json) -> list[Json]:
         """The last event, preceded by the ends of all open messages and subagents."""
         self.is_done = True
-        told = []
+        events = []
         for wire_id in sorted(self._open):
-            told += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
+            events += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
         for wire_id in self._subagents.values():
-            told.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
+            events.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
         for call_id in list(self._steps):  # parked: a run ends with no step in progress
-            told += self._end_step(call_id)
+            events += self._end_step(call_id)
         usage = [
-            _usage(provider, model, spent) for (provider, model), spent in self._usage.items() if spent is not None
+            _usage(provider, model, counts) for (provider, model), counts in self._usage.items() if counts is not None
         ]
-        return [*told, {**last, **({"usage": usage} if usage else {})}]
+        return [*events, {**last, **({"usage": usage} if usage else {})}]
 
 
 def _interrupt(question: UserQuestion) -> Json:
@@ -415,18 +415,18 @@ def _interrupt(question: UserQuestion) -> Json:
     if question.choices:
         answer["examples" if takes_own_words(question) else "enum"] = list(question.choices)
     schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-    told: Json = {
+    form: Json = {
         "id": question.question_id,
         "reason": "tool_call" if question.kind == "permission" else "input_required",
         "message": question.prompt,
         "responseSchema": schema,
         "metadata": {key: question.details[key] for key in _TOLD if key in question.details},
     }
-    return {**told, "toolCallId": question.tool_use_id} if question.tool_use_id is not None else told
+    return {**form, "toolCallId": question.tool_use_id} if question.tool_use_id is not None else form
 
 
-def _usage(provider: str, model: str, spent: Mapping[str, Any]) -> Json:
-    normal = normalize_usage(spent) or {}
+def _usage(provider: str, model: str, raw_usage: Mapping[str, Any]) -> Json:
+    normal = normalize_usage(raw_usage) or {}
     counts = {name: normal[key] for key, name in _USAGE.items() if normal.get(key, -1) >= 0}
     total = {"totalTokens": counts["inputTokens"] + counts["outputTokens"]} if len(counts) == len(_USAGE) else {}
     return {**({"provider": provider} if provider else {}), **({"model": model} if model else {}), **counts, **total}
@@ -442,14 +442,14 @@ def conversation(events: Iterable[Event]) -> list[Json]:
         if isinstance(event, UserMessage) and event.origin in ("user", "steering") and event.parent_tool_use_id is None:
             wire_id = f"user.{event.seq}"
             messages[wire_id] = {"id": wire_id, "role": "user", "content": event.text}
-        for told in fold.take(event):
-            _apply(messages, told)
+        for update in fold.take(event):
+            _apply(messages, update)
     return list(messages.values())
 
 
-def _apply(messages: dict[str, Json], told: Json) -> None:
+def _apply(messages: dict[str, Json], update: Json) -> None:
     """Apply one event to the messages."""
-    match told:
+    match update:
         case {"type": "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START", "messageId": wire_id, "role": role}:
             messages.setdefault(wire_id, {"id": wire_id, "role": role})["content"] = ""
         case {"type": "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT", "messageId": wire_id, "delta": delta}:

@@ -78,10 +78,10 @@ class Application:
     # --- HTTP ----------------------------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call, asked = HttpCall(scope, receive, send, self._max_body_bytes), self.journal.begin(scope)
-        call.more_headers.append((b"x-request-id", asked.id.encode()))
+        call, request = HttpCall(scope, receive, send, self._max_body_bytes), self.journal.begin(scope)
+        call.more_headers.append((b"x-request-id", request.id.encode()))
         try:
-            await self._route(call, asked)
+            await self._route(call, request)
         except REFUSALS as error:
             if call.has_begun:
                 return
@@ -92,13 +92,13 @@ class Application:
             # The client has disconnected or does not read: it resumes later where it stopped.
             return
         except Exception:
-            asked.status = 500  # reported and answered with 500 by the ASGI server
+            request.status = 500  # reported and answered with 500 by the ASGI server
             raise
         finally:
-            asked.status = call.status or asked.status
-            self.journal.end(asked)
+            request.status = call.status or request.status
+            self.journal.end(request)
 
-    async def _route(self, call: HttpCall, asked: ServedRequest) -> None:
+    async def _route(self, call: HttpCall, request: ServedRequest) -> None:
         """Authorize a request and run its handler. Raises one of `REFUSALS`."""
         foreign = self.guard.check_source(call.scope)
         if foreign is not None:
@@ -111,15 +111,15 @@ class Application:
             methods = ", ".join(routes)
             allowed = {"Allow": methods}
             if foreign is not None:
-                wanted = "authorization, content-type, idempotency-key, last-event-id"
-                allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": wanted}
+                header_names = "authorization, content-type, idempotency-key, last-event-id"
+                allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": header_names}
             return await call.reply(204, headers=allowed)
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
                 raise RequestRefusedError(401, "bring the token of this server: Authorization: Bearer ...")
             call.principal = principal
-            asked.who, asked.tenant = principal.name, principal.tenant
+            request.who, request.tenant = principal.name, principal.tenant
         endpoint = routes.get("GET" if call.method == "HEAD" else call.method)
         if endpoint is None and routes:
             return await call.reply(
@@ -127,7 +127,7 @@ class Application:
             )
         if endpoint is None:
             raise RequestRefusedError(404, _not_served(call.parts))
-        asked.route = endpoint.name
+        request.route = endpoint.name
         if call.method == "POST":
             call.check_kind(may_be_empty=endpoint.body is None)
             more = rate_headers(self.desk) if self.desk.takes_prompts else {}
@@ -140,12 +140,12 @@ class Application:
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
-        asked = self.journal.begin(scope)
+        request = self.journal.begin(scope)
         try:
-            asked.route, asked.status = "follow", 101
-            await self._open_socket(scope, receive, send, asked)
+            request.route, request.status = "follow", 101
+            await self._open_socket(scope, receive, send, request)
         except REFUSALS as error:
-            asked.status = refusal_of(error)[0]
+            request.status = refusal_of(error)[0]
             if "websocket.http.response" not in (scope.get("extensions") or {}):
                 await send({"type": "websocket.close", "code": 1008})  # the ASGI server answers 403
                 return
@@ -156,9 +156,9 @@ class Application:
         except (OSError, TimeoutError):
             return
         finally:
-            self.journal.end(asked, "websocket")
+            self.journal.end(request, "websocket")
 
-    async def _open_socket(self, scope: Scope, receive: Receive, send: Send, asked: ServedRequest) -> None:
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send, request: ServedRequest) -> None:
         """Authorize a WebSocket by its headers or its first message, and serve it."""
         foreign = self.guard.check_source(scope)
         call = HttpCall(scope, receive, send)
@@ -177,20 +177,20 @@ class Application:
             principal = None if token is None else await self.guard.find_by_token(scope, token)
         if principal is None:
             return await socket.close(NO_TOKEN, 'send {"type": "auth", "token": ...} first')
-        asked.who, asked.tenant = principal.name, principal.tenant
+        request.who, request.tenant = principal.name, principal.tenant
         await socket.serve(principal, session_id, after_seq, partial(self._post, scope))
 
     async def _post(
         self, scope: Scope, who: Principal, session_id: str, action: str, body: Any, key: str | None
     ) -> tuple[int, Any]:
         """Handle a message posted over a WebSocket as a separate request."""
-        asked = self.journal.begin({**scope, "type": "message", "path": f"/v1/sessions/{session_id}/{action}"})
-        asked.route, asked.who, asked.tenant = "post", who.name, who.tenant
+        request = self.journal.begin({**scope, "type": "message", "path": f"/v1/sessions/{session_id}/{action}"})
+        request.route, request.who, request.tenant = "post", who.name, who.tenant
         try:
-            asked.status, answer = await post(self._office, who, session_id, action, body, key)
+            request.status, answer = await post(self._office, who, session_id, action, body, key)
         finally:
-            self.journal.end(asked, "message")
-        return asked.status, answer
+            self.journal.end(request, "message")
+        return request.status, answer
 
     def _run_stopped(self, session_id: str, stop_reason: str, error: str | None) -> None:
         self.journal.run_ended(session_id, stop_reason, error)
@@ -250,7 +250,7 @@ class Application:
 def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:
     """The routes of a path by method; empty for an unknown path."""
     for pattern, routes in _PATHS.get((len(parts), parts[0] if parts else None), ()):
-        if all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True)):
+        if all(segment in (None, part) for segment, part in zip(pattern, parts, strict=True)):
             return routes
     return {}
 
@@ -300,19 +300,19 @@ def app(
 
     Raises `OptionsError`, also for an agent whose project folder does not exist.
     """
-    known = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
-    for name, agent in () if known is None or in_fleet else known.items():
+    registry = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
+    for name, agent in () if registry is None or in_fleet else registry.items():
         folder = agent.made().working_dir()
         if not folder.is_dir():
             raise OptionsError(f"the project folder of agent {name!r} does not exist: {str(folder)!r}")
     opened = store if isinstance(store, SessionStore) else open_store(store)
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
-    desk = _fleet_desk(opened, known) if in_fleet else Desk(known, opened, max_runs=max_runs, problem=problem)
+    desk = _fleet_desk(opened, registry) if in_fleet else Desk(registry, opened, max_runs=max_runs, problem=problem)
     journal = journal or Journal()
-    made = Application(desk, guard, journal, grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes)
+    application = Application(desk, guard, journal, grace_s=grace_s, notice_s=notice_s, max_body_bytes=max_body_bytes)
     if webhooks:
-        made.webhooks = Webhooks(opened, webhooks, journal, post=poster(tuple(webhook_hosts)))
-    return made
+        application.webhooks = Webhooks(opened, webhooks, journal, post=poster(tuple(webhook_hosts)))
+    return application
 
 
 def _fleet_desk(store: SessionStore, agents: Agents | None) -> Desk:

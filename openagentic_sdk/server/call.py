@@ -89,10 +89,10 @@ class HttpCall:
 
     def header(self, name: str) -> str | None:
         """The value of a header by its lower-case name; None if missing. Raises `RequestRefusedError` if it is repeated."""
-        found = headers_named(self.scope, name.encode())
-        if len(found) > 1:
+        values = headers_named(self.scope, name.encode())
+        if len(values) > 1:
             raise RequestRefusedError(400, f"the header {name} appears twice")
-        return found[0] if found else None
+        return values[0] if values else None
 
     def check_kind(self, *, may_be_empty: bool = False) -> None:
         """Raise `RequestRefusedError` 415 unless the body is plain JSON.
@@ -140,8 +140,8 @@ class HttpCall:
         body = b"" if value is None else dumps_json(value).encode("ascii")
         kind = [] if value is None else [(b"content-type", b"application/json")]
         policy = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
-        given = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
-        await self.reply_bytes(status, body, [*kind, policy, *given])
+        extra_headers = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        await self.reply_bytes(status, body, [*kind, policy, *extra_headers])
 
     async def reply_bytes(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Respond with these bytes."""

@@ -430,8 +430,8 @@ class WebSocket:
             await self._connection.write(frame(PONG, received.data))
         elif received.kind == "close":
             await self._close(received.code)
-            gone = {"type": "websocket.disconnect", "code": received.code, "reason": received.data}
-            self._messages.append(gone)
+            message = {"type": "websocket.disconnect", "code": received.code, "reason": received.data}
+            self._messages.append(message)
         elif received.kind != "pong":
             key = "text" if received.kind == "text" else "bytes"
             self._messages.append({"type": "websocket.receive", key: received.data})
@@ -469,9 +469,13 @@ class WebSocket:
             return await self._answer(426, [(b"sec-websocket-version", b"13")], b"the version is 13\n")
         if key is None or not is_key(key):
             return await self._answer(400, [], b"Sec-WebSocket-Key is missing\n")
-        given = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade"), (b"sec-websocket-accept", accept_key(key))]
+        upgrade_headers = [
+            (b"upgrade", b"websocket"),
+            (b"connection", b"Upgrade"),
+            (b"sec-websocket-accept", accept_key(key)),
+        ]
         self._state, self.has_begun = "open", True
-        await self._connection.write(response_head(101, [*given, *headers]))
+        await self._connection.write(response_head(101, [*upgrade_headers, *headers]))
         self._pinger = asyncio.get_running_loop().call_later(PING_S, self._ping)
 
     async def _answer(self, status: int, headers: Headers, body: bytes) -> None:

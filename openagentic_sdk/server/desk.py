@@ -146,25 +146,25 @@ class Desk(Shelf):
         self._check_open()
         may_be_known = key is not None or request_id is not None
         request_id = request_id or request_id_of(key, agent, prompt, wishes) or os.urandom(16).hex()
-        said = None
+        message = None
         if prompt is not None:
-            said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
+            message = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
         if session_id is None:
             target, is_there = await self.place(who, name, key)
         else:
             target, is_there = session_id, True
-        known = await self._metadata(who, target) if is_there else {}
-        earlier = await self._earlier(target, request_id, key, said, is_there=is_there) if may_be_known else None
+        metadata = await self._metadata(who, target) if is_there else {}
+        earlier = await self._earlier(target, request_id, key, message, is_there=is_there) if may_be_known else None
         if earlier is not None and not earlier.is_new:
             return earlier
         if prompt is None and not wishes:
-            wishes = known.get(WISHES_KEY)
-        agent = agent or known.get(AGENT_KEY) or self.agents.default
-        kept = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
+            wishes = metadata.get(WISHES_KEY)
+        agent = agent or metadata.get(AGENT_KEY) or self.agents.default
+        session_facts = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
         if notes:
-            kept[note_key(request_id)] = dict(notes)
+            session_facts[note_key(request_id)] = dict(notes)
         mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
-        made = {name: value for name, value in {**kept, TENANT_KEY: who.tenant}.items() if value}
+        session_metadata = {name: value for name, value in {**session_facts, TENANT_KEY: who.tenant}.items() if value}
         if not who.may_answer:
             self.agents.check_no_looser(agent, wishes)
         options = self.agents.options(
@@ -172,21 +172,23 @@ class Desk(Shelf):
             wishes,
             session_store=self.store,
             # A prompt contains its own id, which is unique in its session.
-            request_id=request_id if said is None else None,
-            session_metadata=made,
+            request_id=request_id if message is None else None,
+            session_metadata=session_metadata,
             **mine,
             **({} if (place := TRACEPARENT.get()) is None else {"traceparent": place}),
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
-        submit = partial(self.begin_run, target, said, options, is_stored=earlier is not None)
+        submit = partial(self.begin_run, target, message, options, is_stored=earlier is not None)
         try:
             await self._when_free(target, submit)
         except SessionLockedError:
             if earlier is None:
                 raise
             return replace(earlier, is_new=False)  # another process has resumed it
-        if is_there and {name: known.get(name) for name in kept} != kept:  # only now: a run in progress keeps its own
-            await off_loop(True, self.store.update_metadata, target, kept)
+        if (
+            is_there and {name: metadata.get(name) for name in session_facts} != session_facts
+        ):  # only now: a run in progress keeps its own
+            await off_loop(True, self.store.update_metadata, target, session_facts)
         return earlier or Started(target, request_id, after_seq)
 
     async def answer_all(
@@ -201,11 +203,11 @@ class Desk(Shelf):
         more); and `AnswerRefusedError` for an invalid answer.
         """
         self._check_open()
-        known = await self._metadata(who, session_id)
+        metadata = await self._metadata(who, session_id)
         if not who.may_answer:
             raise RequestRefusedError(403, "you may not answer questions")
-        agent = known.get(AGENT_KEY) or self.agents.default
-        options = self.agents.options(agent, known.get(WISHES_KEY), session_store=self.store, resume=session_id)
+        agent = metadata.get(AGENT_KEY) or self.agents.default
+        options = self.agents.options(agent, metadata.get(WISHES_KEY), session_store=self.store, resume=session_id)
         store_answers = partial(
             answer_questions,
             self.store,
@@ -241,7 +243,7 @@ class Desk(Shelf):
 
         A lock alone does not prove that: a process that only checks for open questions also locks the session briefly.
         """
-        answered = (await off_loop(True, self.store.read_summary, session_id)).events
+        answer_seq = (await off_loop(True, self.store.read_summary, session_id)).events
         until = asyncio.get_running_loop().time() + CLOSING_S
         while True:
             try:
@@ -249,7 +251,7 @@ class Desk(Shelf):
             except SessionLockedError:
                 run = self._runs.get(session_id)
                 goes_on = run is not None and not run.is_over
-                if goes_on or (await off_loop(True, self.store.read_summary, session_id)).events > answered:
+                if goes_on or (await off_loop(True, self.store.read_summary, session_id)).events > answer_seq:
                     return
                 if asyncio.get_running_loop().time() > until:
                     raise
@@ -270,21 +272,21 @@ class Desk(Shelf):
         if await is_taken(self.store, session_id, request_id, key):
             return
         await self._check_reachable(session_id)
-        known = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
-        await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **known})
+        sender = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
+        await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **sender})
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
         """End the run of a session for good, wherever it is running or parked; return False if there is none.
 
         A run in another process gets a message. Raises `RequestRefusedError` 409 if the store has no inbox for it.
         """
-        known = await self._metadata(who, session_id)
+        metadata = await self._metadata(who, session_id)
         run = self._runs.get(session_id)
         if run is not None and not run.is_over:
             await run.cancel()
             return True
         try:
-            key_file = self._key_file(known)
+            key_file = self._key_file(metadata)
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
             await self._check_reachable(session_id)
@@ -305,8 +307,8 @@ class Desk(Shelf):
         try:
             return str(await off_loop(True, fork))
         except SessionExistsError:
-            made = await self._metadata(who, fork_id)
-            if at_seq not in (None, made.get("parent_seq")):
+            metadata = await self._metadata(who, fork_id)
+            if at_seq not in (None, metadata.get("parent_seq")):
                 raise _other_body(key) from None
             return fork_id
 
@@ -346,20 +348,20 @@ class Desk(Shelf):
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
-        seen = self._seen(row)
-        if seen.state in LEFT_STATES:  # clients that poll wait no longer than followers
+        shown_row = self._seen(row)
+        if shown_row.state in LEFT_STATES:  # clients that poll wait no longer than followers
             self.left.want(session_id)
-        return seen
+        return shown_row
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
         """The session's open questions; `answer_all` takes their ids."""
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
-        found: list[UserQuestion] = await off_loop(True, open_questions, self.store, session_id, seal)
-        return found
+        questions: list[UserQuestion] = await off_loop(True, open_questions, self.store, session_id, seal)
+        return questions
 
-    def _key_file(self, known: Mapping[str, Any]) -> str | None:
+    def _key_file(self, metadata: Mapping[str, Any]) -> str | None:
         """The key file of the session's last agent, if this server has that agent."""
-        agent = str(known.get(AGENT_KEY))
+        agent = str(metadata.get(AGENT_KEY))
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
     def _seen(self, row: SessionSummary) -> SessionSummary:
@@ -372,8 +374,8 @@ class Desk(Shelf):
         """Stored events after a cursor, and the `seq` of the log's last event. 409 if the cursor exceeds the log."""
         last_seq = (await self.row(who, session_id)).events
         _check_cursor(after_seq, last_seq)
-        read = partial(self.store.read_events, session_id, after_seq=after_seq, limit=limit)
-        page: list[Event] = await off_loop(True, read)
+        read_page = partial(self.store.read_events, session_id, after_seq=after_seq, limit=limit)
+        page: list[Event] = await off_loop(True, read_page)
         return page, max(last_seq, page[-1].seq or 0 if page else 0)
 
     @asynccontextmanager
@@ -433,11 +435,11 @@ class Desk(Shelf):
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
         """The metadata of a session of this tenant; another tenant's session is reported as not found."""
         try:
-            known: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
+            metadata: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
-        _check_tenant(who, session_id, known)
-        return known
+        _check_tenant(who, session_id, metadata)
+        return metadata
 
     async def place(self, who: Principal, name: str | None, key: str | None = None) -> tuple[str, bool]:
         """The id of the session that a client's name or key denotes, and whether the session exists."""
@@ -456,7 +458,7 @@ class Desk(Shelf):
         raise SessionNotFoundError(ids[-1])
 
     async def _earlier(
-        self, session_id: str, request_id: str, key: str | None, said: Said | None, *, is_there: bool
+        self, session_id: str, request_id: str, key: str | None, message: Said | None, *, is_there: bool
     ) -> Started | None:
         """The run of a request accepted before (`is_new` if it must be resumed now); None if it was not."""
         run = self._runs.get(session_id)
@@ -466,8 +468,8 @@ class Desk(Shelf):
             return None
         view, _ = await off_loop(True, load_view, self.store, session_id)
         if request_id in view.requests:
-            if said is not None:
-                view.requests.check(request_id, prompt_sha256(said), session_id)
+            if message is not None:
+                view.requests.check(request_id, prompt_sha256(message), session_id)
             after_seq = view.requests[request_id].seq - 1
             events = partial(self.store.iter_events, session_id, after_seq=after_seq)
             stands = await off_loop(True, lambda: find_request(events(), request_id.__eq__))
@@ -499,7 +501,7 @@ class Desk(Shelf):
     async def begin_run(
         self,
         session_id: str,
-        said: Said | None,
+        prompt: Said | None,
         options: OpenAgenticOptions,
         *,
         is_stored: bool = False,
@@ -507,20 +509,20 @@ class Desk(Shelf):
     ) -> None:
         """Start a run and wait until its prompt is stored."""
         agent = options.session_metadata[AGENT_KEY]
-        if said is not None:
-            said = replace(said, names_files=self.agents[agent].client_files)
+        if prompt is not None:
+            prompt = replace(prompt, names_files=self.agents[agent].client_files)
         # Checked without awaiting: a repeated request could arrive meanwhile. The path itself is not disclosed to clients.
         if not options.working_dir().is_dir():
             raise RequestRefusedError(503, f"the project folder of agent {agent} is missing on this server")
-        known = self._runs.get(session_id)
-        if known is not None and not known.is_over:
+        earlier_run = self._runs.get(session_id)
+        if earlier_run is not None and not earlier_run.is_over:
             raise SessionLockedError(session_id, "a run of this server")
         self._check_room()
-        run = self._runs[session_id] = submit(said, options, guard=guard)
+        run = self._runs[session_id] = submit(prompt, options, guard=guard)
         self.keep(self._tend(session_id, run))
         self.messages.look()
         # A prompt already in the log since before a crash is not stored again.
-        if said is None or is_stored:
+        if prompt is None or is_stored:
             await run.begun()
             is_there = run.has_begun
         else:
@@ -538,14 +540,14 @@ class Desk(Shelf):
         """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
         return None if self.goes_on(session_id) else find_left(self.store, session_id, self._agents)
 
-    async def go_on_with(self, left: LeftRequest) -> None:
+    async def go_on_with(self, request: LeftRequest) -> None:
         """Start the run that resumes an abandoned request. Raises like starting a run."""
-        assert left.options is not None, "whoever goes on with it may"
-        if await self.messages.cancel_left(left.session_id, left.said_seq, left.options.key_file):
+        assert request.options is not None, "whoever goes on with it may"
+        if await self.messages.cancel_left(request.session_id, request.said_seq, request.options.key_file):
             return  # its process died before it received the cancel
         if self.is_draining:
             return  # a run that began now would not be suspended with the others
-        await self.begin_run(left.session_id, None, left.options, guard=first_writer_at(self.store, left))
+        await self.begin_run(request.session_id, None, request.options, guard=first_writer_at(self.store, request))
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the coroutine as a background task for which `drain` waits."""
@@ -589,10 +591,10 @@ def count_runs(desk: Desk) -> int:
 
 def rate_headers(desk: Desk) -> dict[str, str]:
     """Headers with the limit of simultaneous runs and the number still free (draft-ietf-httpapi-ratelimit-headers-10)."""
-    left = max(0, desk._max_runs - count_runs(desk))
+    free = max(0, desk._max_runs - count_runs(desk))
     return {
         "RateLimit-Policy": f'"runs";q={desk._max_runs};qu="concurrent-requests"',
-        "RateLimit": f'"runs";r={left}',
+        "RateLimit": f'"runs";r={free}',
     }
 
 
@@ -615,10 +617,10 @@ async def is_taken(store: SessionStore, session_id: str, request_id: str | None,
     # In this order, because a message leaves the inbox once it is in the log.
     waiting = await off_loop(True, store.read_messages, [session_id]) if store.has_inbox else ()
     view, _ = await off_loop(True, load_view, store, session_id)
-    taken = {*map(name_of, waiting), *view.requests}
-    if request_id not in taken and any(other.startswith(f"{key}~") for other in taken):
+    request_ids = {*map(name_of, waiting), *view.requests}
+    if request_id not in request_ids and any(other.startswith(f"{key}~") for other in request_ids):
         raise _other_body(key)
-    return request_id in taken
+    return request_id in request_ids
 
 
 def _was_parked(request: Request) -> bool:
@@ -631,11 +633,11 @@ def note_key(request_id: str) -> str:
     return f"request {hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
 
 
-def request_id_of(key: str | None, *asked: Any) -> str | None:
+def request_id_of(key: str | None, *parts: Any) -> str | None:
     """The request id: the key and a digest of the request; None without a key."""
     if key is None:
         return None
-    return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(asked).encode()).hexdigest()[:16]}"
+    return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(parts).encode()).hexdigest()[:16]}"
 
 
 def _checked_key(key: str | None) -> str:

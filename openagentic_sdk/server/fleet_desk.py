@@ -36,18 +36,18 @@ class FleetDesk(Desk):
         Raises `RequestRefusedError` 409 if no run is in progress, and `QuestionOpenError` if the principal may not answer.
         """
         self._check_open()
-        known = await self._metadata(who, session_id)
+        metadata = await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
-        said = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
+        message = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
         if await is_taken(self.store, session_id, request_id, key):
             return
-        await self._check_may_say(said, session_id)
+        await self._check_may_say(message, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
-        agent = known.get(AGENT_KEY) or self.agents.default
-        wishes, tenant = known.get(WISHES_KEY), known.get(TENANT_KEY, "")
+        agent = metadata.get(AGENT_KEY) or self.agents.default
+        wishes, tenant = metadata.get(WISHES_KEY), metadata.get(TENANT_KEY, "")
         await self._fleet.enqueue(
-            agent, _as_prompt(said), session=session_id, request_id=request_id, tenant=tenant, wishes=wishes
+            agent, _as_prompt(message), session=session_id, request_id=request_id, tenant=tenant, wishes=wishes
         )
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
@@ -60,7 +60,7 @@ class FleetDesk(Desk):
     async def begin_run(
         self,
         session_id: str,
-        said: Said | None,
+        prompt: Said | None,
         options: OpenAgenticOptions,
         *,
         is_stored: bool = False,
@@ -68,46 +68,48 @@ class FleetDesk(Desk):
     ) -> None:
         """Queue a run; without a new prompt, wake the parked run instead."""
         if options.resume is None:
-            made = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
+            new_metadata = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
             with suppress(
                 SessionExistsError
             ):  # the same request arrived twice at the same time: the request id identifies it
-                await off_loop(True, lambda: self.store.create_session(metadata=made, session_id=session_id))
-        runs = await self._fleet.runs(states=OPEN, session=session_id) if said is None else []
+                await off_loop(True, lambda: self.store.create_session(metadata=new_metadata, session_id=session_id))
+        runs = await self._fleet.runs(states=OPEN, session=session_id) if prompt is None else []
         for run in runs:
             await off_loop(True, self._fleet.queue.wake, run.id, run.parked_seq)
         if runs:
             return
-        if said is not None:
-            await self._check_may_say(said, session_id)
-        kept = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
-        known = options.session_metadata
+        if prompt is not None:
+            await self._check_may_say(prompt, session_id)
+        metadata = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
+        run_metadata = options.session_metadata
         await self._fleet.enqueue(
-            known[AGENT_KEY],
-            None if said is None else _as_prompt(said),
+            run_metadata[AGENT_KEY],
+            None if prompt is None else _as_prompt(prompt),
             session=session_id,
-            request_id=options.request_id if said is None else said.request_id,
-            tenant=kept.get(TENANT_KEY, ""),
-            wishes=(kept if said is None else known).get(WISHES_KEY),
+            request_id=options.request_id if prompt is None else prompt.request_id,
+            tenant=metadata.get(TENANT_KEY, ""),
+            wishes=(metadata if prompt is None else run_metadata).get(WISHES_KEY),
         )
 
-    async def _check_may_say(self, said: Said, session_id: str) -> None:
+    async def _check_may_say(self, prompt: Said, session_id: str) -> None:
         """Raise `QuestionOpenError` early, before the run; the run itself checks questions asked later."""
-        asked = () if said.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
-        if asked:
-            raise QuestionOpenError(session_id, asked)
+        open_ids = (
+            () if prompt.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions
+        )
+        if open_ids:
+            raise QuestionOpenError(session_id, open_ids)
 
 
-def _as_prompt(said: Said) -> Any:
+def _as_prompt(prompt: Said) -> Any:
     """The prompt as JSON."""
-    if not said.may_answer or said.typed is not None:
-        content = _as_prompt(replace(said, may_answer=True, typed=None))
-        return {"content": content, "may_answer": said.may_answer, "typed": said.typed}
-    if not said.parts:
-        return said.text
-    parts: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []
-    for part in said.parts:
+    if not prompt.may_answer or prompt.typed is not None:
+        content = _as_prompt(replace(prompt, may_answer=True, typed=None))
+        return {"content": content, "may_answer": prompt.may_answer, "typed": prompt.typed}
+    if not prompt.parts:
+        return prompt.text
+    parts: list[dict[str, Any]] = [{"type": "text", "text": prompt.text}] if prompt.text else []
+    for part in prompt.parts:
         data = None if part.data is None else base64.b64encode(part.data).decode("ascii")
-        given = {"name": part.name, "media_type": part.media_type, "data": data, "url": part.url}
-        parts.append({"type": part.type, **{name: value for name, value in given.items() if value is not None}})
+        fields = {"name": part.name, "media_type": part.media_type, "data": data, "url": part.url}
+        parts.append({"type": part.type, **{name: value for name, value in fields.items() if value is not None}})
     return parts

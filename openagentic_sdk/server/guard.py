@@ -108,15 +108,15 @@ class Guard:
     async def find_principal(self, scope: Scope, foreign_page: str | None = None) -> Principal | None:
         """The principal of the bearer token (or of `auth`), otherwise of the cookie; None if neither is valid."""
         if isinstance(self._auth, str):
-            found = Principal() if self.knows_token(bearer_of(scope)) else None
+            principal = Principal() if self.knows_token(bearer_of(scope)) else None
         else:
-            given = self._auth(scope)
-            found = await given if inspect.isawaitable(given) else given
-        if found is None and foreign_page is None:
-            found = self._of_cookie(scope)
-        if found is not None and not isinstance(found, Principal):
-            raise TypeError(f"auth must give a Principal or None, not a {type(found).__name__}")
-        return found
+            answer = self._auth(scope)
+            principal = await answer if inspect.isawaitable(answer) else answer
+        if principal is None and foreign_page is None:
+            principal = self._of_cookie(scope)
+        if principal is not None and not isinstance(principal, Principal):
+            raise TypeError(f"auth must give a Principal or None, not a {type(principal).__name__}")
+        return principal
 
     async def find_by_token(self, scope: Scope, token: str) -> Principal | None:
         """The principal of a token that was sent in a WebSocket message instead of a header."""
@@ -135,7 +135,7 @@ class Guard:
     def new_ticket(self, principal: Principal) -> str:
         """A secret that signs a browser in once, within `TICKET_S` seconds."""
         now = time.monotonic()
-        self._tickets = {name: kept for name, kept in self._tickets.items() if kept[0] > now}
+        self._tickets = {name: entry for name, entry in self._tickets.items() if entry[0] > now}
         while len(self._tickets) >= MAX_TICKETS:
             self._tickets.pop(next(iter(self._tickets)))
         ticket = secrets.token_urlsafe(32)
@@ -150,9 +150,9 @@ class Guard:
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None
-        known = {known.name: getattr(principal, known.name) for known in fields(Principal)}
-        said = {"expires": int(time.time() + COOKIE_S), **known}
-        body = urlsafe_b64encode(dumps_json(said).encode("ascii")).decode()
+        values = {spec.name: getattr(principal, spec.name) for spec in fields(Principal)}
+        claims = {"expires": int(time.time() + COOKIE_S), **values}
+        body = urlsafe_b64encode(dumps_json(claims).encode("ascii")).decode()
         rules = f"HttpOnly; SameSite=Strict; Path={path}; Max-Age={COOKIE_S:.0f}{'; Secure' if secure else ''}"
         return f"{self._cookie_name}={body}.{self._sign(body)}; {rules}"
 
@@ -162,11 +162,11 @@ class Guard:
         for body, _, mark in (value.rpartition(".") for value in mine):
             if hmac.compare_digest(mark.encode(), self._sign(body).encode()):
                 try:
-                    said = loads_json(urlsafe_b64decode(body))
+                    claims = loads_json(urlsafe_b64decode(body))
                 except (ValueError, InvalidEventError):
                     continue
-                if said.pop("expires") > time.time():
-                    return Principal(**said)
+                if claims.pop("expires") > time.time():
+                    return Principal(**claims)
         return None
 
     def _sign(self, body: str) -> str:
@@ -178,12 +178,12 @@ def read_token() -> str:
 
     Raises `OptionsError` if there is no place for the file or others can read it.
     """
-    named = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if named:
-        return named
-    kept = read_key(token_path(), create=True)
-    assert kept is not None, "it was made"
-    return kept.decode("ascii", "replace")
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if token:
+        return token
+    key = read_key(token_path(), create=True)
+    assert key is not None, "it was made"
+    return key.decode("ascii", "replace")
 
 
 def token_path() -> Path:

@@ -54,12 +54,12 @@ class LeftRequests:
 
     async def why_left(self, session_id: str) -> str | None:
         """Why nobody resumes an abandoned request; None if it is not abandoned, or this process will try to resume it."""
-        left: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
-        if left is None:
+        request: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
+        if request is None:
             return None
         self._wanted.add(session_id)
         self.look()
-        return left.refusal
+        return request.refusal
 
     def want(self, session_id: str) -> None:
         """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it."""
@@ -113,12 +113,12 @@ class LeftRequests:
     async def _look_at(self, session_ids: set[str]) -> None:
         """Check sessions: start to resume the requests that two checks found abandoned in the same state."""
         session_ids = session_ids - self._taken
-        left: dict[str, int] = await off_loop(True, self._find_left, session_ids)
-        for session_id in session_ids - left.keys():
+        abandoned_seqs: dict[str, int] = await off_loop(True, self._find_left, session_ids)
+        for session_id in session_ids - abandoned_seqs.keys():
             self._wanted.discard(session_id)
             self._seen.pop(session_id, None)
             self._refused.pop(session_id, None)
-        for session_id, seq in left.items():
+        for session_id, seq in abandoned_seqs.items():
             if self._seen.get(session_id) != seq:
                 self._seen[session_id] = seq
                 self._wanted.add(session_id)
@@ -128,13 +128,13 @@ class LeftRequests:
 
     def _find_left(self, session_ids: set[str]) -> dict[str, int]:
         """The abandoned ones of these sessions, with the ends of their logs. Runs in a thread."""
-        store, found = self._desk.store, {}
+        store, seqs = self._desk.store, {}
         for session_id in filterfalse(self._desk.goes_on, session_ids):
             with suppress(SessionError):
                 row = store.read_summary(session_id)
                 if is_left(store, row):
-                    found[session_id] = row.events
-        return found
+                    seqs[session_id] = row.events
+        return seqs
 
     async def _take_up(self, session_id: str, seq: int) -> None:
         """Resume a session's request if its log still ends at `seq`, or tell its followers why that is impossible."""
@@ -144,9 +144,9 @@ class LeftRequests:
                 if self._ends.is_set():
                     return
                 with suppress(SessionError):
-                    left: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
-                    if left is not None and left.seq == seq:
-                        refusal = left.refusal or await self._go_on_with(left)
+                    request: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
+                    if request is not None and request.seq == seq:
+                        refusal = request.refusal or await self._go_on_with(request)
         finally:
             self._taken.discard(session_id)
         if refusal is not None:
@@ -157,13 +157,13 @@ class LeftRequests:
                     if follower.session_id == session_id:
                         follower.wake()
 
-    async def _go_on_with(self, left: LeftRequest) -> str | None:
+    async def _go_on_with(self, request: LeftRequest) -> str | None:
         """Resume an abandoned request; return the reason if that is impossible."""
         try:
-            if left.deaths >= MAX_DEATHS:
-                await off_loop(True, give_up, self._desk.store, left)
+            if request.deaths >= MAX_DEATHS:
+                await off_loop(True, give_up, self._desk.store, request)
             else:
-                await self._desk.go_on_with(left)
+                await self._desk.go_on_with(request)
         except (SessionLockedError, SessionNotFoundError):
             return None  # another process has resumed it
         except OpenAgentSdkError as error:

@@ -86,19 +86,19 @@ class SmallServer:
 
         A second signal ends the process at once.
         """
-        told = asyncio.get_running_loop().create_future()
+        signal_future = asyncio.get_running_loop().create_future()
         _allow_many_connections()
 
         def hear(number: int) -> None:
-            if told.done():
+            if signal_future.done():
                 os._exit(128 + number)
-            told.set_result(number)
+            signal_future.set_result(number)
 
-        for known in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(known, hear, int(known))
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(signal_number, hear, int(signal_number))
         await self.start()
         tell(self.address)
-        number: int = await told
+        number: int = await signal_future
         await self.stop()
         return number
 
@@ -116,9 +116,9 @@ def _allow_many_connections() -> None:
     except ImportError:  # Windows has no such limit
         return
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
+    limit = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 class _Lifespan:

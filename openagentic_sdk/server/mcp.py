@@ -72,8 +72,8 @@ class Face:
             if is_modern(params):
                 return await self._answer_modern(method, params, client)
             if method == "initialize":
-                asked = params.get("protocolVersion")
-                version = asked if asked in LEGACY else LEGACY[0]
+                client_version = params.get("protocolVersion")
+                version = client_version if client_version in LEGACY else LEGACY[0]
                 about = {"capabilities": _CAPABILITIES, "serverInfo": OURSELVES, "instructions": _INSTRUCTIONS}
                 return {"protocolVersion": version, **about}
             if method == "ping":
@@ -168,8 +168,8 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
     async def tell(line: str) -> None:
         nonlocal steps
         steps += 1
-        said = {"progressToken": token, "progress": steps, "message": line[:_MAX_PROGRESS_CHARS]}
-        await say("notifications/progress", said)
+        progress = {"progressToken": token, "progress": steps, "message": line[:_MAX_PROGRESS_CHARS]}
+        await say("notifications/progress", progress)
 
     return tell
 
@@ -192,48 +192,50 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
             return
         await _refuse(call, 400, None, INVALID_REQUEST, "the body is one JSON-RPC request")
         return
-    asked, params = message.get("id"), message.get("params", {})
+    request_id, params = message.get("id"), message.get("params", {})
     if "id" not in message:
         await call.reply(202)
-    elif not isinstance(asked, str | int) or isinstance(asked, bool) or not isinstance(params, Mapping):
+    elif not isinstance(request_id, str | int) or isinstance(request_id, bool) or not isinstance(params, Mapping):
         await _refuse(call, 400, None, INVALID_REQUEST, "an id is a text or a whole number, and params are an object")
     else:
-        await _answer_http(call, Face(desk, wait_s=WAIT_S), asked, message["method"], params)
+        await _answer_http(call, Face(desk, wait_s=WAIT_S), request_id, message["method"], params)
 
 
-async def _answer_http(call: HttpCall, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:
+async def _answer_http(
+    call: HttpCall, face: Face, request_id: str | int, method: str, params: Mapping[str, Any]
+) -> None:
     """Answer a request with JSON; only calls of tools are answered as a stream."""
     version = call.header("mcp-protocol-version")
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:
         if speaks_modern:
             # A modern request repeats parts of its body in headers, for gateways that route by them.
-            said = as_mapping(params.get("_meta")).get(PROTOCOL_VERSION)
-            wanted = {"mcp-protocol-version": said, "mcp-method": method}
+            stated_version = as_mapping(params.get("_meta")).get(PROTOCOL_VERSION)
+            expected_headers = {"mcp-protocol-version": stated_version, "mcp-method": method}
             member = NAMED_BY.get(method)
             if member is not None:
-                wanted["mcp-name"] = params.get(member)
-            if said is None and version in MODERN:
+                expected_headers["mcp-name"] = params.get(member)
+            if stated_version is None and version in MODERN:
                 read_meta(params)  # raises with what is missing
-            for name, value in wanted.items():
-                given = call.header(name)
-                if given is None or value is None or decode_header_value(given) != value:
+            for name, value in expected_headers.items():
+                actual = call.header(name)
+                if actual is None or value is None or decode_header_value(actual) != value:
                     raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
             read_meta(params)
         if method != "tools/call":
             result = await face.answer(method, params, McpCaller(call.principal))
-            await call.reply(200, {"jsonrpc": "2.0", "id": asked, "result": result})
+            await call.reply(200, {"jsonrpc": "2.0", "id": request_id, "result": result})
             return
     except RpcError as error:
         status = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}.get(error.code, 400) if speaks_modern else 200
-        await _refuse(call, status, asked, error.code, str(error), error.data)
+        await _refuse(call, status, request_id, error.code, str(error), error.data)
         return
     async with await call.stream() as stream:
-        await _stream_call(stream, face, call.principal, asked, params)
+        await _stream_call(stream, face, call.principal, request_id, params)
 
 
 async def _stream_call(
-    stream: EventStream, face: Face, who: Principal, asked: str | int, params: Mapping[str, Any]
+    stream: EventStream, face: Face, who: Principal, request_id: str | int, params: Mapping[str, Any]
 ) -> None:
     """Stream a call's progress and its result; if the client disconnects, only the wait ends and the run continues."""
     turn = asyncio.Lock()
@@ -242,8 +244,8 @@ async def _stream_call(
         async with turn:
             await stream.send(b"event: message\ndata: " + encode(message) + b"\n")
 
-    async def say(method: str, said: Mapping[str, Any]) -> None:
-        await send({"jsonrpc": "2.0", "method": method, "params": said})
+    async def say(method: str, content: Mapping[str, Any]) -> None:
+        await send({"jsonrpc": "2.0", "method": method, "params": content})
 
     work = asyncio.create_task(face.answer("tools/call", params, McpCaller(who, say)))
 
@@ -256,7 +258,7 @@ async def _stream_call(
             async with turn:
                 await stream.send(b":\n\n")
         if not work.cancelled():
-            await send({"jsonrpc": "2.0", "id": asked, **_outcome(work)})
+            await send({"jsonrpc": "2.0", "id": request_id, **_outcome(work)})
     finally:
         work.cancel()
 
@@ -274,5 +276,7 @@ def _error(code: int, text: str, data: Any) -> dict[str, Any]:
     return {"code": code, "message": text, **({} if data is None else {"data": data})}
 
 
-async def _refuse(call: HttpCall, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:
-    await call.reply(status, {"jsonrpc": "2.0", "id": asked, "error": _error(code, text, data)})
+async def _refuse(
+    call: HttpCall, status: int, request_id: str | int | None, code: int, text: str, data: Any = None
+) -> None:
+    await call.reply(status, {"jsonrpc": "2.0", "id": request_id, "error": _error(code, text, data)})

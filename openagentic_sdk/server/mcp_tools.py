@@ -135,7 +135,7 @@ class RunTools:
     def definitions(self) -> list[dict[str, Any]]:
         """The tool definitions for `tools/list`, in a fixed order."""
         agents = self._desk.agents
-        known = "; ".join(f"{name}: {on_one_line(agents[name].description, 300)}" for name in agents)
+        agent_list = "; ".join(f"{name}: {on_one_line(agents[name].description, 300)}" for name in agents)
         session = {"type": "string", "maxLength": 200, "description": "The session's id."}
         wait = {
             "type": "number",
@@ -146,7 +146,8 @@ class RunTools:
         return [
             _tool(
                 "run_agent",
-                f"Let an agent do something, and wait for its answer. The agents are: {known}. A run that takes longer than "
+                f"Let an agent do something, and wait for its answer. The agents are: {agent_list}. A run "
+                "that takes longer than "
                 "the wait goes on: show_session says what it does, and its state.",
                 {
                     "prompt": {
@@ -210,8 +211,8 @@ class RunTools:
             if name == "show_session":
                 return await self._show_session(arguments, caller)
             was_running = await self._desk.cancel(caller.who, arguments["session_id"])
-            said = "the run is ended" if was_running else "no run went on in this session here"
-            return _result(said, {"session_id": arguments["session_id"], "cancelled": was_running})
+            message = "the run is ended" if was_running else "no run went on in this session here"
+            return _result(message, {"session_id": arguments["session_id"], "cancelled": was_running})
         except RpcError:
             raise
         except OpenAgentSdkError as error:
@@ -244,11 +245,11 @@ class RunTools:
             agent, prompt = arguments.get("agent"), arguments["prompt"]
             started = await self._desk.start(caller.who, agent, prompt, session_id=session_id)
             return started.session_id, started.after_seq, True
-        asked = await self._find_question(caller.who, session_id, arguments["question_id"])
-        if not asked.is_for_models:
+        question = await self._find_question(caller.who, session_id, arguments["question_id"])
+        if not question.is_for_models:
             raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
-        await self._desk.answer_all(caller.who, session_id, {asked.id: arguments["answer"]})
+        await self._desk.answer_all(caller.who, session_id, {question.id: arguments["answer"]})
         return session_id, after_seq, True
 
     async def _end_with_call(self, who: Principal, beginning: asyncio.Task[tuple[str, int, bool]]) -> None:
@@ -293,15 +294,15 @@ class RunTools:
             lines += [line] if line else []
             after_seq = event.seq or after_seq
         questions = await self._open_questions(session_id) if row.open_questions else []
-        shown = [asked.row() for asked in questions]
-        lines_asked = [f"it asks ({each['kind']}, {each['question_id']}): {each['prompt']}" for each in shown]
+        rows = [question.row() for question in questions]
+        lines_asked = [f"it asks ({each['kind']}, {each['question_id']}): {each['prompt']}" for each in rows]
         more = [f"(more: show_session with after_seq {after_seq})"] if after_seq < last_seq else []
         data = {
             "session_id": session_id,
             "state": row.state,
             "after_seq": after_seq,
             "last_seq": last_seq,
-            "questions": shown,
+            "questions": rows,
         }
         return _result("\n".join([*lines, *more, f"state: {row.state}", *lines_asked]), data)
 
@@ -317,20 +318,20 @@ class RunTools:
                 if goes_on
                 else _RunStanding("waiting", after_seq)
             )
-            asked = next(iter(await self._open_questions(session_id)), None) if state.status == "waiting" else None
-            if asked is None or not goes_on or not caller.who.may_answer:
-                return _run_result(session_id, state, asked, self._desk.store)
-            request = _elicitation(session_id, asked)
+            question = next(iter(await self._open_questions(session_id)), None) if state.status == "waiting" else None
+            if question is None or not goes_on or not caller.who.may_answer:
+                return _run_result(session_id, state, question, self._desk.store)
+            request = _elicitation(session_id, question)
             if caller.can_repeat:
-                raise InputRequired({f"{session_id}/{asked.id}": {"method": _ELICIT, "params": request}})
+                raise InputRequired({f"{session_id}/{question.id}": {"method": _ELICIT, "params": request}})
             answer = None
             if caller.ask is not None:
                 with suppress(RpcError):  # the client cannot ask after all
-                    answer = _read_answer(await caller.ask(_ELICIT, request), asked)
+                    answer = _read_answer(await caller.ask(_ELICIT, request), question)
             if answer is None:
-                return _run_result(session_id, state, asked, self._desk.store)
+                return _run_result(session_id, state, question, self._desk.store)
             after_seq = (await self._desk.row(caller.who, session_id)).events
-            await self._desk.answer_all(caller.who, session_id, {asked.id: answer})
+            await self._desk.answer_all(caller.who, session_id, {question.id: answer})
 
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _RunStanding:
         """Follow a session until its run ends, parks or cannot be resumed, or the wait is over."""
@@ -358,8 +359,8 @@ class RunTools:
         session_id, slash, question_id = str(key).partition("/")
         if len(caller.inputs) != 1 or not slash:
             raise RpcError(INVALID_PARAMS, "inputResponses must have the one key that inputRequests had")
-        asked = await self._find_question(caller.who, session_id, question_id)
-        answer = _read_answer(response, asked)
+        question = await self._find_question(caller.who, session_id, question_id)
+        answer = _read_answer(response, question)
         after_seq = (await self._desk.row(caller.who, session_id)).events
         if answer is not None:
             await self._desk.answer_all(caller.who, session_id, {question_id: answer})
@@ -368,9 +369,9 @@ class RunTools:
     async def _find_question(self, who: Principal, session_id: str, question_id: str) -> ParkedQuestion:
         """Return an open question. Raises `ToolInputError` if it is not open, and what the desk raises for the session."""
         await self._desk.row(who, session_id)
-        for asked in await self._open_questions(session_id):
-            if asked.id == question_id:
-                return asked
+        for question in await self._open_questions(session_id):
+            if question.id == question_id:
+                return question
         raise ToolInputError(f"no question {question_id!r:.100} is open in this session", path="question_id")
 
     async def _open_questions(self, session_id: str) -> Sequence[ParkedQuestion]:
@@ -379,11 +380,11 @@ class RunTools:
             calls = {
                 record.use.tool_use_id: record.use.name for record in (*view.open_inner_calls(), *view.open_calls())
             }
-            asked = view.open_questions()
-            return [ParkedQuestion(each, calls[each.tool_use_id]) for each in asked if each.tool_use_id in calls]
+            questions = view.open_questions()
+            return [ParkedQuestion(each, calls[each.tool_use_id]) for each in questions if each.tool_use_id in calls]
 
-        found: Sequence[ParkedQuestion] = await off_loop(True, read)
-        return found
+        questions: Sequence[ParkedQuestion] = await off_loop(True, read)
+        return questions
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -411,7 +412,7 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
 
 
 def _run_result(
-    session_id: str, state: _RunStanding, asked: ParkedQuestion | None, store: SessionStore
+    session_id: str, state: _RunStanding, question: ParkedQuestion | None, store: SessionStore
 ) -> dict[str, Any]:
     """The state of a run as the result of a tool."""
     text = _cut(state.text, MAX_TEXT_CHARS)
@@ -425,22 +426,22 @@ def _run_result(
     lines = [text] if text else []
     if state.status == "running":
         lines.append(f"The run goes on in session {session_id}: call show_session with after_seq {state.after_seq}.")
-    elif asked is None:
+    elif question is None:
         lines.append(f"[session {session_id}, {state.status}]")
     else:
-        data["question"] = asked.row()
+        data["question"] = question.row()
         lines.append(
-            f"Session {session_id} asks ({asked.id}): {data['question']['prompt']} {data['question']['choices'] or ''}"
+            f"Session {session_id} asks ({question.id}): {data['question']['prompt']} {data['question']['choices'] or ''}"
         )
         place = f" --store {shlex.quote(str(store.root_dir))}" if isinstance(store, FileSessionStore) else ""
         by_person = f"A person answers it with: openagentic-sdk chat --resume {session_id}{place}"
-        lines.append("Answer with answer_question." if asked.is_for_models else by_person)
+        lines.append("Answer with answer_question." if question.is_for_models else by_person)
     return {**_result("\n\n".join(lines), data), "isError": state.status == "failed"}
 
 
-def _elicitation(session_id: str, asked: ParkedQuestion) -> dict[str, Any]:
+def _elicitation(session_id: str, parked: ParkedQuestion) -> dict[str, Any]:
     """The question as a form: a choice or a line of text."""
-    question, choices = asked.question, asked.choices()
+    question, choices = parked.question, parked.choices()
     answer: dict[str, Any] = {"type": "string", "title": "Answer", **({"enum": choices} if choices else {})}
     is_free = bool(choices) and takes_own_words(question)
     words = {"other": {"type": "string", "title": "Or in your own words"}} if is_free else {}
@@ -450,15 +451,15 @@ def _elicitation(session_id: str, asked: ParkedQuestion) -> dict[str, Any]:
     return {"mode": "form", "message": message, "requestedSchema": schema}
 
 
-def _read_answer(response: Any, asked: ParkedQuestion) -> str | None:
+def _read_answer(response: Any, question: ParkedQuestion) -> str | None:
     """The user's answer; None if there is none. For a permission, only the choices offered are valid."""
-    given = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
-    if not isinstance(given, Mapping):
+    content = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
+    if not isinstance(content, Mapping):
         return None
-    said = next((text.strip() for text in (given.get("other"), given.get("answer")) if isinstance(text, str)), "")
-    if asked.question.kind == "permission" and said not in asked.choices():
+    answer = next((text.strip() for text in (content.get("other"), content.get("answer")) if isinstance(text, str)), "")
+    if question.question.kind == "permission" and answer not in question.choices():
         return None
-    return said[:20_000] or None
+    return answer[:20_000] or None
 
 
 def _line_of(event: Event) -> str:
@@ -466,22 +467,22 @@ def _line_of(event: Event) -> str:
     where = f"{on_one_line(event.agent_name)}: " if event.agent_name else ""
     match event:
         case UserMessage():
-            said = f"prompt ({event.origin}): {event.text}"
+            line = f"prompt ({event.origin}): {event.text}"
         case AssistantMessage() if event.text:
-            said = f"says: {event.text}"
+            line = f"says: {event.text}"
         case ToolUse():
-            said = f"calls {event.name}: {describe_input(event.name, event.input)}"
+            line = f"calls {event.name}: {describe_input(event.name, event.input)}"
         case ToolResult():
             output = event.error_message if event.is_error else event.output
             text = output if isinstance(output, str) else json.dumps(output, default=str)
-            said = f"result ({event.outcome}): {text[:4_000]}"
+            line = f"result ({event.outcome}): {text[:4_000]}"
         case UserQuestion():
-            said = f"asks ({event.kind}): {event.prompt}"
+            line = f"asks ({event.kind}): {event.prompt}"
         case UserAnswer():
-            said = f"is answered by {event.answered_by}: {event.answer}"
+            line = f"is answered by {event.answered_by}: {event.answer}"
         case Result():
-            said = f"ends ({event.stop_reason})"
+            line = f"ends ({event.stop_reason})"
         case _:
             note = note_of(event)
-            said = note[0] if note is not None else ""
-    return on_one_line(f"{where}{without_hidden(said[:4_000])}", MAX_LINE_CHARS) if said else ""
+            line = note[0] if note is not None else ""
+    return on_one_line(f"{where}{without_hidden(line[:4_000])}", MAX_LINE_CHARS) if line else ""

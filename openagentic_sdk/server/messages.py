@@ -74,11 +74,11 @@ class Messages:
                 if _is_for(message, run.first_seq):
                     await run.cancel()
                 done.append(message.number)
-            elif name in run.heard or (said := _said(message)) is None:
+            elif name in run.heard or (prompt := _said(message)) is None:
                 done.append(message.number)
             elif name not in self._handed:
                 with suppress(OptionsError):  # the run is starting or ending: the message waits
-                    run.send(said)
+                    run.send(prompt)
                     self._handed.add(name)
         await self._remove(done)
 
@@ -95,8 +95,8 @@ class Messages:
                 is_cancelled = await self.cancel_left(session_id, run.first_seq, run.key_file)
             waiting = await self._waiting([session_id])
             self._handed.difference_update(map(name_of, waiting))
-            heard = [m for m in waiting if name_of(m) in run.heard or (_is_cancel(m) and not may_go_on)]
-            done = waiting if is_cancelled else heard
+            heard_messages = [m for m in waiting if name_of(m) in run.heard or (_is_cancel(m) and not may_go_on)]
+            done = waiting if is_cancelled else heard_messages
             await self._remove([message.number for message in done])
             if stop_reason != "error" and len(done) < len(waiting):
                 await self.take_up(session_id)
@@ -121,13 +121,16 @@ class Messages:
         done = [message.number for message in waiting if _is_cancel(message) or name_of(message) in view.requests]
         await self._remove(done)
         is_asking = bool((await off_loop(True, self._store.read_summary, session_id)).open_questions)
-        said = first_allowed(filter(None, (_said(m) for m in waiting if m.number not in done)), is_asking=is_asking)
-        if said is not None:
-            known, agents = (await off_loop(True, self._store.read_metadata, session_id))["metadata"], self._desk.agents
+        prompt = first_allowed(filter(None, (_said(m) for m in waiting if m.number not in done)), is_asking=is_asking)
+        if prompt is not None:
+            metadata, agents = (
+                (await off_loop(True, self._store.read_metadata, session_id))["metadata"],
+                self._desk.agents,
+            )
             mine: dict[str, Any] = {"session_store": self._store, "resume": session_id}
-            options = agents.options(known.get(AGENT_KEY) or agents.default, known.get(WISHES_KEY), **mine)
+            options = agents.options(metadata.get(AGENT_KEY) or agents.default, metadata.get(WISHES_KEY), **mine)
             with suppress(SessionLockedError, RequestRefusedError):
-                await self._desk.begin_run(session_id, said, options)
+                await self._desk.begin_run(session_id, prompt, options)
 
     async def sessions_of(self, session_ids: Sequence[str]) -> list[str]:
         """Those of the sessions that have waiting messages."""
@@ -143,10 +146,10 @@ class Messages:
 
 def read_said(prompt: OnePrompt) -> Said:
     """Return a client's prompt, which cannot name files of this machine. Raises `OptionsError`."""
-    said = read_prompt(prompt, paths=False)
-    if not said.text.strip() and not said.parts:
+    message = read_prompt(prompt, paths=False)
+    if not message.text.strip() and not message.parts:
         raise OptionsError("the prompt is empty: say what should be done")
-    return said
+    return message
 
 
 def name_of(message: InboxMessage) -> str:
@@ -160,11 +163,11 @@ def _said(message: InboxMessage) -> Said | None:
     if message.message.get("do") != "steer":
         return None
     try:
-        said = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
+        prompt = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
     except OptionsError:
         return None
     may_answer = message.message.get("may_answer") is not False
-    return replace(said, request_id=name_of(message), may_answer=may_answer)
+    return replace(prompt, request_id=name_of(message), may_answer=may_answer)
 
 
 def _is_cancel(message: InboxMessage) -> bool:

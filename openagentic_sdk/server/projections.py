@@ -35,25 +35,25 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
     session_id, is_there = await desk.place(who, run.thread_id)
     before: list[Event] = await off_loop(True, desk.store.read_events, session_id) if is_there else []
     open_questions = (await desk.row(who, session_id)).open_questions if is_there else ()
-    answered = {event.question_id: event.seq or 0 for event in before if isinstance(event, UserAnswer)}
+    answer_seqs = {event.question_id: event.seq or 0 for event in before if isinstance(event, UserAnswer)}
     left_out = [*run.left_out, *(["messages"] if run.answers and run.prompt else [])]
     request_id = f"ag-ui {run.run_id}"
-    known = find_request(before, request_id.__eq__)
-    if known is None and run.prompt is None and not run.answers:
-        known = agui.untold(run, before)
-    refused = agui.refusal(run, open_questions, answered) if known is None else None
+    request = find_request(before, request_id.__eq__)
+    if request is None and run.prompt is None and not run.answers:
+        request = agui.untold(run, before)
+    refused = agui.refusal(run, open_questions, answer_seqs) if request is None else None
     fold = agui.RunEvents(run.thread_id, run.run_id, left_out=left_out)
-    after_seq = known.after_seq if known is not None else before[-1].seq or 0 if before else 0
+    after_seq = request.after_seq if request is not None else before[-1].seq or 0 if before else 0
     try:
         if refused is None:
-            told_from = known.said_seq if known is not None and run.message is None else after_seq
+            told_from = request.said_seq if request is not None and run.message is None else after_seq
             snapshot = agui.catch_up(run, before, told_from)
             fold = agui.RunEvents(run.thread_id, run.run_id, snapshot=snapshot, left_out=left_out)
-            fresh = {name: answer for name, answer in run.answers.items() if name not in answered}
+            fresh = {name: answer for name, answer in run.answers.items() if name not in answer_seqs}
             if fresh:
                 await desk.answer_all(who, session_id, fresh)
             elif run.answers:  # answered before: stream the run that followed again
-                after_seq, known = max(answered[name] for name in run.answers), None
+                after_seq, request = max(answer_seqs[name] for name in run.answers), None
                 await desk.left.why_left(session_id)
             elif run.prompt is not None:
                 started = await desk.start(who, agent, run.prompt, name=run.thread_id, request_id=request_id)
@@ -67,7 +67,7 @@ async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
         if refused is not None:
             return await _send(stream, fold.fail(refused, "refused"))
         await _send(stream, fold.begin())
-        await _tell(office, stream, session_id, after_seq, known, fold, lambda told: _send(stream, told))
+        await _tell(office, stream, session_id, after_seq, request, fold, lambda events: _send(stream, events))
 
 
 async def create_response(call: HttpCall, office: Office) -> None:
@@ -77,25 +77,33 @@ async def create_response(call: HttpCall, office: Office) -> None:
     agent, previous = responses.named_in(body)
     session_id = None
     if previous is not None:
-        session_id, before, known = await _find_request(office, who, previous)
-        agent = agent or known
+        session_id, before, earlier_agent = await _find_request(office, who, previous)
+        agent = agent or earlier_agent
     agent = agent or desk.agents.default
-    asked = responses.read_request(body, desk.agents[agent].accepts)
+    parsed_request = responses.read_request(body, desk.agents[agent].accepts)
     if session_id is not None and not before.is_newest:
         # A repeated request itself made its predecessor outdated: do not fork for it.
         again = None if key is None else await _request(office, session_id, lambda name: name.startswith(f"{key}~"))
         if again is None:
             session_id = await desk.fork(who, session_id, at_seq=before.last_seq, key=key)
-    wishes = None if asked.output_schema is None else {"output_schema": asked.output_schema}
+    wishes = None if parsed_request.output_schema is None else {"output_schema": parsed_request.output_schema}
     started = await desk.start(
-        who, agent, asked.prompt, session_id=session_id, key=key, wishes=wishes, notes=asked.echo
+        who, agent, parsed_request.prompt, session_id=session_id, key=key, wishes=wishes, notes=parsed_request.echo
     )
     response_id = responses.response_id(started.session_id, started.request_id)
-    fold = responses.ResponseEvents(response_id, model=agent, echo=asked.echo)
+    fold = responses.ResponseEvents(response_id, model=agent, echo=parsed_request.echo)
     request = await _request(office, started.session_id, started.request_id.__eq__)
     if request is None:  # queued, and not in the log yet
         request = Request(started.request_id, started.after_seq, 0, started.after_seq, "queued")
-    await _answer(call, office, started.session_id, request, fold, streams=asked.stream, waits=not asked.background)
+    await _answer(
+        call,
+        office,
+        started.session_id,
+        request,
+        fold,
+        streams=parsed_request.stream,
+        waits=not parsed_request.background,
+    )
 
 
 async def show_response(call: HttpCall, office: Office) -> None:
@@ -131,14 +139,14 @@ async def _answer(
     """Send a response as a stream, or as an object: once it is complete, or in its current state."""
     desk, after_seq = office.desk, request.after_seq
 
-    async def nowhere(told: Iterable[Json]) -> None:
+    async def nowhere(events: Iterable[Json]) -> None:
         """Discard the events: only the object is sent."""
 
     if streams:
         async with await call.stream() as stream:
 
-            async def send(told: Iterable[Json]) -> None:
-                await _send(stream, responses.after(told, starting_after), named=True)
+            async def send(events: Iterable[Json]) -> None:
+                await _send(stream, responses.after(events, starting_after), with_names=True)
 
             await desk.left.why_left(session_id)
             await _tell(office, stream, session_id, after_seq, request, fold, send)
@@ -203,8 +211,8 @@ def _is_past(event: Event, request: Request) -> bool:
     return is_pause and ((event.seq or 0) < request.last_seq or not request.is_newest)
 
 
-async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = False) -> None:
-    pieces = [f"event: {each['type']}\n" * named + f"data: {dumps_json(each)}\n\n" for each in told]
+async def _send(stream: EventStream, events: Iterable[Json], *, with_names: bool = False) -> None:
+    pieces = [f"event: {each['type']}\n" * with_names + f"data: {dumps_json(each)}\n\n" for each in events]
     if pieces:
         await stream.send("".join(pieces).encode("ascii"))
 
@@ -212,8 +220,8 @@ async def _send(stream: EventStream, told: Iterable[Json], *, named: bool = Fals
 async def _find_response(call: HttpCall, office: Office) -> tuple[str, Request, str, Json]:
     """The session of a response, its request, its agent, and the request's fields to be echoed."""
     session_id, request, agent = await _find_request(office, call.principal, call.parts[2])
-    known = (await off_loop(True, office.desk.store.read_metadata, session_id))["metadata"]
-    return session_id, request, agent, known.get(note_key(request.id)) or {}
+    metadata = (await off_loop(True, office.desk.store.read_metadata, session_id))["metadata"]
+    return session_id, request, agent, metadata.get(note_key(request.id)) or {}
 
 
 async def _find_request(office: Office, who: Principal, response_id: str) -> tuple[str, Request, str]:
@@ -221,8 +229,8 @@ async def _find_request(office: Office, who: Principal, response_id: str) -> tup
     session_id = responses.session_of(response_id)
     if session_id is not None:
         agent = await office.desk.agent_of(who, session_id)
-        named = partial(responses.response_id, session_id)
-        request = await _request(office, session_id, lambda name: named(name) == response_id)
+        id_of = partial(responses.response_id, session_id)
+        request = await _request(office, session_id, lambda name: id_of(name) == response_id)
         if request is not None:
             return session_id, request, agent
     raise RequestRefusedError(404, f"there is no response {response_id!r:.250} here")
@@ -230,8 +238,8 @@ async def _find_request(office: Office, who: Principal, response_id: str) -> tup
 
 async def _request(office: Office, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:
     store = office.desk.store
-    found: Request | None = await off_loop(True, lambda: find_request(store.iter_events(session_id), is_wanted))
-    return found
+    request: Request | None = await off_loop(True, lambda: find_request(store.iter_events(session_id), is_wanted))
+    return request
 
 
 async def list_models(call: HttpCall, office: Office) -> None:

@@ -155,10 +155,10 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
     instructions = data.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise OptionsError("instructions must be a text")
-    said = _SaidInRequest(accepts)
+    content = _SaidInRequest(accepts)
     if instructions:
-        said.instruct(instructions, "instructions")
-    said.take(data.get("input"))
+        content.instruct(instructions, "instructions")
+    content.take(data.get("input"))
     schema, text = _output_schema(data.get("text"), accepts), data.get("text")
     echo = {
         "previous_response_id": previous,
@@ -169,7 +169,7 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
     }
     return ResponsesRequest(
         model,
-        said.prompt(),
+        content.prompt(),
         previous,
         stream=bool(data.get("stream")),
         background=bool(data.get("background")),
@@ -180,8 +180,8 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
 
 def _output_schema(text: Any, accepts: Container[str]) -> Mapping[str, Any] | None:
     """The schema in `text.format`; None for plain text."""
-    wanted = text.get("format") if isinstance(text, Mapping) else text
-    match wanted or {"type": "text"}:
+    text_format = text.get("format") if isinstance(text, Mapping) else text
+    match text_format or {"type": "text"}:
         case {"type": "text"}:
             return None
         case {"type": "json_object"}:
@@ -190,7 +190,7 @@ def _output_schema(text: Any, accepts: Container[str]) -> Mapping[str, Any] | No
             pass
         case _:
             raise OptionsError(
-                f"text.format must be text, json_object, or json_schema with its schema, not {wanted!r:.100}"
+                f"text.format must be text, json_object, or json_schema with its schema, not {text_format!r:.100}"
             )
     _check_accepted("text.format", "format", accepts)
     return schema
@@ -227,13 +227,13 @@ class _SaidInRequest:
                 f"that previous_response_id names, and the agent's owner may add {word!r} to its accepts"
             )
 
-    def take(self, given: Any) -> None:
+    def take(self, items: Any) -> None:
         """Add the `input` of a request."""
-        if isinstance(given, str) and given.strip():
-            given = [{"role": "user", "content": given}]
-        if not isinstance(given, list) or not given:
+        if isinstance(items, str) and items.strip():
+            items = [{"role": "user", "content": items}]
+        if not isinstance(items, list) or not items:
             raise OptionsError("input must be a text, or a list of items")
-        for item in given:
+        for item in items:
             kind = (item.get("role") or item.get("type")) if isinstance(item, Mapping) else item
             if not isinstance(kind, str) or kind not in ITEMS:
                 raise OptionsError(f"input holds {kind!r:.100}: items are {', '.join(ITEMS)}")
@@ -247,12 +247,12 @@ class _SaidInRequest:
             else:
                 self._check_item(kind, "history")
                 self._has_history = True
-                shown = {
+                line = {
                     name: item[name]
                     for name in ("role", "type", "name", "arguments", "output", "content")
                     if name in item
                 }
-                self._lines.append(dumps_json(shown))
+                self._lines.append(dumps_json(line))
         if not self._parts:
             raise OptionsError("input holds no message of the user: say what should be done")
 
@@ -274,10 +274,10 @@ class _SaidInRequest:
         if not self._has_history:
             return [*instructions, *self._parts]
         media = [part for part in self._parts if part["type"] != "text"]
-        told = {"type": "text", "text": _TOLD + "\n".join(self._lines)}
+        transcript = {"type": "text", "text": _TOLD + "\n".join(self._lines)}
         newest = {"type": "text", "text": self._typed[-1] if self._typed else "See what came with this."}
         typed = "\n\n".join((*self._instructions, *self._typed))
-        return {"content": [*instructions, told, newest, *media], "typed": typed}
+        return {"content": [*instructions, transcript, newest, *media], "typed": typed}
 
 
 def _text_of(item: Mapping[str, Any]) -> str:
@@ -286,10 +286,10 @@ def _text_of(item: Mapping[str, Any]) -> str:
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not parts:
         raise OptionsError("the content of a message must be a text or a list of parts")
-    read = [_part(part) for part in parts]
-    if any(part["type"] != "text" for part in read):
+    prompt_parts = [_part(part) for part in parts]
+    if any(part["type"] != "text" for part in prompt_parts):
         raise OptionsError(f"a message of the {item.get('role')!r:.20} must be text")
-    return "\n\n".join(part["text"] for part in read)
+    return "\n\n".join(part["text"] for part in prompt_parts)
 
 
 def _part(part: Any) -> Json:
@@ -312,13 +312,13 @@ def _part(part: Any) -> Json:
 def _from_url(kind: str, url: str, name: Any) -> Json:
     """A prompt part from a data URL, or with the address of its bytes."""
     head, comma, data = url.partition(",")
-    named = {"name": name} if isinstance(name, str) else {}
+    name_field = {"name": name} if isinstance(name, str) else {}
     if not url.startswith("data:"):
-        return {"type": kind, "url": url, **named}
+        return {"type": kind, "url": url, **name_field}
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not comma or encoding.rpartition(";")[2] != "base64":
         raise OptionsError(f"the data of an input_{kind} must be a URL as in data:image/png;base64,...")
-    return {"type": kind, "data": data, "media_type": media_type, **named}
+    return {"type": kind, "data": data, "media_type": media_type, **name_field}
 
 
 # --- output ----------------------------------------------------------------------------------------------------------
@@ -378,12 +378,14 @@ class ResponseEvents:
         if self.is_done or event.parent_tool_use_id is not None:
             return []
         seq = self._seq = event.seq or self._seq
-        told = [each for piece in self._streamed.take(event) if not piece.is_thought for each in self._said(piece, seq)]
+        events = [
+            each for piece in self._streamed.take(event) if not piece.is_thought for each in self._said(piece, seq)
+        ]
         match event:
             case SystemInit() if self._response["created_at"] == 0:
                 self._response |= {"created_at": int(event.ts or 0), "status": "in_progress"}
-                told.append(_event("created", seq * SPAN, response=self.response()))
-                told.append(_event("in_progress", seq * SPAN + 1, response=self.response()))
+                events.append(_event("created", seq * SPAN, response=self.response()))
+                events.append(_event("in_progress", seq * SPAN + 1, response=self.response()))
             case SystemInit() | ModelRetry() if not isinstance(event, ModelRetry) or event.mid_answer:
                 # Partial text from before an interruption is void: no final response contains it.
                 self._void |= {wire_id for wire_id, item in self._items.items() if item["status"] == "incomplete"}
@@ -392,11 +394,11 @@ class ResponseEvents:
             case UserQuestion():
                 self._response["metadata"] = {**self._response["metadata"], "question_id": event.question_id}
             case UserAnswer() if self._response["metadata"].get("question_id") == event.question_id:
-                known = self._response["metadata"].items()
-                self._response["metadata"] = {name: value for name, value in known if name != "question_id"}
+                metadata = self._response["metadata"].items()
+                self._response["metadata"] = {name: value for name, value in metadata if name != "question_id"}
             case Result() if is_end(event):
-                told.append(self._end(event, seq * SPAN + _OVER))
-        return told
+                events.append(self._end(event, seq * SPAN + _OVER))
+        return events
 
     def fail(self, message: str) -> list[Json]:
         """The end of a run that could not be followed; empty if the run has ended."""
@@ -423,33 +425,33 @@ class ResponseEvents:
         self._response["status"] = _STATUSES.get(state, "incomplete")
         if self._response["status"] == "incomplete":
             reason = "waiting" if state == "parked" else state
-            said = {} if message is None else {"message": message}
+            extra = {} if message is None else {"message": message}
             # Among the API's reasons, the one for a response that continues in another one after input.
             self._response["incomplete_details"] = {"reason": _GOES_ON}
-            self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **said}
+            self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **extra}
 
     def _said(self, piece: Piece, seq: int) -> list[Json]:
         """The stream events for a piece of a message."""
-        told, begin = [], piece.seq * SPAN
+        events, begin = [], piece.seq * SPAN
         if piece.id not in self._items:
             if not piece.text:
                 return []
             item: Json = {"id": f"msg_{piece.id}", "type": "message", "role": "assistant", "status": "in_progress"}
             item = self._items[piece.id] = {**item, "content": []}
-            told.append(_event("output_item.added", begin, output_index=len(self._items) - 1, item=item))
-            told.append(_event("content_part.added", begin + 1, **self._place(piece), part=_text_part("")))
+            events.append(_event("output_item.added", begin, output_index=len(self._items) - 1, item=item))
+            events.append(_event("content_part.added", begin + 1, **self._place(piece), part=_text_part("")))
         place = self._place(piece)
         if piece.text:
             number = begin + 2 + piece.at + len(piece.text)
-            told.append(_event("output_text.delta", number, **place, delta=piece.text, logprobs=[]))
+            events.append(_event("output_text.delta", number, **place, delta=piece.text, logprobs=[]))
         if piece.ends:
             over, part = seq * SPAN + _DONE, _text_part(piece.whole or "")
             status = "incomplete" if piece.is_incomplete else "completed"
             item = self._items[piece.id] = {**self._items[piece.id], "status": status, "content": [part]}
-            told.append(_event("output_text.done", over, **place, text=part["text"], logprobs=[]))
-            told.append(_event("content_part.done", over + 1, **place, part=part))
-            told.append(_event("output_item.done", over + 2, output_index=place["output_index"], item=item))
-        return told
+            events.append(_event("output_text.done", over, **place, text=part["text"], logprobs=[]))
+            events.append(_event("content_part.done", over + 1, **place, part=part))
+            events.append(_event("output_item.done", over + 2, output_index=place["output_index"], item=item))
+        return events
 
     def _place(self, piece: Piece) -> Json:
         return {"item_id": f"msg_{piece.id}", "output_index": list(self._items).index(piece.id), "content_index": 0}
@@ -457,8 +459,8 @@ class ResponseEvents:
     def _end(self, event: Result, number: int) -> Json:
         """Complete the response object and return the last stream event."""
         self.is_done = True
-        known = {"end": "completed", "error": "failed", "interrupted": "cancelled"}
-        status = known.get(event.stop_reason, "incomplete") if event.cut_by is None else "incomplete"
+        statuses = {"end": "completed", "error": "failed", "interrupted": "cancelled"}
+        status = statuses.get(event.stop_reason, "incomplete") if event.cut_by is None else "incomplete"
         self._response["status"] = status
         if status == "failed":
             self._response["error"] = _failure(event.error_message or "the run failed")
@@ -497,8 +499,8 @@ def _text_part(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": []}
 
 
-def _usage(spent: Usage) -> Json:
-    counts = {name: max(0, value) for name, value in spent.items()}
+def _usage(usage: Usage) -> Json:
+    counts = {name: max(0, value) for name, value in usage.items()}
     return {
         "input_tokens": counts["input_tokens"],
         "input_tokens_details": {

@@ -58,9 +58,9 @@ async def post_run(
     office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
 ) -> tuple[int, Any]:
     """Start a run in this session or in a new one."""
-    given = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
+    fields = read_fields(body, values.SessionBody if session_id is None else values.RunBody)
     started = await office.desk.start(
-        who, given.get("agent"), given.get("prompt"), session_id=session_id, key=key, wishes=given.get("options")
+        who, fields.get("agent"), fields.get("prompt"), session_id=session_id, key=key, wishes=fields.get("options")
     )
     status = 200 if not started.is_new else 201 if session_id is None else 202
     return status, vars(started)
@@ -68,11 +68,11 @@ async def post_run(
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """Answer one or several questions and resume the run."""
-    given = read_fields(body, values.AnswersBody)
-    answers = given.pop("answers", None)
-    if answers is None and len(given) == 2:
-        answers, given = {given["question_id"]: given["answer"]}, {}
-    if given or not answers:
+    fields = read_fields(body, values.AnswersBody)
+    answers = fields.pop("answers", None)
+    if answers is None and len(fields) == 2:
+        answers, fields = {fields["question_id"]: fields["answer"]}, {}
+    if fields or not answers:
         raise RequestRefusedError(
             400, "an answer needs question_id and answer, or answers: a text for each question_id"
         )
@@ -94,14 +94,14 @@ async def post_cancel(office: Office, who: Principal, session_id: str, body: Any
 
 async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """Copy the session up to an event."""
-    given = read_fields(body, values.ForkBody)
-    return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=given.get("at_seq"), key=key)}
+    fields = read_fields(body, values.ForkBody)
+    return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=fields.get("at_seq"), key=key)}
 
 
 async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
     """Remove the newest events from the model's view."""
-    given = read_fields(body, values.RewindBody)
-    return 200, event_to_dict(await office.desk.rewind(who, session_id, **given, key=key))
+    fields = read_fields(body, values.RewindBody)
+    return 200, event_to_dict(await office.desk.rewind(who, session_id, **fields, key=key))
 
 
 async def post_title(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
@@ -151,17 +151,17 @@ def read_fields(body: Any, kind: Any) -> dict[str, Any]:
     """The fields of a JSON object of this type; null means omitted. Raises `RequestRefusedError` for an invalid value."""
     if not isinstance(body, dict):
         raise RequestRefusedError(400, "the body must be a JSON object")
-    known = kind.__annotations__
-    if unknown := body.keys() - known.keys():
-        names = ", ".join(known) or "none"
+    annotations = kind.__annotations__
+    if unknown := body.keys() - annotations.keys():
+        names = ", ".join(annotations) or "none"
         raise RequestRefusedError(400, f"there is no field {min(unknown)!r:.100}: the fields are {names}")
     try:
-        read: dict[str, Any] = _type_of(kind).read(
+        fields: dict[str, Any] = _type_of(kind).read(
             {name: value for name, value in body.items() if value is not None}, "the body"
         )
     except ToolInputError as error:
         raise RequestRefusedError(400, str(error)) from None
-    return read
+    return fields
 
 
 @cache
@@ -194,26 +194,26 @@ async def list_agents(call: HttpCall, office: Office) -> None:
 
 
 async def list_sessions(call: HttpCall, office: Office) -> None:
-    asked, query = call.asked, call.asked.get("query")
-    limit = asked.get("limit", PAGE_ROWS)
-    if "offset" in asked:
-        if asked.keys() & {"after", "state", "archived"}:
+    parameters, query = call.asked, call.asked.get("query")
+    limit = parameters.get("limit", PAGE_ROWS)
+    if "offset" in parameters:
+        if parameters.keys() & {"after", "state", "archived"}:
             raise RequestRefusedError(
                 400, "an offset goes with query and limit alone: page by after, the next of a page"
             )
-        rows = await office.desk.rows(call.principal, query=query, limit=limit, offset=asked["offset"])
+        rows = await office.desk.rows(call.principal, query=query, limit=limit, offset=parameters["offset"])
         return await call.reply(200, {"sessions": [_row(row) for row in rows], "next": None})
-    keep = _keeping(query, asked.get("state"), archived=asked.get("archived", False))
-    page = await office.desk.page(call.principal, keep, limit=limit, after=asked.get("after"))
+    keep = _keeping(query, parameters.get("state"), archived=parameters.get("archived", False))
+    page = await office.desk.page(call.principal, keep, limit=limit, after=parameters.get("after"))
     await call.reply(200, {"sessions": [_row(row) for row in page.rows], "next": page.next})
 
 
 async def list_questions(call: HttpCall, office: Office) -> None:
     """List the open questions of all sessions visible to the principal."""
-    page, asked = await _inbox(call, office, call.asked.get("limit", PAGE_ROWS), call.asked.get("after"))
+    page, pairs = await _inbox(call, office, call.asked.get("limit", PAGE_ROWS), call.asked.get("after"))
     questions = [
         {"session_id": row.id, "label": row.label, "updated": row.updated, "question": event_to_dict(question)}
-        for row, question in asked
+        for row, question in pairs
     ]
     await call.reply(200, {"questions": questions, "next": page.next})
 
@@ -223,12 +223,12 @@ async def _inbox(
 ) -> tuple[SessionPage, list[tuple[SessionSummary, Event]]]:
     """A page of the sessions that wait for an answer, and their questions, each with its session."""
     page = await office.desk.page(call.principal, _is_asking, limit=limit, after=after)
-    asked = []
+    pairs = []
     for row in page.rows:
         with suppress(SessionNotFoundError):  # deleted meanwhile
             questions = await office.desk.questions(call.principal, row.id)
-            asked += [(row, office.lines.shown(question)) for question in questions]
-    return page, asked
+            pairs += [(row, office.lines.shown(question)) for question in questions]
+    return page, pairs
 
 
 def _keeping(query: str | None, state: str | None, *, archived: bool = False) -> Callable[[SessionSummary], bool]:
@@ -293,36 +293,36 @@ def cursor_of(call: HttpCall) -> int:
     return read_number(text, "a cursor is the seq of an event, a number from 0 on")
 
 
-def read_number(text: str, wanted: str, most: int = 10**30) -> int:
+def read_number(text: str, problem: str, most: int = 10**30) -> int:
     """Parse a client's integer from 0 to `most`. Raises `RequestRefusedError` that names the valid range."""
     if not (text.isascii() and text.isdigit()) or len(text) > 40 or int(text) > most:
-        raise RequestRefusedError(400, wanted)
+        raise RequestRefusedError(400, problem)
     return int(text)
 
 
 def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> dict[str, Any]:
     """Parse the query fields that a route takes, each by its type. Raises `RequestRefusedError`."""
-    read: dict[str, Any] = {}
-    for name, known in fields.items():
+    values: dict[str, Any] = {}
+    for name, query_field in fields.items():
         word = query.get(name)
         if word is None:
             continue
-        if known.kind is int:
-            read[name] = read_number(word, f"{name} is a number from 0 to {known.most}", known.most)
-        elif known.kind is bool:
+        if query_field.kind is int:
+            values[name] = read_number(word, f"{name} is a number from 0 to {query_field.most}", query_field.most)
+        elif query_field.kind is bool:
             if word.lower() not in ("true", "false", "1", "0"):
                 raise RequestRefusedError(400, f"{name} is true or false")
-            read[name] = word.lower() in ("true", "1")
-        elif known.words and word not in known.words:
-            raise RequestRefusedError(400, f"{name} is one of {', '.join(known.words)}, not {word!r:.100}")
+            values[name] = word.lower() in ("true", "1")
+        elif query_field.words and word not in query_field.words:
+            raise RequestRefusedError(400, f"{name} is one of {', '.join(query_field.words)}, not {word!r:.100}")
         else:
-            read[name] = word
-    return read
+            values[name] = word
+    return values
 
 
 def _row(row: SessionSummary) -> dict[str, Any]:
-    known = {name: value for name, value in vars(row).items() if name != "id"}
-    return {"session_id": row.id, "label": row.label, **known}
+    fields = {name: value for name, value in vars(row).items() if name != "id"}
+    return {"session_id": row.id, "label": row.label, **fields}
 
 
 # --- pages and sign-in -------------------------------------------------------------------------------------------------
@@ -335,8 +335,8 @@ async def show_list_page(call: HttpCall, office: Office) -> None:
     page = await desk.page(call.principal, _keeping(query, state), limit=PAGE_ROWS, after=call.asked.get("after"))
     agents = [(name, agent.description) for name, agent in desk.agents.items()] if desk.takes_prompts else []
     is_first = not (query or state or "after" in call.asked)
-    waiting, asked = await _inbox(call, office, INBOX_ROWS) if is_first else (page, [])
-    inbox = [(row.id, row.label, question) for row, question in asked if isinstance(question, UserQuestion)]
+    waiting, pairs = await _inbox(call, office, INBOX_ROWS) if is_first else (page, [])
+    inbox = [(row.id, row.label, question) for row, question in pairs if isinstance(question, UserQuestion)]
     is_more = is_first and waiting.next is not None
     view = ListView(call.root, query, state, page.next, agents, desk.problem, inbox, is_more)
     await _reply_page(call, build_list(page.rows, view))

@@ -44,8 +44,8 @@ class Shelf(ABC):
     ) -> SessionPage:
         """A page of the tenant's sessions that `keep` accepts, after a cursor; see `SessionStore.page_sessions`."""
         seen = self._seen
-        read = partial(self.store.page_sessions, tenant=who.tenant, limit=limit, after=after)
-        page: SessionPage = await off_loop(True, partial(read, keep=lambda row: keep(seen(row))))
+        read_page = partial(self.store.page_sessions, tenant=who.tenant, limit=limit, after=after)
+        page: SessionPage = await off_loop(True, partial(read_page, keep=lambda row: keep(seen(row))))
         return replace(page, rows=[seen(row) for row in page.rows])
 
     async def rows(
@@ -53,8 +53,8 @@ class Shelf(ABC):
     ) -> list[SessionSummary]:
         """A page of the tenant's sessions, most recently updated first."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
-        found: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
-        return [self._seen(row) for row in found]
+        rows: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
+        return [self._seen(row) for row in rows]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
         """Events of the tenant's sessions that contain all words."""

@@ -60,16 +60,16 @@ class EventLines:
         return self._write(event)[2]
 
     def _write(self, event: Event) -> tuple[Event, str, bytes]:
-        found = self._written.get(id(event))
-        if found is not None and found[0] is event:
-            return found
+        entry = self._written.get(id(event))
+        if entry is not None and entry[0] is event:
+            return entry
         line = dumps_event(self.shown(event))
         place = "" if event.seq is None else f"id: {event.seq}\n"
-        made = self._written[id(event)] = event, line, f"{place}data: {line}\n\n".encode("ascii")
-        self._written_bytes += len(made[2])
+        new_entry = self._written[id(event)] = event, line, f"{place}data: {line}\n\n".encode("ascii")
+        self._written_bytes += len(new_entry[2])
         while self._written_bytes > _CACHED_BYTES or len(self._written) > _CACHED_EVENTS:
             self._written_bytes -= len(self._written.popitem(last=False)[1][2])
-        return made
+        return new_entry
 
 
 async def send_events(
@@ -90,7 +90,7 @@ async def send_events(
         return
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
         stream.when_gone(follower.wake)
-        ends_at, is_over, first, told = time.monotonic() + MAX_STREAM_S, False, RETRY, None
+        ends_at, is_over, first, last_refusal = time.monotonic() + MAX_STREAM_S, False, RETRY, None
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):
             try:
                 batch = await follower.batch(COMMENT_S)
@@ -101,9 +101,9 @@ async def send_events(
                 await stream.send(first + piece)
                 first = b""
             refusal = None if batch else desk.left.refusal(session_id)
-            if refusal is not None and refusal != told:
+            if refusal is not None and refusal != last_refusal:
                 await stream.send(first + f"event: left\ndata: {dumps_json({'message': refusal})}\n\n".encode())
-                is_over, told, first = one_run, refusal, b""
+                is_over, last_refusal, first = one_run, refusal, b""
             elif not batch and not stream.is_gone:
                 await stream.send(b":\n\n")
             is_over = is_over or (one_run and bool(batch) and is_end(batch[-1]) and follower.is_level)
@@ -151,11 +151,11 @@ class Socket:
         """The token in the first message, `{"type": "auth", "token": ...}`; None for another one or after a timeout."""
         try:
             async with asyncio.timeout(AUTH_S):
-                said = await self.receive_message()
+                message = await self.receive_message()
         except TimeoutError:
             return None
-        is_auth = isinstance(said, dict) and said.get("type") == "auth" and isinstance(said.get("token"), str)
-        return said["token"] if is_auth else None
+        is_auth = isinstance(message, dict) and message.get("type") == "auth" and isinstance(message.get("token"), str)
+        return message["token"] if is_auth else None
 
     async def close(self, code: int, reason: str) -> None:
         """Close the WebSocket."""
@@ -182,7 +182,7 @@ class Socket:
 
     async def _write(self, follower: Follower, reading: asyncio.Task[None]) -> int | None:
         """Send events until the client disconnects (return None) or the server ends the stream."""
-        ends_at, told = time.monotonic() + MAX_STREAM_S, None
+        ends_at, last_refusal = time.monotonic() + MAX_STREAM_S, None
         while not reading.done():
             if self._desk.is_draining:
                 return RESTART
@@ -191,22 +191,22 @@ class Socket:
             for event in (batch := await follower.batch(COMMENT_S)):
                 await self._send_text(self._lines.line(event))
             refusal = None if batch else self._desk.left.refusal(follower.session_id)
-            if refusal is not None and refusal != told:
-                told = refusal
+            if refusal is not None and refusal != last_refusal:
+                last_refusal = refusal
                 await self._send_text(dumps_json({"type": "left", "message": refusal}))
         return None
 
     async def _read(self, who: Principal, session_id: str, post: Post) -> None:
         with suppress(ConnectionResetError):
             while True:
-                said = await self.receive_message()
-                if not isinstance(said, dict) or not isinstance(said.get("post"), str):
+                message = await self.receive_message()
+                if not isinstance(message, dict) or not isinstance(message.get("post"), str):
                     status, value = 400, error_body(OptionsError('a message is {"post": "runs", "body": {...}}'))
-                    said = said if isinstance(said, dict) else {}
+                    message = message if isinstance(message, dict) else {}
                 else:
-                    key = said.get("key")
-                    status, value = await post(who, session_id, said["post"], said.get("body"), key)
-                answer = {"type": "reply", "id": said.get("id"), "status": status, "body": value}
+                    key = message.get("key")
+                    status, value = await post(who, session_id, message["post"], message.get("body"), key)
+                answer = {"type": "reply", "id": message.get("id"), "status": status, "body": value}
                 await self._send_text(dumps_json(answer))
 
     async def _send_text(self, text: str) -> None:

@@ -106,8 +106,8 @@ class FrameReader:
     def next(self) -> Received | None:
         """The next message or control frame; None if more bytes are needed. Raises `BrokenFrameError`."""
         try:
-            while not self.is_over and (found := self._next_frame()) is not None:
-                received = self._take(*found)
+            while not self.is_over and (frame := self._next_frame()) is not None:
+                received = self._take(*frame)
                 if received is not None:
                     self.is_over = received.kind == "close"
                     if received.kind in ("text", "bytes", "binary"):

@@ -84,26 +84,28 @@ def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpa
 
     Skills that a subagent brings along were activated before its only prompt, and belong to that turn.
     """
-    found: list[CommandExpanded | SkillActivated] = []
+    turn_events: list[CommandExpanded | SkillActivated] = []
     is_first = True
     for event in events:
         if _begins_turn(event):
-            found = [
+            turn_events = [
                 earlier
-                for earlier in found
+                for earlier in turn_events
                 if is_first and isinstance(earlier, SkillActivated) and earlier.requested_by == "config"
             ]
             is_first = False
         elif isinstance(event, CommandExpanded | SkillActivated):
-            found.append(event)
+            turn_events.append(event)
         elif isinstance(event, SkillDrifted):
             drifted = name_key(event.name)
-            found = [e for e in found if not (isinstance(e, SkillActivated) and name_key(e.name) == drifted)]
+            turn_events = [
+                e for e in turn_events if not (isinstance(e, SkillActivated) and name_key(e.name) == drifted)
+            ]
     # of a skill that became active twice, only the last time counts
-    last = {name_key(event.name): event for event in found if isinstance(event, SkillActivated)}
+    last = {name_key(event.name): event for event in turn_events if isinstance(event, SkillActivated)}
     return [
         e
-        for e in found
+        for e in turn_events
         if isinstance(e, CommandExpanded) or (last[name_key(e.name)] is e and name_key(e.name) in active)
     ]
 
@@ -114,14 +116,14 @@ def _begins_turn(event: Event) -> bool:
 
 def _standing(events: Iterable[Event]) -> list[Event]:
     """The events relevant to this module that no rewind removed."""
-    kept: list[Event] = []
+    live_events: list[Event] = []
     for event in events:
         if isinstance(event, SessionRewound):
-            while kept and (kept[-1].seq or 0) > event.to_seq:
-                kept.pop()
+            while live_events and (live_events[-1].seq or 0) > event.to_seq:
+                live_events.pop()
         elif isinstance(event, CommandExpanded | SkillActivated | SkillDeactivated | SkillDrifted | UserMessage):
-            kept.append(event)
-    return kept
+            live_events.append(event)
+    return live_events
 
 
 def _unique(rules: Iterable[str]) -> tuple[str, ...]:

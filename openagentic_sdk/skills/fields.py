@@ -111,15 +111,15 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
     """
     plain = name.strip()
     word = plain.partition("[")[0].casefold()
-    known = {each.casefold(): model for each, model in (model_names or {}).items()}
-    found = known.get(word, None if word in _MENU_WORDS else plain or None)
-    provider, model = split_model(found)
+    models = {each.casefold(): model for each, model in (model_names or {}).items()}
+    model_name = models.get(word, None if word in _MENU_WORDS else plain or None)
+    provider, model = split_model(model_name)
     if provider is not None:
         raise OptionsError(
-            f"the model {found!r} of a file names a provider, and a file names models of the one that is asked: write "
+            f"the model {model_name!r} of a file names a provider, and a file names models of the one that is asked: write "
             f"{model!r} there, and choose the provider in code or with --model"
         )
-    return found
+    return model_name
 
 
 def unmapped_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:

@@ -153,9 +153,9 @@ class FolderListings:
             problems.append((folder, f"cannot be listed: {error.strerror}"))
             return [], []
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        known = self._known.get(folder)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        entry = self._known.get(folder)
+        if entry is not None and entry[0] == stamp:
+            return entry[1]
         folders, files, is_whole = _list_folder(folder, real, bounds, problems)
         if is_whole and self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._known[folder] = (stamp, (folders, files))
@@ -175,15 +175,15 @@ def _list_folder(
                 is_link = entry.is_symlink()
                 is_whole = is_whole and not is_link
                 where = os.path.realpath(entry.path) if is_link else entry.path
-                found = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
+                item = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
                 try:
                     is_folder = entry.is_dir()
                 except OSError:  # a link that leads to itself
                     is_folder = False
                 if not is_folder:
-                    files.append(found)
+                    files.append(item)
                 elif entry.name not in SKIPPED_FOLDERS and (entry.name[:1] != "." or entry.name in bounds.hidden):
-                    folders.append(found)
+                    folders.append(item)
     except OSError as error:
         problems.append((folder, f"cannot be listed: {error.strerror}"))
         is_whole = False
@@ -212,7 +212,7 @@ def tree_sha256(folder: str) -> str:
 
 def _list_tree(folder: str) -> list[tuple[str, str]]:
     """The files and links below a folder: their names relative to it, and their paths."""
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     total = 0
     waiting = [(folder, "")]
     while waiting:
@@ -222,11 +222,11 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, f"{prefix}{entry.name}/"))
                 elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
-                    found.append((f"{prefix}{entry.name}", entry.path))
+                    items.append((f"{prefix}{entry.name}", entry.path))
                     total += entry.stat(follow_symlinks=False).st_size
-                if len(found) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
+                if len(items) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
                     raise FileRefusedError(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
-    return found
+    return items
 
 
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:

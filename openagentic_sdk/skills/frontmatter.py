@@ -213,20 +213,20 @@ _NAMED_LINE = regex(
 
 def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
     """Search for the two important lines if they could not be read; below keys that were read, in the first column only."""
-    found, where = dict(front.data), dict(front.sources)
+    data, where = dict(front.data), dict(front.sources)
     head = split.yaml[:MAX_FRONTMATTER_CHARS]
     for match in _NAMED_LINE.finditer(head):
         key = match[2].lower()
-        if key not in found and not (front.data and match[1]):
-            found[key] = _scanned_value(match[3].strip(), head, match.end())
+        if key not in data and not (front.data and match[1]):
+            data[key] = _scanned_value(match[3].strip(), head, match.end())
             where[key] = SourceText(match[3].strip(), split.line + head.count("\n", 0, match.start()))
-        if all(wanted in found for wanted in _WANTED):
+        if all(key in data for key in _WANTED):
             break
-    if len(found) == len(front.data) and any(wanted in found for wanted in _WANTED):
+    if len(data) == len(front.data) and any(key in data for key in _WANTED):
         return front
-    rung = "scan" if len(found) > len(front.data) else "body"
+    rung = "scan" if len(data) > len(front.data) else "body"
     note = Diagnostic(*_RUNG_NOTES[rung], split.line, is_error=True)
-    return replace(front, data=found, sources=where, rung=rung, diagnostics=(*front.diagnostics, note))
+    return replace(front, data=data, sources=where, rung=rung, diagnostics=(*front.diagnostics, note))
 
 
 _RUNG_NOTES = {

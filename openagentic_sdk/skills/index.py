@@ -110,9 +110,9 @@ class IndexResult:
 
     def find(self, name: str) -> SkillInfo:
         """The skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
-        found = find_skill(name, self.skills, self.hidden)
-        if found is not None:
-            return found
+        skill = find_skill(name, self.skills, self.hidden)
+        if skill is not None:
+            return skill
         names = [skill.name for skill in self.skills]
         raise SkillNotFoundError(name, [*names[:_MAX_NAMED], *(["..."] if len(names) > _MAX_NAMED else [])])
 
@@ -121,11 +121,11 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
     """The skill with this declared name, otherwise this folder's name, otherwise this qualified id, which also identifies
     `hidden` ones, shadowed by another of the same name.
     """
-    wanted = name_key(name)
+    key = name_key(name)
     listed = tuple(skills)
     for kind, candidates in enumerate((listed, listed, (*listed, *hidden), (*listed, *hidden))):
         for skill in candidates:
-            if name_key(skill.names[kind]) == wanted:
+            if name_key(skill.names[kind]) == key:
                 return skill
     return None
 
@@ -165,8 +165,8 @@ def claude_home(home: str | os.PathLike[str] | None = None) -> str:
     """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, otherwise `~/.claude`, or that of another `home`."""
     if home is not None:
         return os.path.join(os.path.abspath(home), ".claude")
-    named = os.environ.get("CLAUDE_CONFIG_DIR")
-    return os.path.abspath(os.path.expanduser(named)) if named else os.path.join(user_home(), ".claude")
+    path = os.environ.get("CLAUDE_CONFIG_DIR")
+    return os.path.abspath(os.path.expanduser(path)) if path else os.path.join(user_home(), ".claude")
 
 
 def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] | None) -> list[str]:
@@ -237,11 +237,11 @@ class SkillIndex:
     def read(self) -> IndexResult:
         """The skills according to the current files."""
         problems: list[Diagnostic] = []
-        found: list[tuple[SkillRoot, SkillInfo]] = []
+        skills: list[tuple[SkillRoot, SkillInfo]] = []
         seen: set[str] = set()
         for root in self.roots:
-            found.extend((root, info) for info in self._below(root, seen, problems))
-        winners, shadowed = _settle(found)
+            skills.extend((root, info) for info in self._below(root, seen, problems))
+        winners, shadowed = _settle(skills)
         notes = [replace(note, path=info.path) for info in winners for note in info.diagnostics]
         clashes = [
             Diagnostic(
@@ -272,8 +272,8 @@ class SkillIndex:
         inside: str | None = None  # the folder of the last skill: what lies below it belongs to it
         for folder, files in folders:
             # SKILL.md, else the same name in other letters, as some published skills have it.
-            named = [file for file in files if file.name.casefold() == "skill.md"]
-            file = next((file for file in named if file.name == "SKILL.md"), named[0] if named else None)
+            candidates = [file for file in files if file.name.casefold() == "skill.md"]
+            file = next((file for file in candidates if file.name == "SKILL.md"), candidates[0] if candidates else None)
             if file is None or file.real_path in seen or (inside is not None and is_within(folder, inside)):
                 continue
             inside = folder if folder != root.folder else None
@@ -290,9 +290,9 @@ class SkillIndex:
         if not stat.S_ISREG(status.st_mode):
             raise FileRefusedError(f"{file.path} is not a regular file")
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        known = self._read.get(file.path)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        entry = self._read.get(file.path)
+        if entry is not None and entry[0] == stamp:
+            return entry[1]
         text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
         doc = parse_skill_markdown(text, folder=_folder_of(file.path), head_only=True)
         info = describe_skill(doc, file.path, root)
@@ -334,11 +334,11 @@ def load_skill(info: SkillInfo) -> SkillDoc:
     return parse_skill_markdown(text, folder=_folder_of(info.path))
 
 
-def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
-    """The first skill of each name wins; `found` is in the order of the roots, then of the paths."""
+def _settle(rooted_skills: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
+    """The first skill of each name wins; `rooted_skills` is in the order of the roots, then of the paths."""
     winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
     shadowed: list[Shadowed] = []
-    for root, info in found:
+    for root, info in rooted_skills:
         key = name_key(info.name)
         if key in winners and root.nested:
             info = replace(info, name=f"{root.nested}:{info.name}", folder=f"{root.nested}:{info.folder}")

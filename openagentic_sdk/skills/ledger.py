@@ -48,10 +48,10 @@ def _table() -> dict[str, Any]:
 @cache
 def _entries() -> Mapping[str, list[dict[str, Any]]]:
     """The entries of the file by kind."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
     for entry in _table()["entries"]:
-        found.setdefault(entry["kind"], []).append(entry)
-    return found
+        by_kind.setdefault(entry["kind"], []).append(entry)
+    return by_kind
 
 
 @cache
@@ -60,17 +60,17 @@ def rows_of(kind: str) -> Mapping[str, DocumentedWord]:
 
     The words of an entry are a list with one `fact`, or each with its own.
     """
-    found: dict[str, DocumentedWord] = {}
+    rows: dict[str, DocumentedWord] = {}
     for entry in _entries()[kind]:
         common = {key: entry[key] for key in ("kind", "state", "page", "test")}
         common |= {"how": entry.get("how", ""), "aside": entry.get("aside", False)}
-        given = entry["words"]
-        facts = given if isinstance(given, dict) else dict.fromkeys(given, str(entry["fact"]))
+        words = entry["words"]
+        facts = words if isinstance(words, dict) else dict.fromkeys(words, str(entry["fact"]))
         for word, fact in facts.items():
-            if word in found:
+            if word in rows:
                 raise ValueError(f"the table has {kind} {word} twice")
-            found[word] = DocumentedWord(word=word, fact=fact, **common)
-    return found
+            rows[word] = DocumentedWord(word=word, fact=fact, **common)
+    return rows
 
 
 def rows() -> Mapping[str, Mapping[str, DocumentedWord]]:
@@ -112,8 +112,8 @@ def word_notes(
         row = row_of(kind, word)
         if row is None:
             near = look_alikes(word, sorted(words(kind, "does", "narrower", "ours")), 0.84)
-            said = f": did you mean {near[0]}?" if near else ", and none in Claude Code"
-            notes.append(Diagnostic(code if near else UNDOCUMENTED, f"{word} has no effect here{said}", line(word)))
+            hint = f": did you mean {near[0]}?" if near else ", and none in Claude Code"
+            notes.append(Diagnostic(code if near else UNDOCUMENTED, f"{word} has no effect here{hint}", line(word)))
         elif row.state == "no":
             advice = f"{word} has no effect here: {row.how}"
             notes.append(Diagnostic(ASIDE if row.aside else code, advice, line(word)))

@@ -174,12 +174,12 @@ class SkillLibrary:
     ) -> list[SkillDrifted]:
         """For a resumed session: which active skills' files have changed or disappeared, and were not reported yet."""
         reported = {(e.name, e.new_sha256) for e in events if isinstance(e, SkillDrifted)}
-        found: list[SkillDrifted] = []
+        drifts: list[SkillDrifted] = []
         for skill in active_skills(events):
             drift = drift_event(skill, _body_now(skill, _variables(project_dir, session_id)))
             if drift is not None and (drift.name, drift.new_sha256) not in reported:
-                found.append(drift)
-        return found
+                drifts.append(drift)
+        return drifts
 
 
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:

@@ -39,10 +39,10 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
     if os.path.isdir(start):
         bounds = Bounds(max_depth=12, max_folders=20_000, hidden=frozenset({".claude", ".agents"}))
         walked = walk_files(start, boundary=os.path.realpath(start), bounds=bounds, problems=problems)
-        files = [file.path for _, found in walked for file in found if file.name.casefold() == "skill.md"]
-    found = [note for file in files for note in check_file(file)]
-    found += [Diagnostic.left_out("skill", reason, where) for where, reason in problems]
-    return sorted(found, key=lambda note: (note.path, note.line, note.code)), len(files)
+        files = [file.path for _, folder_files in walked for file in folder_files if file.name.casefold() == "skill.md"]
+    notes = [note for file in files for note in check_file(file)]
+    notes += [Diagnostic.left_out("skill", reason, where) for where, reason in problems]
+    return sorted(notes, key=lambda note: (note.path, note.line, note.code)), len(files)
 
 
 def check_file(path: str) -> list[Diagnostic]:

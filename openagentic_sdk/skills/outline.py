@@ -104,12 +104,12 @@ class _Items:
 
 def lines_outside_fences(body: str) -> list[str]:
     """The body's lines, with those of fenced code blanked."""
-    kept: list[str] = []
+    lines: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         before, fence = fence, fence_behind(fence, line)
-        kept.append("" if before or fence else line)
-    return kept
+        lines.append("" if before or fence else line)
+    return lines
 
 
 def fence_behind(fence: str, line: str) -> str:

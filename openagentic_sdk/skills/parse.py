@@ -101,7 +101,7 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
         rung=front.rung,
     )
     if not head_only:
-        known = words("skill", "does", "narrower", "nothing", "ours")
+        field_names = words("skill", "does", "narrower", "nothing", "ours")
         doc = replace(
             doc,
             disallowed_tools=fields.rules("disallowed-tools"),
@@ -113,7 +113,7 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
             arguments=fields.words("arguments"),
             context=fields.text("context"),
             agent=fields.text("agent"),
-            extra={key: value for key, value in front.data.items() if key not in known},
+            extra={key: value for key, value in front.data.items() if key not in field_names},
             lines={key: source.line for key, source in front.sources.items()},
         )
     notes = (*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name")))

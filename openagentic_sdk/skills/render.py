@@ -57,8 +57,8 @@ def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
         with contextlib.suppress(OSError):  # whoever uses it says what is wrong with it
             os.makedirs(data, exist_ok=True)
-    found = {"CLAUDE_PLUGIN_ROOT": root, "CLAUDE_PLUGIN_DATA": data}
-    return {name: value for name, value in found.items() if root and value}
+    values = {"CLAUDE_PLUGIN_ROOT": root, "CLAUDE_PLUGIN_DATA": data}
+    return {name: value for name, value in values.items() if root and value}
 
 
 @mutable

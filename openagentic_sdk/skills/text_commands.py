@@ -58,35 +58,35 @@ def draft_of(
     Arguments in commands are quoted for the shell, so that none can become more than words. Commands beyond the first
     `MAX_COMMANDS` remain text.
     """
-    found: list[tuple[str, str]] = []
+    commands: list[tuple[str, str]] = []
     first = first_number(text)
 
-    def gap(written: str, command: str) -> str:
-        if len(found) == MAX_COMMANDS:
-            return written
-        found.append((written, fill_command(command.strip(), arguments, names=argument_names, first=first)))
-        return f"\0{len(found) - 1}\0"
+    def gap(source: str, command: str) -> str:
+        if len(commands) == MAX_COMMANDS:
+            return source
+        commands.append((source, fill_command(command.strip(), arguments, names=argument_names, first=first)))
+        return f"\0{len(commands) - 1}\0"
 
     marked = _with_gaps(text.replace("\0", ""), gap)
-    if not found:
+    if not commands:
         return None
-    return Draft(marked, tuple(c for _, c in found), tuple(w for w, _ in found), name, path, tuple(grants))
+    return Draft(marked, tuple(c for _, c in commands), tuple(w for w, _ in commands), name, path, tuple(grants))
 
 
 def _with_gaps(text: str, gap: Callable[[str, str], str]) -> str:
     """The text with a gap for each of its commands."""
-    kept: list[str] = []
+    output: list[str] = []
     block: list[str] = []
     fence, runs = "", False
     for line in text.split("\n"):
         before, fence = fence, fence_behind(fence, line)
         if not (before or fence):
-            kept.append(_SPAN_OR_COMMAND.sub(lambda m: gap(m[0], m[2]) if m[2] else m[0], line))
+            output.append(_SPAN_OR_COMMAND.sub(lambda m: gap(m[0], m[2]) if m[2] else m[0], line))
             continue
         block.append(line)
         if not before:
             runs = line.strip().removeprefix(fence).strip() == "!"
         elif not fence:
-            kept += [gap("\n".join(block), "\n".join(block[1:-1]))] if runs and len(block) > 2 else block
+            output += [gap("\n".join(block), "\n".join(block[1:-1]))] if runs and len(block) > 2 else block
             block = []
-    return "\n".join([*kept, *block])
+    return "\n".join([*output, *block])

@@ -184,8 +184,8 @@ class _MortalWriter(SessionWriter):
         what = f"{', '.join(event.type for event in events)} in session {self.session_id!r}"
         return self._life.do(what, partial(self._inner.append, events))
 
-    def keep_view(self, kept: KeptView) -> None:
-        self._life.do("a checkpoint", partial(self._inner.keep_view, kept))
+    def keep_view(self, view: KeptView) -> None:
+        self._life.do("a checkpoint", partial(self._inner.keep_view, view))
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
         return self._inner.waits_for_disk(events)
@@ -211,8 +211,8 @@ _CHANGES = {
 def _make_mortal(store: SessionStore, life: Life) -> SessionStore:
     """Make every change of the store a point at which this life may be killed."""
 
-    def change(what: str, inner: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        return life.do(what, partial(inner, *args, **named))
+    def change(what: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return life.do(what, partial(inner, *args, **kwargs))
 
     open_writer = store.open_writer
     for name, what in _CHANGES.items():
@@ -267,13 +267,13 @@ class CrashReport:
     broken: tuple[Broken, ...] = ()
 
     def __str__(self) -> str:
-        made = f"{self.points} crash points, {self.lives} lives, {self.duration_s:.1f} s"
+        summary = f"{self.points} crash points, {self.lives} lives, {self.duration_s:.1f} s"
         if not self.broken:
-            return f"every promise held: {made}"
+            return f"every promise held: {summary}"
         counts = ", ".join(f"{name} ({count})" for name, count in Counter(each.promise for each in self.broken).items())
         first = {each.promise: each for each in reversed(self.broken)}.values()
-        shown = [*first, *(each for each in self.broken if each not in first)][: max(_MOST_SHOWN, len(first))]
-        return "\n".join([f"broken: {counts}; {made}", *(f"  {each}" for each in shown)])
+        shown_breaks = [*first, *(each for each in self.broken if each not in first)][: max(_MOST_SHOWN, len(first))]
+        return "\n".join([f"broken: {counts}; {summary}", *(f"  {each}" for each in shown_breaks)])
 
 
 Build = Callable[[Life], "Awaitable[T] | T"]
@@ -316,17 +316,17 @@ def crash_report(
         broken = list(_judge(standard, reference, {}, check))
     finally:
         world.close()
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     if points is not None and points < len(moments):
-        moments = sorted(drawn.sample(moments, points), key=lambda moment: (moment.number, moment.is_behind))
+        moments = sorted(rng.sample(moments, points), key=lambda moment: (moment.number, moment.is_behind))
     for moment in moments:
         world = World(real=real)
         try:
-            made, found = _crash(build, check, world, standard, [moment], deaths, drawn)
+            life_count, breaks = _crash(build, check, world, standard, [moment], deaths, rng)
         finally:
             world.close()
-        lives += made
-        broken += found
+        lives += life_count
+        broken += breaks
     return CrashReport(len(moments), lives, round(time.monotonic() - began, 3), tuple(broken))
 
 
@@ -337,23 +337,23 @@ def _crash(
     standard: _Standard,
     moments: list[Moment],
     deaths: int,
-    drawn: random.Random,
+    rng: random.Random,
 ) -> tuple[int, list[Broken]]:
     """Kill the work once or more often, and judge its end; return its number of lives."""
     killed: list[Moment] = []
     for number in range(1, deaths + 1):
-        moment = moments[0] if number == 1 else Moment(drawn.randint(1, 40), drawn.random() < 0.5, "drawn")
+        moment = moments[0] if number == 1 else Moment(rng.randint(1, 40), rng.random() < 0.5, "drawn")
         seen = _die(build, world, number, moment)
         if seen is None:
             break  # it ended before
         killed.append(Moment(moment.number, moment.is_behind, seen))
     life = Life(world, len(killed) + 1)
-    stored = {name: [*life.store.iter_events(name)] for name in life.store.list_sessions()}
+    stored_events = {name: [*life.store.iter_events(name)] for name in life.store.list_sessions()}
     try:
         outcome = _outcome(world, life, _live(build, life), tuple(killed))
     except Exception as error:  # noqa: BLE001 - the work may raise anything, and any error breaks a promise
         return life.number, [Broken("no end", tuple(killed), ": ".join(error_words(error)))]
-    return life.number, list(_judge(standard, outcome, stored, check))
+    return life.number, list(_judge(standard, outcome, stored_events, check))
 
 
 def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | None:
@@ -374,8 +374,8 @@ def _die(build: Build[T], world: World, number: int, moment: Moment) -> str | No
 
 
 def _live(build: Build[T], life: Life) -> T:
-    made = build(life)
-    return asyncio.run(_awaited(made)) if isinstance(made, Awaitable) else made
+    result = build(life)
+    return asyncio.run(_awaited(result)) if isinstance(result, Awaitable) else result
 
 
 async def _awaited(work: Awaitable[T]) -> T:
@@ -422,17 +422,17 @@ class _Standard:
 def _judge(
     standard: _Standard,
     outcome: CrashOutcome[T],
-    stored: Mapping[str, Sequence[Event]],
+    stored_events: Mapping[str, Sequence[Event]],
     check: Callable[[CrashOutcome[T]], object] | None,
 ) -> Iterator[Broken]:
-    """The promises that the outcome breaks. `stored` is the state when the last life began."""
+    """The promises that the outcome breaks. `stored_events` is the state when the last life began."""
 
     def broken(promise: str, text: str) -> Broken:
         return Broken(promise, outcome.moments, on_one_line(text, _MAX_CHARS))
 
     for what, count in _more(outcome.effects, standard.effects):
         yield broken("an effect twice", f"{what!r} took place {count} times")
-    for name, events in stored.items():
+    for name, events in stored_events.items():
         if list(outcome.events.get(name, ())[: len(events)]) != list(events):
             yield broken("a lost answer", f"what session {name!r} held no longer exists")
     for what, count in _more(_answered(outcome), standard.answers):
@@ -445,8 +445,8 @@ def _judge(
         if fault is not None:
             yield broken("an invalid request", f"session {name!r}: {fault}")
         is_unknown = is_unknown or any(isinstance(e, ToolResult) and e.outcome == "unknown" for e in events)
-        if standard.is_closed and (left := _open_calls(events)):
-            yield broken("no end", f"session {name!r} has calls without a result: {', '.join(left)}")
+        if standard.is_closed and (open_calls := _open_calls(events)):
+            yield broken("no end", f"session {name!r} has calls without a result: {', '.join(open_calls)}")
     value = _value(outcome.result)
     if value != standard.value and not is_unknown:
         yield broken("another result", f"{value!r} instead of {standard.value!r}")
@@ -457,9 +457,9 @@ def _judge(
         yield broken("check", str(error) or "AssertionError")
 
 
-def _more(found: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _more(items: Iterable[str], allowed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The items that occur more than once, and more often than they should."""
-    return ((what, count) for what, count in Counter(found).items() if count > max(1, allowed.get(what, 0)))
+    return ((what, count) for what, count in Counter(items).items() if count > max(1, allowed.get(what, 0)))
 
 
 def _answered(outcome: CrashOutcome[Any]) -> Iterator[str]:
@@ -490,11 +490,11 @@ def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
 
 
 def _open_calls(events: Sequence[Event]) -> list[str]:
-    asked = {event.tool_use_id: event.name for event in events if isinstance(event, ToolUse)}
+    names = {event.tool_use_id: event.name for event in events if isinstance(event, ToolUse)}
     for event in events:
         if isinstance(event, ToolResult):
-            asked.pop(event.tool_use_id, None)
-    return [f"{name} ({call_id})" for call_id, name in asked.items()]
+            names.pop(event.tool_use_id, None)
+    return [f"{name} ({call_id})" for call_id, name in names.items()]
 
 
 def _value(result: Any) -> Any:

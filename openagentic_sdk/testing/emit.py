@@ -76,13 +76,13 @@ def emit_test(
     """
     target = Path(path)
     target = target if target.suffix == ".py" else target.with_name(target.name + ".py")
-    kept = [event for event in events if event.type in _NEEDED]
-    if not any(isinstance(event, ModelRequest) and event.purpose == "turn" for event in kept):
+    needed_events = [event for event in events if event.type in _NEEDED]
+    if not any(isinstance(event, ModelRequest) and event.purpose == "turn" for event in needed_events):
         raise OptionsError("this session has no recorded requests, so a test of it could not fail")
-    init = next(event for event in kept if isinstance(event, SystemInit))
+    init = next(event for event in needed_events if isinstance(event, SystemInit))
     folder = os.path.relpath(app_dir or init.cwd, target.resolve().parent)
     log = target.with_suffix(".jsonl")
-    setup, options = _own(agent, folder) if agent is not None else _plain(init, kept, folder)
+    setup, options = _own(agent, folder) if agent is not None else _plain(init, needed_events, folder)
     name = "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", target.stem)) or "Replay"
     text = _TEST.format(
         session_id=session_id,
@@ -93,7 +93,7 @@ def emit_test(
         class_name=f"{name}Test" if name[0].isalpha() else f"Test{name}",
         options=options,
     )
-    log.write_text("".join(dumps_event(event) + "\n" for event in kept), encoding="ascii")
+    log.write_text("".join(dumps_event(event) + "\n" for event in needed_events), encoding="ascii")
     target.write_text(text, encoding="utf-8")
     return target, log
 

@@ -157,12 +157,12 @@ class CachingEndpoint:
     @property
     def answered(self) -> list[Asked]:
         """The requests that were not refused."""
-        return [asked for asked in self.requests if asked.fault is None]
+        return [request for request in self.requests if request.fault is None]
 
     def cached_share(self) -> float:
         """The fraction of all input tokens that came from the cache, 0 to 1."""
-        total = sum(asked.tokens for asked in self.answered)
-        return sum(asked.cached_tokens for asked in self.answered) / total if total else 0.0
+        total = sum(request.tokens for request in self.answered)
+        return sum(request.cached_tokens for request in self.answered) / total if total else 0.0
 
     def _serve(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         protocol = protocol_of(path)
@@ -171,53 +171,53 @@ class CachingEndpoint:
         if protocol == "gemini":
             body["model"] = path.rpartition("/models/")[2].partition(":")[0]
         with self._guard:
-            asked = Asked(protocol, body, headers, read_prompt(protocol, body), account=self.account)
-            self.requests.append(asked)
-            asked.fault = self._refusal(asked)
-            if asked.fault is not None:
-                return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": asked.fault}}
-            self._count(asked)
-            answer = self._script(asked)
-        return 200, _WRITERS[protocol](asked, answer, len(self.requests))
+            request = Asked(protocol, body, headers, read_prompt(protocol, body), account=self.account)
+            self.requests.append(request)
+            request.fault = self._refusal(request)
+            if request.fault is not None:
+                return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": request.fault}}
+            self._count(request)
+            answer = self._script(request)
+        return 200, _WRITERS[protocol](request, answer, len(self.requests))
 
-    def _refusal(self, asked: Asked) -> str | None:
+    def _refusal(self, request: Asked) -> str | None:
         """The reason why the request is refused; what it asks to drop is removed from its parts."""
-        marks = sum(part.is_marked for part in asked.parts)
+        marks = sum(part.is_marked for part in request.parts)
         if marks > MAX_MARKS:
             return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
-        if asked.protocol == "messages" and (misplaced := _deferral_fault(asked.body)):
+        if request.protocol == "messages" and (misplaced := _deferral_fault(request.body)):
             return misplaced
-        model = str(asked.body.get("model"))
+        model = str(request.body.get("model"))
         while self._checks_binding:
-            fault = find_binding_fault(asked.protocol, model, asked.parts, self.account)
+            fault = find_binding_fault(request.protocol, model, request.parts, self.account)
             if fault is None:
                 break
-            if not _drops_blocks(asked) or not self._knows_drop_block:
-                return _words(asked, fault.path, fault.reason, self._knows_drop_block)
-            asked.dropped.append(fault.path)
-            asked.parts = [part for part in asked.parts if part.path != fault.path]
+            if not _drops_blocks(request) or not self._knows_drop_block:
+                return _words(request, fault.path, fault.reason, self._knows_drop_block)
+            request.dropped.append(fault.path)
+            request.parts = [part for part in request.parts if part.path != fault.path]
         return None
 
-    def _count(self, asked: Asked) -> None:
+    def _count(self, request: Asked) -> None:
         ends, total = [], 0
-        for part in asked.parts:
+        for part in request.parts:
             total += len(part.data)
             ends.append(total // BYTES_PER_TOKEN)
-        asked.tokens = ends[-1] if ends else 0
-        marked = [index for index, part in enumerate(asked.parts) if part.is_marked]
-        is_marking = asked.protocol == "messages"
-        places = marked if is_marking else range(len(asked.parts))
-        looked = (
+        request.tokens = ends[-1] if ends else 0
+        marked = [index for index, part in enumerate(request.parts) if part.is_marked]
+        is_marking = request.protocol == "messages"
+        places = marked if is_marking else range(len(request.parts))
+        lookup_places = (
             [place for mark in marked for place in range(mark, max(-1, mark - LOOKBACK_PARTS), -1)]
             if is_marking
             else list(places)
         )
-        model = str(asked.body.get("model"))
-        digests = {place: f"{model} {prompt_sha256(asked.parts[: place + 1])}" for place in {*looked, *places}}
-        found = max((ends[place] for place in looked if digests[place] in self._held), default=0)
-        asked.cached_tokens = found if is_marking else found // STEP_TOKENS * STEP_TOKENS
-        if asked.cached_tokens < self._min_tokens:
-            asked.cached_tokens = 0
+        model = str(request.body.get("model"))
+        digests = {place: f"{model} {prompt_sha256(request.parts[: place + 1])}" for place in {*lookup_places, *places}}
+        cached_tokens = max((ends[place] for place in lookup_places if digests[place] in self._held), default=0)
+        request.cached_tokens = cached_tokens if is_marking else cached_tokens // STEP_TOKENS * STEP_TOKENS
+        if request.cached_tokens < self._min_tokens:
+            request.cached_tokens = 0
         self._held |= {digests[place] for place in places if ends[place] >= self._min_tokens}
 
 
@@ -240,15 +240,15 @@ def _deferral_fault(body: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _drops_blocks(asked: Asked) -> bool:
-    thinking = asked.body.get("thinking") or {}
+def _drops_blocks(request: Asked) -> bool:
+    thinking = request.body.get("thinking") or {}
     wish = (thinking.get("block_binding") or {}).get("prefix_mismatch_behavior")
-    return wish == "drop_block" and DROP_BETA in asked.headers.get("anthropic-beta", "")
+    return wish == "drop_block" and DROP_BETA in request.headers.get("anthropic-beta", "")
 
 
-def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
+def _words(request: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
     """The refusal in the vendor's wording."""
-    if asked.protocol == "messages":
+    if request.protocol == "messages":
         way_out = (
             ', or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". That setting requires the '
             f"`{DROP_BETA}` value in the `anthropic-beta` header."
@@ -257,7 +257,7 @@ def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
             f"{path}: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
             f"Remove the block{way_out if knows_drop_block else '.'}"
         )
-    if asked.protocol == "responses":
+    if request.protocol == "responses":
         return f"{path}: The encrypted content could not be verified. Reason: it belongs to another {reason}."
     return f"{path}: the thought signature is not valid: it belongs to another {reason}."
 
@@ -265,37 +265,37 @@ def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
 # --- complete answers in the format of each protocol -----------------------------------------------------------------
 
 
-def _messages_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+def _messages_answer(request: Asked, answer: Answer, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if answer.thinking is not None:
-        signature = bound_signature("messages", str(asked.body["model"]), asked.parts, asked.account)
+        signature = bound_signature("messages", str(request.body["model"]), request.parts, request.account)
         content.append({"type": "thinking", "thinking": answer.thinking, "signature": signature})
     if answer.text:
         content.append({"type": "text", "text": answer.text})
     for place, call in enumerate(answer.calls):
-        named = {"name": call["name"], "input": call["arguments"]}
-        content.append({"type": "tool_use", "id": f"toolu_{number}_{place}", **named})
+        call_fields = {"name": call["name"], "input": call["arguments"]}
+        content.append({"type": "tool_use", "id": f"toolu_{number}_{place}", **call_fields})
     return {
         "id": f"msg_{number}",
         "type": "message",
         "role": "assistant",
-        "model": asked.body["model"],
+        "model": request.body["model"],
         "content": content,
         "stop_reason": "tool_use" if answer.calls else "end_turn",
-        "input_transformations": [{"type": "thinking_dropped", "path": path} for path in asked.dropped],
+        "input_transformations": [{"type": "thinking_dropped", "path": path} for path in request.dropped],
         "usage": {
-            "input_tokens": asked.tokens - asked.cached_tokens,
-            "cache_read_input_tokens": asked.cached_tokens,
+            "input_tokens": request.tokens - request.cached_tokens,
+            "cache_read_input_tokens": request.cached_tokens,
             "cache_creation_input_tokens": 0,
             "output_tokens": _weight(answer),
         },
     }
 
 
-def _chat_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+def _chat_answer(request: Asked, answer: Answer, number: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
     if answer.thinking is not None:
-        signature = bound_signature("chat", str(asked.body["model"]), asked.parts, asked.account)
+        signature = bound_signature("chat", str(request.body["model"]), request.parts, request.account)
         detail = {"type": "reasoning.text", "text": answer.thinking, "signature": signature}
         message |= {"reasoning": answer.thinking, "reasoning_details": [detail]}
     if answer.calls:
@@ -311,25 +311,25 @@ def _chat_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     return {
         "id": f"chat_{number}",
         "object": "chat.completion",
-        "model": asked.body["model"],
+        "model": request.body["model"],
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         "usage": {
-            "prompt_tokens": asked.tokens,
-            "prompt_tokens_details": {"cached_tokens": asked.cached_tokens},
+            "prompt_tokens": request.tokens,
+            "prompt_tokens_details": {"cached_tokens": request.cached_tokens},
             "completion_tokens": _weight(answer),
         },
     }
 
 
-def _responses_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+def _responses_answer(request: Asked, answer: Answer, number: int) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if answer.thinking is not None:
-        sealed = bound_signature("responses", str(asked.body["model"]), asked.parts, asked.account)
+        sealed = bound_signature("responses", str(request.body["model"]), request.parts, request.account)
         output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": sealed})
     if answer.text:
-        said = [{"type": "output_text", "text": answer.text, "annotations": []}]
-        output.append({"type": "message", "id": f"msg_{number}", "role": "assistant", "content": said})
-    searches = any(tool.get("type") == "tool_search" for tool in asked.body.get("tools") or ())
+        content = [{"type": "output_text", "text": answer.text, "annotations": []}]
+        output.append({"type": "message", "id": f"msg_{number}", "role": "assistant", "content": content})
+    searches = any(tool.get("type") == "tool_search" for tool in request.body.get("tools") or ())
     for place, call in enumerate(answer.calls):
         ids = {"id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}"}
         if searches and call["name"] == "ToolSearch":
@@ -341,22 +341,24 @@ def _responses_answer(asked: Asked, answer: Answer, number: int) -> dict[str, An
         "id": f"resp_{number}",
         "object": "response",
         "status": "completed",
-        "model": asked.body["model"],
+        "model": request.body["model"],
         "output": [{**item, "status": "completed"} for item in output],
         "usage": {
-            "input_tokens": asked.tokens,
-            "input_tokens_details": {"cached_tokens": asked.cached_tokens},
+            "input_tokens": request.tokens,
+            "input_tokens_details": {"cached_tokens": request.cached_tokens},
             "output_tokens": _weight(answer),
         },
     }
 
 
-def _gemini_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+def _gemini_answer(request: Asked, answer: Answer, number: int) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     signed = {}
     if answer.thinking is not None:
         parts.append({"text": answer.thinking, "thought": True})
-        signed = {"thoughtSignature": bound_signature("gemini", str(asked.body["model"]), asked.parts, asked.account)}
+        signed = {
+            "thoughtSignature": bound_signature("gemini", str(request.body["model"]), request.parts, request.account)
+        }
     if answer.text:
         parts.append({"text": answer.text, **({} if answer.calls else signed)})
     for place, call in enumerate(answer.calls):
@@ -366,11 +368,11 @@ def _gemini_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
     return {
         "candidates": [candidate],
-        "modelVersion": asked.body["model"],
+        "modelVersion": request.body["model"],
         "responseId": f"gen_{number}",
         "usageMetadata": {
-            "promptTokenCount": asked.tokens,
-            "cachedContentTokenCount": asked.cached_tokens,
+            "promptTokenCount": request.tokens,
+            "cachedContentTokenCount": request.cached_tokens,
             "candidatesTokenCount": _weight(answer),
         },
     }

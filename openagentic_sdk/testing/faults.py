@@ -24,9 +24,9 @@ KILLS = ("kill before", "kill middle", "kill after")
 def _spoiled(name: str) -> Any:
     """Wrap an operation of the disk: count it, and let it fail if it is the chosen one."""
 
-    def operation(self: FaultyOS, *arguments: Any, **named: Any) -> Any:
+    def operation(self: FaultyOS, *arguments: Any, **kwargs: Any) -> Any:
         self._strike(name)
-        return getattr(self._disk, name)(*arguments, **named)
+        return getattr(self._disk, name)(*arguments, **kwargs)
 
     return operation
 
@@ -65,12 +65,12 @@ class FaultyOS:
             return self._disk.write(fd, data)
         if self.fault in ("kill before", *ERRORS):
             self._fail()
-        written = self._disk.write(fd, data if self.fault == "kill after" else data[: len(data) // 2])
+        count = self._disk.write(fd, data if self.fault == "kill after" else data[: len(data) // 2])
         if self.fault in KILLS:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault.startswith("torn "):
             raise OSError(getattr(errno, self.fault[5:]), f"injected {self.fault}")
-        return written
+        return count
 
     def lseek(self, fd: int, position: int, how: int) -> int:
         return self._disk.lseek(fd, position, how)

@@ -111,16 +111,16 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
 
         agent = self.make_agent(ScriptedProvider(turns), store)
         openers: list[Callable[[Run], Part]] = [partial(watched, opener) for opener in agent.parts]
-        said = None if prompt is None else Said(prompt)
-        async with await RunTask.start(replace(agent, parts=openers), RunRequest(resume=resume), said) as task:
+        message = None if prompt is None else Said(prompt)
+        async with await RunTask.start(replace(agent, parts=openers), RunRequest(resume=resume), message) as task:
             while await task.next_event() is not None:
                 pass
             result = await task.result()
         self.assertEqual((result.stop_reason, result.error_message), ("end", None))
-        held = [part.part if isinstance(part, CustomPartRun) else part for part in opened]
-        found = [part for part in held if isinstance(part, self.part)]
-        self.assertEqual(len(found), 1, f"the agent must have one {self.part.__name__}")
-        return result.session_id, self.state_of(found[0])
+        parts = [part.part if isinstance(part, CustomPartRun) else part for part in opened]
+        matches = [part for part in parts if isinstance(part, self.part)]
+        self.assertEqual(len(matches), 1, f"the agent must have one {self.part.__name__}")
+        return result.session_id, self.state_of(matches[0])
 
     def _turns(self, first: int) -> Sequence[Turn]:
         """The turns from this number on. Calls have the same ids however many turns are skipped."""

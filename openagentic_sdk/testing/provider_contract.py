@@ -125,8 +125,8 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
     async def test_calls_keep_their_order_names_and_arguments(self) -> None:
         output = await self.answer({"text": "Looking.", "tool_calls": CALLS})
         self.assertEqual(output.assistant_text, "Looking.")
-        found = [(call.name, dict(call.arguments), call.raw_arguments) for call in output.tool_calls]
-        self.assertEqual(found, [(call["name"], call["arguments"], None) for call in CALLS])
+        calls = [(call.name, dict(call.arguments), call.raw_arguments) for call in output.tool_calls]
+        self.assertEqual(calls, [(call["name"], call["arguments"], None) for call in CALLS])
 
     async def test_each_call_has_an_id_of_its_own(self) -> None:
         output = await self.answer({"tool_calls": CALLS})
@@ -236,8 +236,8 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
 
     async def _no_new_threads(self, before: set[threading.Thread]) -> None:
         deadline = time.monotonic() + 60
-        while left := [t for t in threading.enumerate() if t not in before and t.name.startswith("openagentic")]:
-            self.assertLess(time.monotonic(), deadline, f"threads are left: {left}")
+        while threads := [t for t in threading.enumerate() if t not in before and t.name.startswith("openagentic")]:
+            self.assertLess(time.monotonic(), deadline, f"threads are left: {threads}")
             await asyncio.sleep(0.01)
 
 
@@ -255,8 +255,8 @@ class Spoiled:
         place = chance.randrange(len(lines))
         how = chance.choice(("value", "value", "value", "value", "drop", "repeat", "swap", "cut", "byte"))
         if how == "value":
-            told = [n for n, line in enumerate(lines) if line.lstrip(b"data: ").startswith((b"{", b"["))]
-            place = chance.choice(told) if told else place
+            json_lines = [n for n, line in enumerate(lines) if line.lstrip(b"data: ").startswith((b"{", b"["))]
+            place = chance.choice(json_lines) if json_lines else place
             lines[place] = self._with_another_value(lines[place])
         elif how == "drop":
             del lines[place : place + chance.choice((1, 3))]

@@ -130,12 +130,12 @@ class ScriptedProvider(StreamedProvider):
         delay_s = float(turn.get("delay_s") or 0)
         if turn.get("reasoning"):
             yield ReasoningPiece(str(turn["reasoning"]))
-        shown = text if error is None else text[: int(error.get("after") or 0)]
-        for piece in _pieces(shown, turn.get("deltas", _PIECE_CHARS)):
+        shown_text = text if error is None else text[: int(error.get("after") or 0)]
+        for piece in _pieces(shown_text, turn.get("deltas", _PIECE_CHARS)):
             await self._clock.sleep(delay_s)
             yield TextDelta(piece)
         if error is not None:
-            raise _error(error, shown)
+            raise _error(error, shown_text)
         calls = []
         for position, call in enumerate(turn.get("tool_calls") or ()):
             if isinstance(call, ToolCall):
@@ -181,19 +181,19 @@ class ScriptedProvider(StreamedProvider):
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
         """Estimate four characters a token. Messages counted for the previous request are not counted again."""
-        known, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
-        chars += sum(len(str(message.get("content") or "")) for message in messages[known:])
+        start, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
+        chars += sum(len(str(message.get("content") or "")) for message in messages[start:])
         self._counted = (len(messages), chars)
-        written = len(text) + sum(len(str(call.arguments)) for call in calls)
-        return {"input_tokens": chars // 4 + 1, "output_tokens": written // 4 + 1}
+        answer_chars = len(text) + sum(len(str(call.arguments)) for call in calls)
+        return {"input_tokens": chars // 4 + 1, "output_tokens": answer_chars // 4 + 1}
 
 
 def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     if isinstance(turn, str):
         return {"text": turn}
     where = f"{source}, turn {number}"
-    given: Mapping[str, Any] = turn
-    _check_keys(given, _KEYS, where)
+    fields: Mapping[str, Any] = turn
+    _check_keys(fields, _KEYS, where)
     _check_keys(turn.get("error") or {}, _ERROR_KEYS, f"{where}, error")
     _check_keys(turn.get("expect") or {}, _EXPECT_KEYS, f"{where}, expect")
     sizes = turn.get("deltas", _PIECE_CHARS)
@@ -208,14 +208,14 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
             _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
             if not isinstance(call.get("name"), str):
                 raise ScriptError(f"{where}, call {place}: needs a name")
-    return given
+    return fields
 
 
-def _check_keys(given: Any, known: frozenset[str], where: str) -> None:
-    if not isinstance(given, Mapping):
-        raise ScriptError(f"{where}: {given!r} is not an object; its keys are {', '.join(sorted(known))}")
-    for key in sorted(set(given) - known):
-        raise ScriptError(f"{where}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
+def _check_keys(table: Any, keys: frozenset[str], where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ScriptError(f"{where}: {table!r} is not an object; its keys are {', '.join(sorted(keys))}")
+    for key in sorted(set(table) - keys):
+        raise ScriptError(f"{where}: unknown key {key!r}; the keys are {', '.join(sorted(keys))}")
 
 
 def _pieces(text: str, deltas: Any) -> Iterable[str]:
@@ -247,20 +247,20 @@ def _check_expectations(
     expect: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[ToolSpec], where: str
 ) -> None:
     texts = [_text(message) for message in messages]
-    for wanted in _list(expect.get("last")):
+    for expected in _list(expect.get("last")):
         _require(
-            wanted in (texts[-1] if texts else ""), f"{where}: the last message must contain {wanted!r}", texts[-1:]
+            expected in (texts[-1] if texts else ""), f"{where}: the last message must contain {expected!r}", texts[-1:]
         )
-    for wanted in _list(expect.get("contains")):
-        _require(any(wanted in text for text in texts), f"{where}: some message must contain {wanted!r}", texts)
+    for expected in _list(expect.get("contains")):
+        _require(any(expected in text for text in texts), f"{where}: some message must contain {expected!r}", texts)
     for unwanted in _list(expect.get("lacks")):
         _require(not any(unwanted in text for text in texts), f"{where}: no message may contain {unwanted!r}", texts)
     if "messages" in expect:
         _require(len(messages) == expect["messages"], f"{where}: there must be {expect['messages']} messages", texts)
-    offered = [tool["function"]["name"] for tool in tools]
+    tool_names = [tool["function"]["name"] for tool in tools]
     for name in _list(expect.get("tools")):
-        _require(name in offered, f"{where}: the tool {name!r} must be offered", [", ".join(offered)])
-    for name, wanted in (expect.get("tool_results") or {}).items():
+        _require(name in tool_names, f"{where}: the tool {name!r} must be offered", [", ".join(tool_names)])
+    for name, expected in (expect.get("tool_results") or {}).items():
         ids = [
             call["id"]
             for message in messages
@@ -269,13 +269,13 @@ def _check_expectations(
         ]
         results = [_text(message) for message in messages if ids and message.get("tool_call_id") == ids[-1]]
         result = results[-1] if results else ""
-        _require(str(wanted) in result, f"{where}: the newest result of {name} must contain {wanted!r}", [result])
+        _require(str(expected) in result, f"{where}: the newest result of {name} must contain {expected!r}", [result])
 
 
 def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:
     if not holds:
-        shown = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
-        raise ScriptMismatchError(f"{claim}; what came is\n{shown}")
+        lines = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
+        raise ScriptMismatchError(f"{claim}; what came is\n{lines}")
 
 
 def _text(message: Message) -> str:

@@ -50,11 +50,11 @@ class _PagedFile:
         self.base = base
         self.steps: list[FileStep] = []
 
-    def synced(self, shown: Callable[[], bytes]) -> None:
+    def synced(self, read_contents: Callable[[], bytes]) -> None:
         if any(step.kind == "failed sync" for step in self.steps):
             self.steps.append(FileStep("sync"))  # a later sync does not restore what the failed one dropped
         else:
-            self.base, self.steps = shown(), []
+            self.base, self.steps = read_contents(), []
 
 
 class SimulatedDisk:
@@ -95,8 +95,8 @@ class SimulatedDisk:
             process.kill()
         self.processes.clear()
         for changes in self.names.values():
-            kept = self.rng.randint(0, len(changes))
-            for change in reversed(changes[kept:]):
+            count = self.rng.randint(0, len(changes))
+            for change in reversed(changes[count:]):
                 with suppress(OSError):  # its folder no longer exists
                     _take_back(*change)
         self.names.clear()
@@ -106,9 +106,9 @@ class SimulatedDisk:
             file,
         ) in self.files.items():  # in the order in which they were opened, which is reproducible with a seed
             if file.steps and inode in paths:
-                with open(paths[inode], "r+b") as shown:
-                    shown.truncate(0)
-                    shown.write(after_power_cut(file.base, file.steps, self.rng))
+                with open(paths[inode], "r+b") as disk_file:
+                    disk_file.truncate(0)
+                    disk_file.write(after_power_cut(file.base, file.steps, self.rng))
         self.files.clear()
 
 
@@ -202,14 +202,14 @@ class ProcessDisk(SystemDisk):
             raise OSError(getattr(errno, fault), f"simulated {fault}")
         offset = os.fstat(fd).st_size
         part = data if fault in ("", "kill behind") else data[: self._machine.rng.randrange(len(data) + 1)]
-        written = os.write(fd, part)
+        count = os.write(fd, part)
         if file := self._fds[fd]:
-            file.steps.append(FileStep("write", offset, bytes(data[:written])))
+            file.steps.append(FileStep("write", offset, bytes(data[:count])))
         if fault in KILLS:
             self._die()
         if fault.startswith("torn "):
             raise OSError(getattr(errno, fault[5:]), f"simulated {fault}")
-        return written
+        return count
 
     def read(self, fd: int, n: int) -> bytes:
         self._alive()
@@ -287,19 +287,19 @@ def after_power_cut(base: bytes, steps: Sequence[FileStep], rng: random.Random) 
     be written then for the first time is not written later, unless it is truncated.
     """
     page_bytes = rng.choice((PAGE_BYTES, 512))
-    on_disk = shown = base
+    on_disk = content = base
     versions, dirty, stuck = [on_disk], set[int](), set[int]()
     for step in steps:
         if step.kind in ("write", "cut"):
-            before, shown = shown, _apply(shown, step)
-            end = max(len(before), len(shown)) if step.kind == "cut" else step.offset + len(step.data)
+            before, content = content, _apply(content, step)
+            end = max(len(before), len(content)) if step.kind == "cut" else step.offset + len(step.data)
             dirty |= set(range(step.offset // page_bytes, -(-end // page_bytes)))
             if step.kind == "cut":
                 stuck = {page for page in stuck if page * page_bytes < step.offset}
-            versions.append(shown)
+            versions.append(content)
             continue
         if step.kind == "sync":
-            on_disk = _mixed(on_disk, [shown], len(shown), dirty - stuck, page_bytes, rng)
+            on_disk = _mixed(on_disk, [content], len(content), dirty - stuck, page_bytes, rng)
         else:
             was, size = len(on_disk), len(rng.choice(versions))
             on_disk = _mixed(on_disk, versions, size, dirty - stuck, page_bytes, rng)

@@ -106,8 +106,8 @@ def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[CachedPiece
         if not tool.get("defer_loading")
     ]
     system = {"messages": "system", "gemini": "systemInstruction", "responses": "instructions"}.get(protocol)
-    held = body.get(system) if system else None
-    blocks = held.get("parts") if isinstance(held, Mapping) else [held] if isinstance(held, str) else held
+    value = body.get(system) if system else None
+    blocks = value.get("parts") if isinstance(value, Mapping) else [value] if isinstance(value, str) else value
     parts += [_part("system", f"{system}.{index}", block) for index, block in enumerate(blocks or ())]
     return [*parts, *_message_parts(protocol, body)]
 
@@ -128,9 +128,9 @@ def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[Cach
     field = {"responses": "input", "gemini": "contents"}.get(protocol, "messages")
     for index, message in enumerate(body.get(field) or ()):
         path = f"{field}.{index}"
-        held = message.get("parts") if protocol == "gemini" else message.get("content")
-        if protocol in ("messages", "gemini") and isinstance(held, list):
-            for place, block in enumerate(held):
+        content = message.get("parts") if protocol == "gemini" else message.get("content")
+        if protocol in ("messages", "gemini") and isinstance(content, list):
+            for place, block in enumerate(content):
                 yield _part("message", f"{path}.content.{place}", {"role": message.get("role"), "block": block})
         else:
             yield _part("message", path, message)
@@ -138,16 +138,16 @@ def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[Cach
 
 def _part(kind: str, path: str, value: Any) -> CachedPiece:
     block = value["block"] if isinstance(value, Mapping) and "block" in value else value
-    held = block if isinstance(block, Mapping) else {}
-    plain = {key: item for key, item in held.items() if key not in _MARKS} if held else block
+    fields = block if isinstance(block, Mapping) else {}
+    plain = {key: item for key, item in fields.items() if key not in _MARKS} if fields else block
     value = {**value, "block": plain} if block is not value else plain
-    signature = held.get("signature") or held.get("encrypted_content") or held.get("thoughtSignature")
-    if held.get("type") == "redacted_thinking":
-        signature = held.get("data")
-    for detail in held.get("reasoning_details") or ():
+    signature = fields.get("signature") or fields.get("encrypted_content") or fields.get("thoughtSignature")
+    if fields.get("type") == "redacted_thinking":
+        signature = fields.get("data")
+    for detail in fields.get("reasoning_details") or ():
         signature = detail.get("signature")
     data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    return CachedPiece(kind, path, data, any(mark in held for mark in _MARKS), signature)
+    return CachedPiece(kind, path, data, any(mark in fields for mark in _MARKS), signature)
 
 
 # --- bound reasoning -------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ def find_binding_fault(
     for index, part in enumerate(parts):
         if part.bound is None:
             continue
-        wanted = bound_signature(protocol, model, parts[:index], account)
-        if part.bound != wanted:
-            same_model = part.bound.split(".")[:2] == wanted.split(".")[:2]
+        expected = bound_signature(protocol, model, parts[:index], account)
+        if part.bound != expected:
+            same_model = part.bound.split(".")[:2] == expected.split(".")[:2]
             return BindingFault(part.path, "prefix" if same_model else "model")
     return None

@@ -207,9 +207,9 @@ class BashTool(BlockingTool):
         return (sandbox != "require" or own.mode == "require") and effects in (None, own.effects)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        said = frozenset(run_shells(ctx).notices)
+        earlier_notices = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)
-        new = run_shells(ctx).notices - said
+        new = run_shells(ctx).notices - earlier_notices
         if new:
             sandbox = self.sandbox_under(ctx.services.find(CommandRules) or CommandRules())
             level = sandbox.says(probe_sandbox())
@@ -428,11 +428,11 @@ class BashTool(BlockingTool):
         }
         streams = (("stdout", out, report.stdout, spec.paths[0]), ("stderr", err, report.stderr, spec.paths[1]))
         for name, text, stream, path in streams:
-            kept = keep_output(path, ctx, is_over=True) if stream.is_spooled else None
-            if kept is not None:
-                result[f"{name}_file"] = kept
+            kept_path = keep_output(path, ctx, is_over=True) if stream.is_spooled else None
+            if kept_path is not None:
+                result[f"{name}_file"] = kept_path
             if text.is_truncated:
-                where = f"all of it is in {kept}" if kept is not None else "narrow the output down to see it"
+                where = f"all of it is in {kept_path}" if kept_path is not None else "narrow the output down to see it"
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result
@@ -440,10 +440,10 @@ class BashTool(BlockingTool):
 
 def bash_path(workspace: Iterable[str] = ()) -> str:
     """The path of bash. Raises `ToolError` if there is none outside the workspace."""
-    found = find_program("bash", workspace)
-    if found is None:
+    path = find_program("bash", workspace)
+    if path is None:
         raise ToolError("there is no bash on this machine: use the file tools, or install bash")
-    return found
+    return path
 
 
 def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
@@ -459,10 +459,10 @@ def _changes_on(confinement: ConfinedCommand) -> tuple[Change, ...]:
 def has_utf8_locale() -> bool:
     """Whether bash supports C.UTF-8 here. In another locale it might read the judged command differently."""
     counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", "\u00e9"]
-    found = subprocess.run(
+    result = subprocess.run(
         counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
     )
-    return found.stdout == b"1"
+    return result.stdout == b"1"
 
 
 def _checked_command(command: str) -> str:
@@ -496,9 +496,9 @@ def _roots(ctx: ToolContext) -> list[str]:
 
 def _working_dir(folder: CommandFolder, ctx: ToolContext) -> str:
     """Where the next command starts: where the last one ended, or the session's folder if that is gone."""
-    kept = folder.kept()
-    if kept is not None:
-        return kept
+    last_folder = folder.kept()
+    if last_folder is not None:
+        return last_folder
     start = os.path.abspath(ctx.cwd)
     if not os.path.isdir(start):
         raise ToolError(f"the working directory {start} does not exist: create it, or start the session elsewhere")

@@ -171,19 +171,19 @@ def _apply(text: str, changes: list[_Replacement], name: str) -> tuple[str, list
 
 def _apply_one(text: str, change: _Replacement, places: list[int], name: str) -> tuple[str, list[int]]:
     change = _with_line_ends(text, change)
-    found, start = [], text.find(change.old)
+    starts, start = [], text.find(change.old)
     while start >= 0:
-        found.append(start)
+        starts.append(start)
         start = text.find(change.old, start + len(change.old))
-    if not found:
+    if not starts:
         raise ValueError(f"`old` is not in {name}. {explain_missing(text, change.old)}")
-    chosen = _choose(text, found, change, name)
-    pieces, end, moved, grown = [], 0, [], len(change.new) - len(change.old)
-    for number, start in enumerate(chosen):
+    chosen_starts = _choose(text, starts, change, name)
+    pieces, end, moved, growth = [], 0, [], len(change.new) - len(change.old)
+    for number, start in enumerate(chosen_starts):
         pieces += [text[end:start], change.new]
         end = start + len(change.old)
-        moved.append(start + number * grown)
-    shifted = [place + grown * sum(start < place for start in chosen) for place in places]
+        moved.append(start + number * growth)
+    shifted = [place + growth * sum(start < place for start in chosen_starts) for place in places]
     return "".join([*pieces, text[end:]]), shifted + moved
 
 
@@ -198,38 +198,39 @@ def _with_line_ends(text: str, change: _Replacement) -> _Replacement:
     return _Replacement(old, new, change.count, before, after)
 
 
-def _as_it_stands(text: str, wanted: str) -> str:
-    return wanted if "\n" not in wanted or wanted in text else _crlf(wanted)
+def _as_it_stands(text: str, passage: str) -> str:
+    return passage if "\n" not in passage or passage in text else _crlf(passage)
 
 
 def _crlf(text: str) -> str:
     return text if "\r" in text else text.replace("\n", "\r\n")
 
 
-def _choose(text: str, found: list[int], change: _Replacement, name: str) -> list[int]:
+def _choose(text: str, starts: list[int], change: _Replacement, name: str) -> list[int]:
     """The occurrences that fit the anchors, as many as requested."""
-    chosen = [
+    chosen_starts = [
         start
-        for start in found
+        for start in starts
         if (not change.before or text.find(change.before, 0, start) >= 0)
         and (not change.after or text.find(change.after, start + len(change.old)) >= 0)
     ]
-    if not chosen:
+    if not chosen_starts:
         for label, anchor in (("before", change.before), ("after", change.after)):
             if anchor and anchor not in text:
                 raise ValueError(f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}")
         raise ValueError(
-            f"`old` occurs in {name} (line {_line_numbers(text, found)}), but nowhere between the anchors given as before "
+            f"`old` occurs in {name} (line {_line_numbers(text, starts)}), but nowhere between the anchors given as before "
             "and after"
         )
     if change.count is not None:
-        return chosen[: change.count or None]
-    if len(chosen) > 1:
+        return chosen_starts[: change.count or None]
+    if len(chosen_starts) > 1:
         raise ValueError(
-            f"`old` occurs in {len(chosen)} places in {name} (lines {_line_numbers(text, chosen)}): add surrounding lines "
+            f"`old` occurs in {len(chosen_starts)} places in {name} (lines "
+            f"{_line_numbers(text, chosen_starts)}): add surrounding lines "
             "to it, set before or after, or set replace_all"
         )
-    return chosen
+    return chosen_starts
 
 
 def _line_numbers(text: str, places: list[int]) -> str:

@@ -69,8 +69,8 @@ class ToolLabels:
                 )
 
 
-def _refused(field: str, value: object, wanted: str) -> OptionsError:
-    return OptionsError(f"labels: {field} must be {wanted}, not {shown(value)}")
+def _refused(field: str, value: object, requirement: str) -> OptionsError:
+    return OptionsError(f"labels: {field} must be {requirement}, not {shown(value)}")
 
 
 # A tool that acts on the session itself.

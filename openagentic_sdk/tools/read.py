@@ -180,15 +180,15 @@ class ReadTool(Tool):
     def _scan_as(self, source: _ByteSource, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder(encoding.codec)()
-        read = 0
+        bytes_read = 0
         skip = len(encoding.bom)
         for chunk in source.chunks():
             check_cancelled(ctx)
             digest.update(chunk)
-            read += len(chunk)
+            bytes_read += len(chunk)
             window.feed(decoder.decode(chunk[skip:]))
             skip = 0
-            if window.closed and max(read, source.size) > MAX_SCAN_BYTES:
+            if window.closed and max(bytes_read, source.size) > MAX_SCAN_BYTES:
                 return _Scan(window, encoding, None, None)
         window.feed(decoder.decode(b"", True))
         return _Scan(window, encoding, window.finish(), digest.hexdigest())

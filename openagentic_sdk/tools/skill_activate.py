@@ -128,12 +128,12 @@ class SkillDeactivateTool(Tool):
 
 def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
     """The active skill with this declared name, otherwise with this folder's name or qualified id."""
-    wanted = name_key(name)
+    key = name_key(name)
     for skill in active:
-        if name_key(skill.name) == wanted:
+        if name_key(skill.name) == key:
             return skill
     for skill in active:
         folder = os.path.basename(os.path.dirname(skill.path or ""))
-        if wanted in map(name_key, (folder, f"{skill.scope}:{skill.name}", f"{skill.scope}:{folder}")):
+        if key in map(name_key, (folder, f"{skill.scope}:{skill.name}", f"{skill.scope}:{folder}")):
             return skill
     raise SkillNotFoundError(name, [skill.name for skill in active])

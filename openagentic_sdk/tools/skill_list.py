@@ -41,11 +41,11 @@ class SkillTool(Tool):
 
         Raises `ToolError` if the call names a project that the permission gate does not allow.
         """
-        named, own = input.get("project_dir"), ctx.project_dir or ctx.cwd
-        if not named:
+        project, own = input.get("project_dir"), ctx.project_dir or ctx.cwd
+        if not project:
             return self.library(ctx).index(own, ctx.cwd)
-        project_dir, *known = [_absolute(path, ctx) for path in (named, own, "")]
-        if project_dir not in known and not await ctx.services.get(PathRules).permits(ctx, project_dir):
+        project_dir, *own_dirs = [_absolute(path, ctx) for path in (project, own, "")]
+        if project_dir not in own_dirs and not await ctx.services.get(PathRules).permits(ctx, project_dir):
             raise ToolError(f"{project_dir} may not be read: leave out project_dir to see this project's skills")
         return self.library(ctx).index(project_dir, ctx.cwd)
 

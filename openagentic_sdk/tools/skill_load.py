@@ -75,6 +75,6 @@ def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
     except FileRefusedError as error:
         raise ToolError(f"{error}: only text files inside the skill's folder are read here") from None
     except OSError as error:
-        known = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"
-        raise ToolError(f"{path!r} cannot be read ({error.strerror}): the skill's files are {known}") from None
+        resources = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"
+        raise ToolError(f"{path!r} cannot be read ({error.strerror}): the skill's files are {resources}") from None
     return {"name": skill.name, "path": full, "content": without_hidden(text)}

@@ -106,18 +106,18 @@ def _text(value: Any) -> str:
 
 
 def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:
-    service, sent = parse_web_url(url), json.dumps(payload).encode("utf-8")
+    service, body = parse_web_url(url), json.dumps(payload).encode("utf-8")
     try:
         addresses = [ip_address(answer) for answer in resolve(service.host)]
     except OSError as error:
         raise ToolError(f"the search service cannot be looked up ({error}): try again later") from error
-    found = ask(FetchRequest(service, addresses, headers, MAX_ANSWER_BYTES, sent), signal)
-    if found.status != 200:
-        excerpt = found.body[:200].decode("utf-8", "replace")
-        advice = f"check {KEY_VARIABLE}" if found.status in (401, 403) else "try again later"
-        raise ToolError(f"the search service answered with status {found.status} ({excerpt}): {advice}")
+    response = ask(FetchRequest(service, addresses, headers, MAX_ANSWER_BYTES, body), signal)
+    if response.status != 200:
+        excerpt = response.body[:200].decode("utf-8", "replace")
+        advice = f"check {KEY_VARIABLE}" if response.status in (401, 403) else "try again later"
+        raise ToolError(f"the search service answered with status {response.status} ({excerpt}): {advice}")
     try:
-        answer = json.loads(found.body)
+        answer = json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise ToolError(
             f"the search service answered with something that is not JSON ({error}): try again later"

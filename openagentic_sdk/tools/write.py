@@ -56,9 +56,9 @@ class WriteTool(Tool):
         with change_lock(path.real):
             before = file_status(path.real)
             if before is not None and not input.get("overwrite"):
-                shown = shown_path(path.lexical, ctx.cwd)
+                path_text = shown_path(path.lexical, ctx.cwd)
                 raise FileExistsError(
-                    f"{shown} exists: Read it and set overwrite to replace it, or use Edit to change it"
+                    f"{path_text} exists: Read it and set overwrite to replace it, or use Edit to change it"
                 )
             if observed_digest(path, ctx) is not None:
                 refuse_if_stale(path, digest_file(path.real), ctx)

@@ -18,10 +18,10 @@ def build_eval_page(report: EvalReport) -> str:
     """The page of an eval: the outcome of each case and variant, and for each run its scores and their reasons."""
     passed = f"{report.passed} of {len(report.runs)} runs passed"
     cost = "" if report.cost_usd is None else f", {report.cost_usd:.4f} USD"
-    left = f", {report.finished.left} did not run" if report.finished is not None and report.finished.left else ""
+    unrun = f", {report.finished.left} did not run" if report.finished is not None and report.finished.left else ""
     parts = {
         "TITLE": _shown(f"{report.started.suite}: {passed}"),
-        "FACTS": _shown(f"eval {report.session_id}: {passed}{left}{cost}"),
+        "FACTS": _shown(f"eval {report.session_id}: {passed}{unrun}{cost}"),
         "ROWS": "\n".join(map(_row, report.rows())),
     }
     return fill_page("evals.html", parts, "form-action 'none'")
@@ -83,9 +83,9 @@ def _run(run: EvalCase) -> str:
     )
     title = f"run {run.repeat}: {'pass' if run.passed else 'FAIL'}, {run.stop_reason or run.mode}"
     session = f"<p>session <code>{_shown(run.session_id)}</code></p>" if run.session_id else ""
-    said = f"<pre>{_shown(run.final_text)}</pre>" if run.final_text else ""
+    answer = f"<pre>{_shown(run.final_text)}</pre>" if run.final_text else ""
     is_open = "" if run.passed else " open"
-    return f"<details{is_open}><summary>{_shown(title)}</summary>{session}<ul>{scores}</ul>{said}</details>"
+    return f"<details{is_open}><summary>{_shown(title)}</summary>{session}<ul>{scores}</ul>{answer}</details>"
 
 
 def _shown(text: object) -> str:

@@ -111,23 +111,23 @@ def fill_scripted_page(
 
 def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:
     """The `data:` URL of each image that the events reference, by digest; its first bytes determine its type."""
-    made: dict[str, str] = {}
-    left = MAX_PICTURES_BYTES
+    urls: dict[str, str] = {}
+    room = MAX_PICTURES_BYTES
     parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]
     for name, size in ((part.get("sha256"), part.get("size")) for part in parts):
-        if not isinstance(name, str) or not DIGEST.fullmatch(name) or name in made:
+        if not isinstance(name, str) or not DIGEST.fullmatch(name) or name in urls:
             continue
-        if not isinstance(size, int) or size > left:
+        if not isinstance(size, int) or size > room:
             continue
         try:
             data = read_blob(name)
         except SessionError:  # deleted or never stored: it is described instead
             continue
         kind = media_type_of(data[:HEAD_BYTES])
-        if kind is not None and kind.startswith("image/") and len(data) <= left:
-            made[name] = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-            left -= len(data)
-    return made
+        if kind is not None and kind.startswith("image/") and len(data) <= room:
+            urls[name] = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+            room -= len(data)
+    return urls
 
 
 @frozen
@@ -152,7 +152,7 @@ class ListView:
 def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
     """The page of a list of sessions, those that wait for an answer first; each row links to its session's page."""
     today = time.localtime()[:3]
-    lines, spent = [], 0.0
+    lines, total_usd = [], 0.0
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
         then = time.localtime(row.updated)
         cells = (
@@ -167,14 +167,14 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
         address = f"{view.root}/sessions/{quote(row.id, safe='')}"
         link = f'<a href="{html.escape(address)}">{_shown(row.label)}</a>'
         error = f'<p class="error">{_shown(row.error)}</p>' if row.error else ""
-        told = "".join(f'<td class="{name}">{html.escape(text)}</td>' for name, text in cells)
-        lines.append(f"<tr><td>{link}{error}</td>{told}</tr>")
-        spent += row.cost_usd or 0.0
+        cell_text = "".join(f'<td class="{name}">{html.escape(text)}</td>' for name, text in cells)
+        lines.append(f"<tr><td>{link}{error}</td>{cell_text}</tr>")
+        total_usd += row.cost_usd or 0.0
     count = plural(len(lines), "session")
     parts = {
         "TITLE": "Sessions",
         "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session is like that.</td></tr>',
-        "SUM": f"{count}, ${spent:.4f}" if spent else count,
+        "SUM": f"{count}, ${total_usd:.4f}" if total_usd else count,
         "QUERY": html.escape(view.query),
         "STATES": "".join(_option(state, state or "every state", state == view.state) for state in ("", *STATES)),
         "START": f'<p id="trouble" role="alert">{_shown(view.problem)}</p>' if view.problem else "",
@@ -220,10 +220,10 @@ def _cut(text: str) -> str:
 
 def _links(view: ListView) -> str:
     """The links to the next page and back to the first."""
-    asked = {name: value for name, value in (("query", view.query), ("state", view.state)) if value}
-    links = [] if view.older is None else [("Older sessions", {**asked, "after": view.older})]
-    made = "".join(f'<a href="?{html.escape(urlencode(each))}">{text}</a>' for text, each in links)
-    return f'<nav aria-label="Pages of the list">{made}</nav>' if made else ""
+    query = {name: value for name, value in (("query", view.query), ("state", view.state)) if value}
+    links = [] if view.older is None else [("Older sessions", {**query, "after": view.older})]
+    anchors = "".join(f'<a href="?{html.escape(urlencode(each))}">{text}</a>' for text, each in links)
+    return f'<nav aria-label="Pages of the list">{anchors}</nav>' if anchors else ""
 
 
 def _option(value: str, text: str, is_chosen: bool) -> str:

@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
 
     def make_options(cwd: str) -> OpenAgenticOptions:
-        named = argparse.Namespace(**{**vars(args), "cwd": cwd})
-        return build_options(named, build_gate(args, None), store)
+        own_args = argparse.Namespace(**{**vars(args), "cwd": cwd})
+        return build_options(own_args, build_gate(args, None), store)
 
     if sys.stdin.isatty():
         print("This command is started by an editor and speaks JSON-RPC; see docs/editors.md.", file=sys.stderr)

@@ -220,8 +220,8 @@ class _LiveChat:
             if line.startswith("/show"):
                 commands.show(line.removeprefix("/show").strip())
             elif self.conversation.turn is not None and self.conversation.turn.steer(line):
-                shown = printable(line).replace("\n", "\n  ")
-                self._screen.line(self._screen.styled(f"» {shown}  (read before the next step)", "dim"))
+                text = printable(line).replace("\n", "\n  ")
+                self._screen.line(self._screen.styled(f"» {text}  (read before the next step)", "dim"))
             else:
                 console.put_back(line)
 
@@ -230,7 +230,7 @@ class _LiveChat:
             await act()
         finally:
             console.steer = None
-            console.editor.take_back("\n".join(said.text for said in self.conversation.turns.take_back()))
+            console.editor.take_back("\n".join(message.text for message in self.conversation.turns.take_back()))
             console.draw()
 
     def _clear_or_leave(self) -> None:

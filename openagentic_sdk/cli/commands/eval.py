@@ -65,26 +65,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
-    wanted = {"show": 1, "compare": 2}.get(args.suite, 0)
-    if len(args.ids) != wanted:
-        raise OptionsError(
-            f"`eval {args.suite}` takes {wanted} ids, not {len(args.ids)}: `eval --help` shows the forms"
-        )
+    count = {"show": 1, "compare": 2}.get(args.suite, 0)
+    if len(args.ids) != count:
+        raise OptionsError(f"`eval {args.suite}` takes {count} ids, not {len(args.ids)}: `eval --help` shows the forms")
     if args.suite == "compare":
         (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
         reports = _read(store, a), _read(store, b)
-        found = compare_reports(*reports, variant_a=variant_a, variant_b=variant_b)
+        comparison = compare_reports(*reports, variant_a=variant_a, variant_b=variant_b)
         if args.junit:
-            write_for_one(Path(args.junit), comparison_junit(found, f"{args.ids[0]} against {args.ids[1]}"))
+            write_for_one(Path(args.junit), comparison_junit(comparison, f"{args.ids[0]} against {args.ids[1]}"))
         if args.page:
             from ...viewer.evals import build_comparison_page
 
             left, right = paired_rows(*reports, variant_a, variant_b)
             pairs = [(pair_name(key), left[key], right[key]) for key in left if key in right]
-            page = build_comparison_page(comparison_lines(found), pairs, store.read_events)
+            page = build_comparison_page(comparison_lines(comparison), pairs, store.read_events)
             write_for_one(Path(args.page), page)
-        Screen(sys.stdout).tell(args.json, found.to_dict(), comparison_lines(found))
-        return FAILED if found.worse else OK
+        Screen(sys.stdout).tell(args.json, comparison.to_dict(), comparison_lines(comparison))
+        return FAILED if comparison.worse else OK
     if args.suite == "show":
         return _give(_read(store, find_session(store, args.ids[0])), args)
     return _run(store, args)
@@ -124,10 +122,10 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
     return _give(report, args)
 
 
-def _unfinished(store: SessionStore, named: str, suite: str) -> str:
+def _unfinished(store: SessionStore, name: str, suite: str) -> str:
     """The id of the eval to continue."""
-    if named != NEWEST:
-        return find_session(store, named)
+    if name != NEWEST:
+        return find_session(store, name)
     for row in store.list_session_summaries():
         if store.read_metadata(row.id)["metadata"].get(EVAL_KEY) == suite:
             events = store.read_events(row.id)
@@ -180,22 +178,22 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list
     lines = []
     for row in rows:
         verdict = row.verdict(args.fail_on)
-        shown = screen.styled(verdict, {"pass": "green", "same": "green", "wavers": "yellow"}.get(verdict, "red"))
+        label = screen.styled(verdict, {"pass": "green", "same": "green", "wavers": "yellow"}.get(verdict, "red"))
         variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
         spread = "" if row.spread is None else f" ± {row.spread:.2f}"
         passed = f"{row.passed}/{len(row.runs)}  " if len(row.runs) > 1 else ""
         cost = "?" if row.cost_usd is None else f"{row.cost_usd:.4f}"
         figures = f"{passed}value {row.value:.2f}{spread}  {row.steps:g} steps  {cost} USD"
-        lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {figures}")
+        lines.append(f"{label}  {on_one_line(row.case, 50):{width}}{variant}  {figures}")
         lines += [f"      {problem}" for problem in row.problems()]
         lines += [f"      {command}" for command in _commands(report, row, store)]
     finished = report.finished
-    left = ""
+    rest = ""
     if finished is not None and finished.left:
-        left = f", {finished.left} did not run ({on_one_line(finished.message or finished.reason, 200)})"
+        rest = f", {finished.left} did not run ({on_one_line(finished.message or finished.reason, 200)})"
     cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
-    lines.append(f"{report.passed} of {len(report.runs)} runs passed{left}; {cost}; eval {report.session_id}")
-    if left:
+    lines.append(f"{report.passed} of {len(report.runs)} runs passed{rest}; {cost}; eval {report.session_id}")
+    if rest:
         lines.append(
             f"to go on: openagentic-sdk eval {_word(report.started.source or 'SUITE')} --resume {report.session_id}{store}"
         )
@@ -237,27 +235,27 @@ def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
     return find_session(store, text), None
 
 
-def comparison_lines(found: Comparison) -> list[str]:
+def comparison_lines(comparison: Comparison) -> list[str]:
     """What improved and worsened between two evals, in sentences."""
-    lines = [f"{found.cases} cases ran in both: {len(found.better)} better, {len(found.worse)} worse"]
-    if found.replayed:
-        lines.append(f"  {len(found.replayed)} were replayed, a check of equality and no score")
-        lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in found.differs[:_MAX_CHANGED]]
-    for word, names in (("worse", found.worse), ("better", found.better)):
+    lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
+    if comparison.replayed:
+        lines.append(f"  {len(comparison.replayed)} were replayed, a check of equality and no score")
+        lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in comparison.differs[:_MAX_CHANGED]]
+    for word, names in (("worse", comparison.worse), ("better", comparison.better)):
         lines += [f"  {word}: {on_one_line(name, 200)}" for name in names[:_MAX_CHANGED]]
         lines += [f"  and {len(names) - _MAX_CHANGED} more"] if len(names) > _MAX_CHANGED else []
-    for side, names in (("A", found.only_a), ("B", found.only_b)):
+    for side, names in (("A", comparison.only_a), ("B", comparison.only_b)):
         if names:
             lines.append(f"  only in {side}: {on_one_line(', '.join(names), 300)}")
-    for each in found.differences:
+    for each in comparison.differences:
         figures = f"{on_one_line(each.of, 60)}: {each.a:.4g} -> {each.b:.4g}, {each.mean:+.4g}"
         if each.low is None or each.high is None:
             lines.append(f"{figures}; no interval ({each.method.removeprefix('none: ')})")
         else:
             sure = "" if each.is_sure else "; that may be chance"
             lines.append(f"{figures}, 95 % from {each.low:+.4g} to {each.high:+.4g} ({each.method}){sure}")
-    if found.p_value is None:
+    if comparison.p_value is None:
         lines.append("no case changed")
     else:
-        lines.append(f"McNemar's exact test of better against worse: p = {found.p_value:.3g}")
+        lines.append(f"McNemar's exact test of better against worse: p = {comparison.p_value:.3g}")
     return lines

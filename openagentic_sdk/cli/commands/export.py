@@ -78,10 +78,10 @@ def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Calla
             raise OptionsError(f"--mask {pattern!r} is not a regular expression: {error}") from None
     if not emails and not own and not secrets:
         return None
-    known = Redactor.from_environment(os.environ) if secrets else str
+    redactor = Redactor.from_environment(os.environ) if secrets else str
 
     def mask(text: str) -> str:
-        text = known(text)
+        text = redactor(text)
         if emails:
             text = _EMAIL.sub("[masked: e-mail]", text)
         for pattern in own:

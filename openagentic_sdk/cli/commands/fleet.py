@@ -78,12 +78,12 @@ def _time(text: str) -> datetime | float:
     with suppress(ValueError):
         return float(text)
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone: write for instance {text}+01:00, or {text}Z")
-    return found
+    return moment
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,9 +108,9 @@ async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
 
 async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     def report(run: FleetRun, what: str) -> None:
-        known = {"run": run.id, "session": run.session, "agent": run.agent}
+        facts = {"run": run.id, "session": run.session, "agent": run.agent}
         line = f"run {run.id} ({run.agent}, session {run.session}): {what}"
-        data = {"happened": what.partition(":")[0], **known, "note": what}
+        data = {"happened": what.partition(":")[0], **facts, "note": what}
         Screen(sys.stdout).tell(args.json, data, [on_one_line(line, 500)])
         sys.stdout.flush()
 

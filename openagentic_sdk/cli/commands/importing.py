@@ -29,12 +29,12 @@ def run(args: argparse.Namespace) -> int:
     if not path.exists():
         raise OptionsError(f"{path} is not there: name a transcript or a folder of them, such as ~/.claude/projects")
     # Transcripts in a folder `subagents` are imported with the session that they belong to.
-    found = (
+    files = (
         [path] if path.is_file() else [file for file in sorted(path.rglob("*.jsonl")) if "subagents" not in file.parts]
     )
-    screen, failed, made = Screen(sys.stdout), 0, 0
+    screen, failed, count = Screen(sys.stdout), 0, 0
     with closing(open_session_store(args.store)) as store:
-        for file in found:
+        for file in files:
             try:
                 done = import_claude_transcript(store, file)
             except SessionExistsError:
@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
                 failed += 1
                 screen.line(f"{on_one_line(str(file))}: {on_one_line(str(error), 500)}")
                 continue
-            made += len(done)
+            count += len(done)
             unreadable = f", {done.unreadable} of its lines are damaged" if done.unreadable else ""
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
         store.update_search(IndexProgress())
-    screen.line(f"{made} sessions were brought in" + (f", {failed} transcripts could not be" if failed else ""))
+    screen.line(f"{count} sessions were brought in" + (f", {failed} transcripts could not be" if failed else ""))
     return FAILED if failed else OK

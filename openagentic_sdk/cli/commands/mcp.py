@@ -61,17 +61,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "mcp", description="Use other people's tools: add, look at, agree to and test servers."
     )
     actions = ActionList(parser, _leave_lines, parser_class=_Parser)
-    said = "offer named agents as the tools of an MCP server, to the program that starts this command"
-    serving = actions.add("serve", _serve, said, epilog=_SERVE_EXAMPLES)
+    serve_summary = "offer named agents as the tools of an MCP server, to the program that starts this command"
+    serving = actions.add("serve", _serve, serve_summary, epilog=_SERVE_EXAMPLES)
     if is_installed("server"):
         from ..servers.serve import add_flags
 
         add_flags(serving)
     else:
         serving.set_defaults(needs="server")
-    made = {}
+    commands = {}
     for name, (act, summary, examples) in _ACTIONS.items():
-        made[name] = action = actions.add(name, act, summary, epilog=examples)
+        commands[name] = action = actions.add(name, act, summary, epilog=examples)
         action.add_argument("--json", action="store_true", help="print one JSON object")
         if name == "test":
             action.add_argument("names", nargs="*", metavar="NAME")
@@ -84,16 +84,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help_text = (
             "which file it is in (default: %(default)s)" if scope else "which file it is in (default: the only one)"
         )
-        made[name].add_argument("-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text)
-    made["add-json"].add_argument("entry", metavar="JSON")
-    entries.add_flags(made["add"])
-    made["trust"].add_argument("--digest", metavar="HEX", help="agree only to the definition with this digest")
-    made["trust"].add_argument("--revoke", action="store_true", help="take the agreement back, and forget the tools")
-    made["login"].add_argument("--scope", metavar="TEXT", help="the scopes to ask for (default: what the server says)")
-    made["login"].add_argument(
+        commands[name].add_argument(
+            "-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text
+        )
+    commands["add-json"].add_argument("entry", metavar="JSON")
+    entries.add_flags(commands["add"])
+    commands["trust"].add_argument("--digest", metavar="HEX", help="agree only to the definition with this digest")
+    commands["trust"].add_argument(
+        "--revoke", action="store_true", help="take the agreement back, and forget the tools"
+    )
+    commands["login"].add_argument(
+        "--scope", metavar="TEXT", help="the scopes to ask for (default: what the server says)"
+    )
+    commands["login"].add_argument(
         "--port", metavar="N", type=int, help="where the browser comes back to (default: any port)"
     )
-    made["login"].add_argument("--no-browser", action="store_true", help="only print the address")
+    commands["login"].add_argument("--no-browser", action="store_true", help="only print the address")
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -125,12 +131,12 @@ class _Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(word) if is_flag else None
             if action is not None and action.nargs is None and head:
                 flags.append(head.pop(0))
-        found, extras = super().parse_known_args([*flags, *plain], namespace)
-        if tail and not hasattr(found, "words"):
+        result, extras = super().parse_known_args([*flags, *plain], namespace)
+        if tail and not hasattr(result, "words"):
             self.error(f"nothing follows --: {' '.join(tail)}")
         if tail:
-            found.words = [*found.words, *tail]
-        return found, extras
+            result.words = [*result.words, *tail]
+        return result, extras
 
 
 def run(args: argparse.Namespace) -> int:

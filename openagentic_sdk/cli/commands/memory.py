@@ -69,10 +69,10 @@ def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
     if path is None:
         return entries
     place = "/".join(part for part in (ROOT, *split_path(path)) if part)
-    found = [entry for entry in entries if entry.path == place or entry.path.startswith(f"{place}/")]
-    if not found:
+    matches = [entry for entry in entries if entry.path == place or entry.path.startswith(f"{place}/")]
+    if not matches:
         raise OptionsError(f"there is no note {place}: `openagentic-sdk memory list` shows what there is")
-    return found
+    return matches
 
 
 def _list(args: argparse.Namespace, screen: Screen) -> int:
@@ -94,7 +94,7 @@ def _by(write: Write) -> str:
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
-    known = {
+    fields = {
         "path": entry.path,
         "bytes": entry.size,
         "sources": [*entry.sources],
@@ -102,7 +102,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "writes": [{**vars(write), "sources": [*write.sources]} for write in entry.writes],
         "text": entry.text,
     }
-    masked: dict[str, Any] = mask_value(known, known_here())
+    masked: dict[str, Any] = mask_value(fields, known_here())
     return masked
 
 
@@ -113,13 +113,13 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
             lines = [f"{entry.path}: {doubt if entry.doubt else 'told to every session that keeps notes'}"]
             for write in entry.writes:
                 lines.append(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
-                asked = [
+                prompts = [
                     e.text
                     for e in _events(store, write)
                     if isinstance(e, UserMessage) and e.origin == "user" and (e.seq or 0) < write.seq
                 ]
-                if asked:
-                    lines.append(f"    asked: {on_one_line(asked[-1], _MAX_PROMPT_CHARS)}")
+                if prompts:
+                    lines.append(f"    asked: {on_one_line(prompts[-1], _MAX_PROMPT_CHARS)}")
                 lines += [f"    had read {source}" for source in write.sources]
             lines += [f"  | {line}" for line in mask_value(printable(entry.text), known_here()).split("\n")]
             screen.tell(args.json, _as_json(entry), lines)
@@ -137,14 +137,14 @@ def _events(store: SessionStore, write: Write) -> Sequence[Event]:
 def _forget(args: argparse.Namespace, screen: Screen) -> int:
     folders = _folders(args)
     for path in args.path:
-        gone = _entries(args, path)
+        removed_entries = _entries(args, path)
         scope, name = split_path(path)
         for folder in folders.values() if not scope else (folders[scope],):
-            with folder.changing() as kept:
-                for other in [*kept]:
+            with folder.changing() as entries:
+                for other in [*entries]:
                     if not name or other == name or other.startswith(f"{name}/"):
-                        del kept[other]
-        for entry in gone:
+                        del entries[other]
+        for entry in removed_entries:
             screen.tell(args.json, _as_json(entry), [f"forgot {entry.path}"])
     return OK
 
@@ -155,11 +155,11 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
         if not name:
             raise OptionsError("--trust is about one note that you have read: name its path")
         folder = _folders(args)[scope]
-        with folder.changing() as kept:
-            if name not in kept:
+        with folder.changing() as entries:
+            if name not in entries:
                 raise OptionsError(f"there is no note {args.path}: `openagentic-sdk memory list` shows what there is")
-            text = checked_text(folder.entry(name, kept[name]).text)
-            folder.put(kept, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
+            text = checked_text(folder.entry(name, entries[name]).text)
+            folder.put(entries, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
         screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
         return OK
     wrong = 0

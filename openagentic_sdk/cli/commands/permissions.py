@@ -98,9 +98,9 @@ def stored_calls(
     decision this installation did not sign are excluded, and their sessions named there. `label_rules`, if given, replace
     the label rules that were in force.
     """
-    wanted = {find_session(store, text) for text in sessions}
+    ids = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
-        if (wanted and row.id not in wanted) or (since is not None and row.error is None and row.updated < since):
+        if (ids and row.id not in ids) or (since is not None and row.error is None and row.updated < since):
             continue
         try:
             after = 0
@@ -162,7 +162,7 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
         rules, _ = settings_rules(read_settings_file(str(Path(args.settings).expanduser().absolute())))
     unreadable: list[str] = []
     foreign: list[str] = []
-    found = suggest(stored_calls(store, args.sessions, args.since, unreadable, foreign), rules)
+    results = suggest(stored_calls(store, args.sessions, args.since, unreadable, foreign), rules)
     notes = [f"session {line}" for line in unreadable]
     if foreign:
         notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation, and do not count")
@@ -176,11 +176,11 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
                 "saved": [call_json(call) for call in each.saved],
                 "also_runs": [call_json(call) for call in each.also_runs],
             }
-            for each in found
+            for each in results
         ]
         screen.line(json.dumps({"suggestions": suggestions, "notes": notes}))
         return OK
-    for each in found:
+    for each in results:
         saved, where = plural(len(each.saved), "question"), on_one_line(each.project_dir)
         screen.line(f"{on_one_line(each.rule)}: saves {saved} in {where}")
         for call in each.also_runs:
@@ -188,7 +188,7 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
             screen.line(f"  would also have let run: {call_text(call)} ({event})")
         if args.add and agrees(f"keep {printable(each.rule)} in {printable(each.project_dir)}?"):
             screen.line(keep_in_project(each.project_dir, each.rule))
-    if not found:
+    if not results:
         screen.line("no rule would have saved a question that people always answered with yes")
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
@@ -212,7 +212,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
         labels = (*(labels or ()), *more) if more else labels
     unreadable: list[str] = []
     calls = stored_calls(store, args.sessions, args.since, unreadable, label_rules=labels)
-    found = backtest(calls, rules)
+    result = backtest(calls, rules)
     notes += [f"session {line}" for line in unreadable]
     changes = {
         key: [
@@ -225,13 +225,13 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
             }
             for each in group
         ]
-        for key, _, group in _groups(found)
+        for key, _, group in _groups(result)
     }
-    data = {"judged": found.judged, **changes, "not_judged": dict(found.left_out), "notes": notes}
-    Screen(sys.stdout).tell(args.json, data, backtest_lines(found))
+    data = {"judged": result.judged, **changes, "not_judged": dict(result.left_out), "notes": notes}
+    Screen(sys.stdout).tell(args.json, data, backtest_lines(result))
     for note in () if args.json else notes:
         print(f"note: {printable(note)}", file=sys.stderr)
-    return OK if found.is_same and not unreadable else FAILED
+    return OK if result.is_same and not unreadable else FAILED
 
 
 def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
@@ -245,28 +245,28 @@ def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
     return rules_for, [note.located for note in diagnostics]
 
 
-def backtest_lines(found: Backtest) -> list[str]:
+def backtest_lines(result: Backtest) -> list[str]:
     """A backtest in sentences: what would newly run, newly need a question, or newly be refused."""
     lines = []
-    for _, title, changes in _groups(found):
+    for _, title, changes in _groups(result):
         if changes:
             lines.append(f"{title}: {len(changes)}")
         for change in changes:
             call, why = change.call, on_one_line(known_here()(change.reason), 200)
             where = f"{on_one_line(call.session_id)} event {call.seq}"
             lines.append(f"  {where}, {call_text(call)} ({call.was} before): {why}")
-    same = found.judged - sum(len(changes) for _, _, changes in _groups(found))
-    lines.append(f"{found.judged} calls judged again, {same} as before")
-    lines += [f"{count} not judged: {on_one_line(reason)}" for reason, count in found.left_out.items()]
+    same = result.judged - sum(len(changes) for _, _, changes in _groups(result))
+    lines.append(f"{result.judged} calls judged again, {same} as before")
+    lines += [f"{count} not judged: {on_one_line(reason)}" for reason, count in result.left_out.items()]
     return lines
 
 
-def _groups(found: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdict]]]:
+def _groups(result: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdict]]]:
     """The calls with a different verdict, grouped, each group with its name in JSON and in a sentence."""
     return (
-        ("newly_run", "would newly run", found.newly_run),
-        ("newly_asked", "would newly be asked", found.newly_asked),
-        ("newly_refused", "would newly be refused", found.newly_refused),
+        ("newly_run", "would newly run", result.newly_run),
+        ("newly_asked", "would newly be asked", result.newly_asked),
+        ("newly_refused", "would newly be refused", result.newly_refused),
     )
 
 

@@ -127,8 +127,8 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
 
     def tell(address: str) -> None:
-        known = "the sessions of this machine" if agents is None else ", ".join(agents)
-        screen.line(f"serving {known} on {address} (Ctrl-C ends)")
+        subject = "the sessions of this machine" if agents is None else ", ".join(agents)
+        screen.line(f"serving {subject} on {address} (Ctrl-C ends)")
         if auth is None and not os.environ.get(TOKEN_VARIABLE):
             screen.line(f"token: in {token_path()}")
         if problem:
@@ -145,21 +145,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _named_agents(args: argparse.Namespace) -> Agents:
-    given = [name for name in MODEL_FLAGS if getattr(args, name)]
-    if given:
-        raise OptionsError(f"--{given[0].replace('_', '-')} and --agents both say what is asked: leave one of them out")
+    flags = [name for name in MODEL_FLAGS if getattr(args, name)]
+    if flags:
+        raise OptionsError(f"--{flags[0].replace('_', '-')} and --agents both say what is asked: leave one of them out")
     return load_agents(args.agents)
 
 
 def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
     """One agent for this folder, from flags and environment; None, and what to set, if neither names a model."""
-    given = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
+    flags = {name: getattr(args, name) for name in MODEL_FLAGS if getattr(args, name)}
     word = os.environ.get(MODEL_VARIABLE)
     try:
-        agent = read_agent("agent", {**({"model": word} if word else {}), **given}, Path(working_dir()))
+        agent = read_agent("agent", {**({"model": word} if word else {}), **flags}, Path(working_dir()))
         build_agent(replace(agent.made(), session_store=MemorySessionStore()))
     except OptionsError as error:
-        if given:
+        if flags:
             raise
         return (
             None,
@@ -185,9 +185,9 @@ def _write_line(line: str) -> None:
 def _import_function(where: str) -> Any:
     module, colon, name = where.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name) if colon else None
+        function = getattr(importlib.import_module(module), name) if colon else None
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"--auth {where!r} cannot be imported: {error}") from error
-    if not callable(found):
+    if not callable(function):
         raise OptionsError(f"--auth {where!r} names no function: write MODULE:NAME")
-    return found
+    return function

@@ -59,17 +59,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
     cwd = str(Path(args.cwd).expanduser().absolute()) if args.cwd else None
-    wanted = partial(summary_matches, cwd=cwd, include_children=args.children)
+    matches = partial(summary_matches, cwd=cwd, include_children=args.children)
 
     def keep(row: SessionSummary) -> bool:
-        return wanted(row) and (args.evals or not _is_of_eval(store, row.id))
+        return matches(row) and (args.evals or not _is_of_eval(store, row.id))
 
     query = " ".join(args.query)
     page = store.page_sessions(limit=args.limit, include_children=args.children, keep=keep, query=query)
     rows = list(page.rows)
     while page.next is not None and len(rows) < args.limit:
-        left = args.limit - len(rows)
-        page = store.page_sessions(limit=left, after=page.next, include_children=args.children, keep=keep, query=query)
+        room = args.limit - len(rows)
+        page = store.page_sessions(limit=room, after=page.next, include_children=args.children, keep=keep, query=query)
         rows += page.rows
     screen = Screen(sys.stdout)
     if args.json:

@@ -66,9 +66,9 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
         return OK
     if not rows:
         screen.line("no skills")
-    found = [f"hidden: {_place(p.loser)}, see `skills why {on_one_line(p.loser.name)}`" for p in index.shadowed]
-    found += [_finding(note) for note in index.diagnostics if note.is_error]
-    screen.lines(screen.styled(line, "yellow") for line in found)
+    lines = [f"hidden: {_place(p.loser)}, see `skills why {on_one_line(p.loser.name)}`" for p in index.shadowed]
+    lines += [_finding(note) for note in index.diagnostics if note.is_error]
+    screen.lines(screen.styled(line, "yellow") for line in lines)
     return OK
 
 

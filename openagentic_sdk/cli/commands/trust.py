@@ -40,8 +40,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     screen, store = Screen(sys.stdout), trust_store()
     if args.action == "list":
-        for known in store.roots():
-            screen.line(f"{store.look_up(known).decision:8} {on_one_line(known)}")
+        for folder in store.roots():
+            screen.line(f"{store.look_up(folder).decision:8} {on_one_line(folder)}")
         return OK
     options = OpenAgenticOptions(cwd=args.dir, setting_sources=SETTING_SOURCES)
     root = options.project_root()
@@ -84,18 +84,18 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
         _ask_about(folder, trust_in(folder, options), screen)
 
 
-def _ask_about(root: str, known: TrustAnswer, screen: Screen) -> None:
-    if known.digest is None or known.decision not in ("unknown", "changed"):
+def _ask_about(root: str, answer: TrustAnswer, screen: Screen) -> None:
+    if answer.digest is None or answer.decision not in ("unknown", "changed"):
         return
     requests = _requests(root)
     if not requests:
         return
     screen.lines(f"  {on_one_line(request)}" for request in requests)
-    screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in known.changed)
-    changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
+    screen.lines(f"  changed since it was trusted: {on_one_line(name)}" for name in answer.changed)
+    changed = " Its files changed since it was trusted." if answer.decision == "changed" else ""
     agreed = ask_yes_or_no(f"Trust the files of {on_one_line(root)} to grant this?{changed}", screen)
     if agreed is not None:  # without an answer nothing is decided: the question comes again next time
-        trust_store().remember(root, "trusted" if agreed else "refused", digest=known.digest)
+        trust_store().remember(root, "trusted" if agreed else "refused", digest=answer.digest)
 
 
 def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:

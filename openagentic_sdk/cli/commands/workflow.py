@@ -150,7 +150,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         place: dict[str, Any] = (
             {"session": session, "request_id": f"workflow:{session}"} if is_new else {"resume": session}
         )
-        said = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
+        message = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
         printer = JsonPrinter() if args.json else ProgressPrinter(screen, _known(store, session))
         asker = Asker(screen) if somebody_is_there() and not args.json else None
         how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
@@ -158,7 +158,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
         how += ["--app-dir", args.app_dir] if args.app_dir else []
         with asyncio.Runner() as runner:
             while True:
-                code = _play(runner, replace(options, **place), said, printer)
+                code = _play(runner, replace(options, **place), message, printer)
                 if isinstance(printer, ProgressPrinter):
                     printer.end()
                 progress = _known(store, session)
@@ -169,7 +169,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                 if not answer:
                     break
                 runner.run(answer_questions(store, session, {question.question_id: answer}))
-                place, said = {"resume": session}, None
+                place, message = {"resume": session}, None
     if not args.json:
         screen.lines(_outcome(progress, screen))
     if code in (WAITING, INTERRUPTED) or code > 128:
@@ -177,9 +177,9 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     return code
 
 
-def _play(runner: asyncio.Runner, options: OpenAgenticOptions, said: Said | None, printer: Any) -> int:
+def _play(runner: asyncio.Runner, options: OpenAgenticOptions, message: Said | None, printer: Any) -> int:
     turns = Turns(options, parks=True)
-    code = Turn(turns, printer, tick=getattr(printer, "tick", None), suspends=True).play(runner, said)
+    code = Turn(turns, printer, tick=getattr(printer, "tick", None), suspends=True).play(runner, message)
     is_waiting = turns.result is not None and turns.result.stop_reason == "waiting"
     return WAITING if is_waiting else code
 
@@ -197,12 +197,12 @@ def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workf
                 f"{module} of {folder} is not run: {answer.reason}; `openagentic-sdk trust add` or --trust lets it"
             )
     try:
-        found = import_name(module, name, folder)
+        flow = import_name(module, name, folder)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"workflow {where!r} cannot be imported: {error}") from error
-    if not isinstance(found, Workflow):
-        raise OptionsError(f"{where!r} is {found!r:.200}, and no workflow: decorate an async function with @workflow")
-    return found
+    if not isinstance(flow, Workflow):
+        raise OptionsError(f"{where!r} is {flow!r:.200}, and no workflow: decorate an async function with @workflow")
+    return flow
 
 
 def _is_below(module: str, folder: str) -> bool:
@@ -219,13 +219,13 @@ def _is_below(module: str, folder: str) -> bool:
 
 
 def _read_arguments(words: Iterable[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier():
             raise OptionsError(f"{word!r:.200} is not an argument: write NAME=VALUE, with a value as JSON or a text")
-        given[name] = text
-    return given
+        arguments[name] = text
+    return arguments
 
 
 def _read_value(text: str) -> Any:
@@ -283,8 +283,8 @@ def summary_line(progress: WorkflowProgress, now: float, left_s: float | None = 
     counts = ", ".join(f"{count} {state}" for state, count in progress.counts().items()) or "no steps yet"
     cost = "" if progress.cost_usd is None else f"; ${progress.cost_usd:.4f}"
     ran = "" if progress.began is None else f"; {_span(now - progress.began)}"
-    left = "" if left_s is None else f", about {_span(left_s)} left"
-    return f"{on_one_line(progress.name, 60)}: {counts}{cost}{ran}{left}"
+    time_left = "" if left_s is None else f", about {_span(left_s)} left"
+    return f"{on_one_line(progress.name, 60)}: {counts}{cost}{ran}{time_left}"
 
 
 def _span(seconds: float) -> str:
@@ -338,17 +338,17 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
 
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
-    screen, found = Screen(sys.stdout), list[tuple[Any, WorkflowProgress]]()
+    screen, rows = Screen(sys.stdout), list[tuple[Any, WorkflowProgress]]()
     for row in store.list_session_summaries(limit=args.limit):
         if row.first_prompt.startswith('{"workflow":') and (progress := _known(store, row.id)).is_workflow:
-            found.append((row, progress))
-    for row, progress in sorted(found, key=lambda pair: pair[1].state != "waiting"):
+            rows.append((row, progress))
+    for row, progress in sorted(rows, key=lambda pair: pair[1].state != "waiting"):
         state = row.state if row.state == "stopped" else progress.state
-        shown = screen.styled(f"{state:9}", _STYLES.get(state, ""))
-        line = f"{on_one_line(row.id)} {age(row.updated):>7} {shown} {summary_line(progress, progress.updated)}"
+        label = screen.styled(f"{state:9}", _STYLES.get(state, ""))
+        line = f"{on_one_line(row.id)} {age(row.updated):>7} {label} {summary_line(progress, progress.updated)}"
         data = {"session_id": row.id, **progress.to_dict(), "state": state}
         screen.tell(args.json, {key: value for key, value in data.items() if key != "steps"}, [line])
-    if not found and not args.json:
+    if not rows and not args.json:
         screen.line("no workflows")
     return OK
 
@@ -395,15 +395,15 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
             f"session {session_id!r} waits for {plural(len(open_ids), 'question')}: name one with --question"
         )
     asyncio.run(answer_questions(store, session_id, {open_ids[0]: args.answer}))
-    said = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` goes on with it"
-    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [said])
+    message = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` goes on with it"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [message])
     return OK
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:
     is_new = deliver(store, args.id, args.event, _read_value(args.payload), event_id=args.event_id)
-    said = "delivered; the next run of the workflow takes it" if is_new else "it had come before"
-    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [said])
+    message = "delivered; the next run of the workflow takes it" if is_new else "it had come before"
+    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [message])
     return OK
 
 
@@ -411,8 +411,8 @@ def _query(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, _ = _workflow(store, args)
     published = load_view(store, session_id, (StepsFold,))[0].fold(StepsFold).published
     if args.name is not None and args.name not in published:
-        known = ", ".join(map(on_one_line, published)) or "nothing yet"
-        raise OptionsError(f"workflow {session_id} has not published {args.name!r:.200}: it has published {known}")
+        names = ", ".join(map(on_one_line, published)) or "nothing yet"
+        raise OptionsError(f"workflow {session_id} has not published {args.name!r:.200}: it has published {names}")
     value = published if args.name is None else published[args.name]
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "value": value}, [printable(dumps_json(value))])
     return OK
@@ -422,30 +422,35 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
     flow = load_workflow(args.workflow, args.app_dir or working_dir(), is_trusted=args.trust)
     session_id, _ = _workflow(store, args)
     options = replace(flow.options, session_store=store)
-    found = asyncio.run(flow.replay(session_id, options=options))
-    verdict = f"{plural(found.steps, 'step')}: " + ("the code fits them" if found.ok else "the code does NOT fit them")
-    lines = [*([] if found.ok else [printable(found.difference or "")]), verdict]
-    Screen(sys.stdout).tell(args.json, values_of(found), lines)
-    return OK if found.ok else FAILED
+    replay = asyncio.run(flow.replay(session_id, options=options))
+    verdict = f"{plural(replay.steps, 'step')}: " + (
+        "the code fits them" if replay.ok else "the code does NOT fit them"
+    )
+    lines = [*([] if replay.ok else [printable(replay.difference or "")]), verdict]
+    Screen(sys.stdout).tell(args.json, values_of(replay), lines)
+    return OK if replay.ok else FAILED
 
 
 def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
-    said, was_open = "it was over already", progress.state != "ended"
+    message, was_open = "it was over already", progress.state != "ended"
     if was_open:
         deliver(store, session_id, CANCEL, event_id=CANCEL)
         try:
             was_open = asyncio.run(cancel_session(store, session_id))
-            said = "cancelled: its questions and calls are closed, the next `workflow run` of this session lets it clean up"
+            message = (
+                "cancelled: its questions and calls are closed, the next `workflow run` of this "
+                "session lets it clean up"
+            )
         except SessionLockedError:
-            said = "told to end: the process that runs it lets it clean up"
-    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [said])
+            message = "told to end: the process that runs it lets it clean up"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [message])
     return OK if was_open else FAILED
 
 
 def _retry(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, _ = _workflow(store, args)
     call_id = retry_step(store, session_id, args.step)
-    said = f"step {on_one_line(args.step)} is made once more by the next `workflow run` of this session"
-    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "call_id": call_id}, [said])
+    message = f"step {on_one_line(args.step)} is made once more by the next `workflow run` of this session"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "call_id": call_id}, [message])
     return OK

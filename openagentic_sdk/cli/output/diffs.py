@@ -64,15 +64,15 @@ def shown_diff(
     rows = list(diff_rows(before, after))
     width = len(str(max((number for _, number, _ in rows), default=0)))
     room = max((columns or screen.width) - len(indent) - width - 4, 8)
-    shown = []
+    lines = []
     for sign, number, text in rows[:max_rows]:
         style = {"+": "added", "-": "removed"}.get(sign, "dim" if sign == "…" else "")
         pieces = cut_at(visible(text.replace("\t", "    ")), room)
         for place, piece in enumerate(pieces):  # a line that is wider than the terminal goes on below its number
             first = (f"{number or '':>{width}}", sign) if place == 0 else (" " * width, " ")
-            shown.append(
+            lines.append(
                 f"{indent}{screen.styled(first[0], 'dim')} {screen.styled(f'{first[1]} {piece}'.rstrip(), style)}"
             )
     if len(rows) > max_rows:
-        shown.append(screen.styled(f"{indent}{'':>{width}} … {len(rows) - max_rows} more rows", "dim"))
-    return shown
+        lines.append(screen.styled(f"{indent}{'':>{width}} … {len(rows) - max_rows} more rows", "dim"))
+    return lines

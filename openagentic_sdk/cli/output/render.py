@@ -111,8 +111,8 @@ class EventPrinter:
                 f"  (told the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} letters)", "dim"
             )
         elif depth == 0 and (self._transcript or event.origin != "user"):
-            said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
-            self._line(f"> {printable(said)}".replace("\n", "\n  "), "bold")
+            text = "\n".join([event.text, *map(describe_attachment, event.attachments)])
+            self._line(f"> {printable(text)}".replace("\n", "\n  "), "bold")
 
     def _delta(self, event: AssistantDelta) -> None:
         if event.parent_tool_use_id is not None or not event.text_delta:
@@ -232,8 +232,8 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
         f"{event.steps} {'step' if event.steps == 1 else 'steps'}",
     ]
     tokens = normalize_usage(event.usage)
-    known = f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown"
-    parts.append("no tokens" if event.usage == {} else known)
+    token_text = f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown"
+    parts.append("no tokens" if event.usage == {} else token_text)
     if share := cached_share(event.usage):
         parts.append(f"{share:.0%} cached")
     parts.append(cost_words(event.cost_usd))

@@ -203,8 +203,8 @@ class Screen:
         size = self._measured()
         if self._cut[:2] != (self._below, size):
             # What does not fit above the row in which text goes on would scroll away, and could not be taken back.
-            shown = self._below[-max(size.lines - 1, 1) :]
-            self._cut = self._below, size, [_cut_styled(_safe(row), self.width - 1) for row in shown]
+            visible_rows = self._below[-max(size.lines - 1, 1) :]
+            self._cut = self._below, size, [_cut_styled(_safe(row), self.width - 1) for row in visible_rows]
         self._drawn = self._cut[2]
         return ("\n" if self._column else "") + "\n".join(self._drawn)
 
@@ -213,17 +213,17 @@ def _cut_styled(row: str, columns: int) -> str:
     """A row without the part beyond its last column; active styles are turned off."""
     if plain_width(row) <= columns:
         return row
-    kept, left = [], columns - 1
+    parts, room = [], columns - 1
     for place, part in enumerate(CODES.split(row)):
         if place % 2:
-            kept.append(part)
+            parts.append(part)
             continue
         for letter in part:
-            left -= text_width(letter)
-            if left < 0:
-                return "".join([*kept, "…", RESET if len(kept) > 1 and "\x1b" in row else ""])
-            kept.append(letter)
-    return "".join(kept)
+            room -= text_width(letter)
+            if room < 0:
+                return "".join([*parts, "…", RESET if len(parts) > 1 and "\x1b" in row else ""])
+            parts.append(letter)
+    return "".join(parts)
 
 
 async def read_line(prompt: str, screen: Screen) -> str | None:
@@ -234,9 +234,9 @@ async def read_line(prompt: str, screen: Screen) -> str | None:
     screen.write(prompt)
     piped = piped_stdin()
     if piped is not None:
-        said = await piped.next_line(_wait_until_readable)
+        reply = await piped.next_line(_wait_until_readable)
         screen.line_was_typed(echoed=False)
-        return said
+        return reply
     if sys.stdin.isatty():
         await _wait_until_readable(sys.stdin.fileno())
     line = sys.stdin.readline()

@@ -63,8 +63,8 @@ class ResultPrinter:
             return
         result = run_result(self._events, event)
         if self._others is not None:
-            told = {name: value for name, value in values_of(result).items() if name != "events"}
-            print(json.dumps(to_json(told)), flush=True)
+            fields = {name: value for name, value in values_of(result).items() if name != "events"}
+            print(json.dumps(to_json(fields)), flush=True)
         elif event.stop_reason == "end":
             is_text = result.structured_output is None
             text = result.final_text if is_text else json.dumps(result.structured_output)

@@ -39,13 +39,13 @@ class PermissionBox:
 
     def __init__(self, question: UserQuestion) -> None:
         self._question = question
-        shown = [row for row in _ANSWERS if row[1] in question.choices or row[0] in "yn"]
-        self._answers = {key: answer for key, answer, _ in shown}
-        self._labels = [*((key, label) for key, _, label in shown), ("e", "edit")]
-        given = question.details.get("input")
-        known = given if isinstance(given, dict) else {}
+        rows = [row for row in _ANSWERS if row[1] in question.choices or row[0] in "yn"]
+        self._answers = {key: answer for key, answer, _ in rows}
+        self._labels = [*((key, label) for key, _, label in rows), ("e", "edit")]
+        input = question.details.get("input")
+        fields = input if isinstance(input, dict) else {}
         is_command = question.details.get("tool_name") == "Bash"
-        self._command = str(known.get("command", "")) if is_command else json.dumps(known, ensure_ascii=False)
+        self._command = str(fields.get("command", "")) if is_command else json.dumps(fields, ensure_ascii=False)
         self._editor = LineEditor()
         self._edits = False
         self._unclear = ""
@@ -61,15 +61,15 @@ class PermissionBox:
         if text is None:
             self._unclear = ""
             return None
-        said = text.strip()
-        if not self._edits and said.lower() == "e":
+        reply = text.strip()
+        if not self._edits and reply.lower() == "e":
             self._edits = True
             self._editor.press(Key("paste", self._command))
             return None
-        words = f"edit {said}" if self._edits else self._answers.get(said.lower(), said)
+        words = f"edit {reply}" if self._edits else self._answers.get(reply.lower(), reply)
         answer = read_answer(self._question, words)
         if answer is None:
-            self._unclear = unclear(self._question, said)
+            self._unclear = unclear(self._question, reply)
             self._editor.press(Key("paste", text))
         return answer
 
@@ -86,8 +86,8 @@ class PermissionBox:
             rows[-1] += f"{style(f'[{name}]', 'prompt')} {label}  "
             used += wide
         rows = [row.rstrip() for row in rows]
-        told = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
-        return [*told, *rows, *typed]
+        warning = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
+        return [*warning, *rows, *typed]
 
 
 class ChoiceBox:
@@ -149,8 +149,8 @@ class ChoiceBox:
             self._marked ^= {self._at}
 
     def _pick(self) -> str:
-        chosen = sorted(self._marked) or [self._at]
-        return ", ".join(self._choices[place][0] for place in chosen)
+        places = sorted(self._marked) or [self._at]
+        return ", ".join(self._choices[place][0] for place in places)
 
     def rows(self, width: int, style: Style) -> list[str]:
         rows = []
@@ -166,8 +166,8 @@ class ChoiceBox:
                 rows += [style(f"     {row}", "dim") for row in wrapped(about, width - 6)]
         if self._editor.text or not self._choices:
             mark = style("answer: ", "prompt")
-            told = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
-            return [*rows, *told, *self._editor.rows(mark, width, lambda letter: style(letter, "cursor"))]
+            warning = [style(row, "yellow") for row in wrapped(self._unclear, width - 3)] if self._unclear else []
+            return [*rows, *warning, *self._editor.rows(mark, width, lambda letter: style(letter, "cursor"))]
         keys = "space marks · enter answers" if self._several else "enter chooses"
         own = " · or type your own answer" if takes_own_words(self._question) else ""
         help_ = wrapped(f"↑ ↓ · {keys}{own}", width - 3)

@@ -92,12 +92,12 @@ class Console:
                 answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
                 self._box = box_for(question), answer
                 self.draw()
-                said = await answer
+                reply = await answer
             finally:
                 self._box, self._asked = None, []
                 self.draw()
-            self.screen.line(styled(f"  → {on_one_line(said, 300) or '(no answer)'}", "dim"))
-            return said
+            self.screen.line(styled(f"  → {on_one_line(reply, 300) or '(no answer)'}", "dim"))
+            return reply
 
     def tell(self, text: str) -> None:
         """Show a message that needs no answer."""
@@ -144,9 +144,9 @@ class Console:
             box, answer = self._box
             # A busy machine hands over several keys at once. Those after the answer belong to no question: they are dropped.
             letters = [Key("text", letter) for letter in key.text] if key.name == "text" else [key]
-            said = next((said for said in map(box.press, letters) if said is not None), None)
-            if said is not None and not answer.done():
-                answer.set_result(said)
+            reply = next((each for each in map(box.press, letters) if each is not None), None)
+            if reply is not None and not answer.done():
+                answer.set_result(reply)
         elif key.name == "show":
             self.show_output()
         elif key.name == "eof" and (self._keyboard.is_gone or not self.editor.text):
@@ -162,29 +162,29 @@ def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
     """The question with its full subject: the whole command, or the change to the actual file."""
     if question.kind == "permission":
         diff = _change_rows(question, screen, cwd)
-        shown = replace(question, details={**question.details, "preview": []}) if diff else question
+        shown_question = replace(question, details={**question.details, "preview": []}) if diff else question
         # The last line of the text are the choices, for those who type.
-        first, *lines = question_text(shown, colour=screen.has_colours).split("\n")[:-1]
-        asked = [first, *diff, *lines]
+        first, *lines = question_text(shown_question, colour=screen.has_colours).split("\n")[:-1]
+        question_lines = [first, *diff, *lines]
     else:
         text = show_question(question).partition("\n    1 ")[0].removeprefix("? ")
-        known = (SEVERAL_ANSWERS, *(f"{choice}: " for choice in question.choices))  # the box shows these
-        asked = [line for line in text.split("\n") if not line.strip().startswith(known)]
-    rows = [row for line in asked for row in wrapped(line, screen.width - 3)]
+        choice_lines = (SEVERAL_ANSWERS, *(f"{choice}: " for choice in question.choices))  # the box shows these
+        question_lines = [line for line in text.split("\n") if not line.strip().startswith(choice_lines)]
+    rows = [row for line in question_lines for row in wrapped(line, screen.width - 3)]
     return [screen.styled("? ", "yellow") + rows[0], *(f"  {row}" for row in rows[1:])]
 
 
 def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
     """The change that Write or Edit would make to the current file; empty if it cannot be determined."""
-    given, tool = question.details.get("input"), question.details.get("tool_name")
-    if not isinstance(given, dict) or tool not in ("Write", "Edit"):
+    input, tool = question.details.get("input"), question.details.get("tool_name")
+    if not isinstance(input, dict) or tool not in ("Write", "Edit"):
         return []
-    path = str(given.get("file_path", ""))
+    path = str(input.get("file_path", ""))
     before = text_of(os.path.join(cwd, path))
     if before is None:
         return []
     try:
-        after = str(given.get("content", "")) if tool == "Write" else edited_text(before, given)
+        after = str(input.get("content", "")) if tool == "Write" else edited_text(before, input)
     except (ToolError, ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
         return []
     rows = shown_diff(before, after, screen, indent="", columns=screen.width - 2, max_rows=MAX_ASKED_ROWS)

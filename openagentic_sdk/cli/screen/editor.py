@@ -57,13 +57,13 @@ class LineEditor:
         elif key.name == "tab":
             start = max(self.text.rfind(blank, 0, self.cursor) for blank in " \n") + 1
             word = self.text[start : self.cursor]
-            found = list(self._complete(word, start == 0))
-            common = commonprefix(found)  # noqa: RUF071 - of words, not of paths
-            if len(common) > len(word) or len(found) == 1:
+            matches = list(self._complete(word, start == 0))
+            common = commonprefix(matches)  # noqa: RUF071 - of words, not of paths
+            if len(common) > len(word) or len(matches) == 1:
                 self._delete(start, self.cursor)
-                self._insert(common + (" " if len(found) == 1 and not common.endswith("/") else ""))
-            elif len(found) > 1:
-                self.offers = found
+                self._insert(common + (" " if len(matches) == 1 and not common.endswith("/") else ""))
+            elif len(matches) > 1:
+                self.offers = matches
         else:
             act = _KEYS.get(key.name)
             if act is not None:
@@ -156,10 +156,10 @@ class LineEditor:
 
     def _search(self) -> None:
         """The newest earlier text that contains what was typed; repeated, the one before it."""
-        wanted = self.text if self._place == len(self._history) else self._draft
-        found = [place for place in range(self._place) if wanted in self._history[place]]
-        if found:
-            self._recall(found[-1])
+        needle = self.text if self._place == len(self._history) else self._draft
+        places = [place for place in range(self._place) if needle in self._history[place]]
+        if places:
+            self._recall(places[-1])
 
     # --- deleting ----------------------------------------------------------------------------------------------------
 
@@ -198,15 +198,15 @@ class LineEditor:
         for line in self.text.split("\n"):
             for start, piece in _pieces(line, max(width - len(indent) - 2, 8)):
                 first, last = at + start, at + start + len(piece)
-                shown = on_one_line(piece)
+                row = on_one_line(piece)
                 is_last_piece = start + len(piece) == len(line)
                 if first <= self.cursor < last or (self.cursor == last and is_last_piece):
                     here = len(rows)
                     offset = self.cursor - first
                     behind = self._behind_letter() - first if offset < len(piece) else offset
                     under = on_one_line(piece[offset:behind]) or " "
-                    shown = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[behind:])
-                rows.append((indent if rows else mark) + shown)
+                    row = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[behind:])
+                rows.append((indent if rows else mark) + row)
             at += len(line) + 1
         first_row = max(0, min(here - MAX_ROWS // 2, len(rows) - MAX_ROWS))
         shown_rows = rows[first_row : first_row + MAX_ROWS]

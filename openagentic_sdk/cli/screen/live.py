@@ -370,11 +370,11 @@ class CallOutputs:
 
     def text(self, number: int) -> str | None:
         """The full output of a call, None if it is not stored."""
-        return next((text for known, _, text in self._kept if known == number), None)
+        return next((text for each, _, text in self._kept if each == number), None)
 
     def title(self, number: int) -> str:
         """A description of the call."""
-        return next((title for known, title, _ in self._kept if known == number), "")
+        return next((title for each, title, _ in self._kept if each == number), "")
 
     @property
     def newest(self) -> int | None:

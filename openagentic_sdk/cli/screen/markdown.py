@@ -78,8 +78,8 @@ class Markdown:
     def close(self) -> str:
         """The rest, up to the end of its line."""
         self._width = self._measure()
-        left = self._end_line() if self._line or self._begun else ""
-        return left + self._end_table()
+        rest = self._end_line() if self._line or self._begun else ""
+        return rest + self._end_table()
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class Markdown:
         if end and not end[3] and end[2].startswith(fence):
             self._fence = None
             return ""
-        kept = line[min(indent, len(line) - len(line.lstrip(" "))) :]
-        gutter, rows = self._style("  │", "dim"), cut_at(kept, self._width - 5)
+        code = line[min(indent, len(line) - len(line.lstrip(" "))) :]
+        gutter, rows = self._style("  │", "dim"), cut_at(code, self._width - 5)
         return "".join(f"{gutter} {self._style(row, 'code')}\n" for row in rows)
 
     # --- words -------------------------------------------------------------------------------------------------------
@@ -135,8 +135,8 @@ class Markdown:
         """Write the first characters of the incomplete line, up to complete words and spans."""
         out = ""
         if not self._begun:
-            out, taken = self._begin()
-            self._line, ready = self._line[taken:], max(ready - taken, 0)
+            out, count = self._begin()
+            self._line, ready = self._line[count:], max(ready - count, 0)
         text, self._line = self._line[:ready], self._line[ready:]
         return out + self._words(text, "") if text else out
 
@@ -150,14 +150,14 @@ class Markdown:
         item = _ITEM.match(line)
         lead = item[1] if item else line[: len(line) - len(line.lstrip(" "))]
         if item is None:
-            mark, shown, taken = lead, lead, len(lead)
+            mark, styled_mark, count = lead, lead, len(lead)
         else:
             sign, box = "•" if item[2] in "-*+" else item[2], {None: "", " ": "☐ "}.get(item[3], "☑ ")
-            mark, shown = f"{lead}{sign} {box}", f"{lead}{self._style(sign, 'bullet')} {box}"
-            taken = item.end()
+            mark, styled_mark = f"{lead}{sign} {box}", f"{lead}{self._style(sign, 'bullet')} {box}"
+            count = item.end()
         self._indent_width = self._column = text_width(mark)
         self._indent = " " * self._column
-        return shown, taken
+        return styled_mark, count
 
     def _words(self, text: str, style: str) -> str:
         out: list[str] = []

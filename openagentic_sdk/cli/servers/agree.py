@@ -64,8 +64,8 @@ def trust(args: argparse.Namespace, here: Here) -> int:
             return FAILED
         here.home.pins(one.entry.root, args.name).agree(tried.tools)
     data = {"name": args.name, "agreed": True, "digest": digest, **tried.row()}
-    said = f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}"
-    here.screen.tell(args.json, data, [said])
+    message = f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}"
+    here.screen.tell(args.json, data, [message])
     return OK if tried.works else FAILED
 
 
@@ -76,8 +76,10 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
     if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
         consents.remember(one.entry, "refused", definition=definition_of(one.entry))
     here.home.pins(one.entry.root, args.name).forget()
-    said = f"{visible(args.name)} is {'no longer agreed to' if was else 'not agreed to'}, and its tools are forgotten"
-    here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [said])
+    message = (
+        f"{visible(args.name)} is {'no longer agreed to' if was else 'not agreed to'}, and its tools are forgotten"
+    )
+    here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [message])
     return OK
 
 

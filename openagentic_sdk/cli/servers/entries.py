@@ -57,12 +57,12 @@ def remove(args: argparse.Namespace, here: Here) -> int:
             raise OptionsError(f"{args.name!r} stands in {' and '.join(scopes)}: say which with --scope")
     tried = [args.scope] if args.scope else [scope for scope in SCOPES if scope in scopes]
     removed = [scope for scope in tried if remove_entry(here.home, here.project, scope, args.name)]
-    said = f"{visible(args.name)} is removed from {removed[0]}" if removed else f"{visible(args.name)} was not there"
+    message = f"{visible(args.name)} is removed from {removed[0]}" if removed else f"{visible(args.name)} was not there"
     if not removed and args.scope is None and entry is not None:
-        said = (
+        message = (
             f"{visible(args.name)} stands in {on_one_line(entry.source)}, which is changed by the program that owns it"
         )
-    here.screen.tell(args.json, {"name": args.name, "removed": removed}, [said])
+    here.screen.tell(args.json, {"name": args.name, "removed": removed}, [message])
     return OK if removed else FAILED
 
 
@@ -76,8 +76,8 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
         if args.scope == "project" and not variables_in(value)
     ]
     if plain:
-        said = f"{visible(', '.join(plain))} stands in a file that others read: write a secret as ${{NAME}} instead"
-        lines.append(here.screen.styled(said, "yellow"))
+        message = f"{visible(', '.join(plain))} stands in a file that others read: write a secret as ${{NAME}} instead"
+        lines.append(here.screen.styled(message, "yellow"))
     here.screen.tell(args.json, {"name": args.name, "scope": args.scope, "path": path}, lines)
     return OK
 
@@ -90,7 +90,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     if not is_url and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", args.words[0]):
         raise OptionsError(f"{args.words[0]!r:.200} is not an address of a server: one begins with https:// or http://")
     common = {"connectTimeout": args.connect_timeout, "era": args.era}
-    said = {key: value for key, value in common.items() if value is not None}
+    options = {key: value for key, value in common.items() if value is not None}
     kind = args.transport or ("http" if is_url else "stdio")
     if kind == "stdio":
         wrong = args.header or args.client_id or args.client_secret_env or args.issuer or args.callback_port
@@ -98,7 +98,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
             raise OptionsError("headers and logins are for a URL: for a command use -e NAME=VALUE")
         env = dict(_pair(text, "=", "-e NAME=VALUE") for text in args.env)
         return {
-            "type": "stdio", "command": args.words[0], "args": args.words[1:], **({"env": env} if env else {}), **said
+            "type": "stdio", "command": args.words[0], "args": args.words[1:], **({"env": env} if env else {}), **options
         }  # fmt: skip
     if not is_url or len(args.words) > 1 or args.env:
         raise OptionsError(f"--transport {kind} takes one URL and no -e: {' '.join(args.words)!r:.200}")
@@ -114,12 +114,12 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     }
     oauth = {key: value for key, value in login.items() if value is not None}
     more = {"headers": headers, "oauth": oauth}
-    return {"type": kind, "url": args.words[0], **said, **{key: value for key, value in more.items() if value}}
+    return {"type": kind, "url": args.words[0], **options, **{key: value for key, value in more.items() if value}}
 
 
 def _pair(text: str, joint: str, form: str) -> tuple[str, str]:
-    name, found, value = text.partition(joint)
-    if not found or not name.strip():
+    name, separator, value = text.partition(joint)
+    if not separator or not name.strip():
         raise OptionsError(f"{text.partition(joint)[0]!r:.100} is not of the form {form}")
     return name.strip(), value.strip() if joint == ":" else value
 
@@ -134,9 +134,9 @@ def list_servers(args: argparse.Namespace, here: Here) -> int:
         lines.append(f"{state} {visible(one.entry.name)} [{one.entry.scope}]  {on_one_line(what, 120)}")
         if one.reason:
             lines.append(f"         {on_one_line(one.reason, 300)}")
-    named = {one.reason for one in configured.found if one.reason}
+    reasons = {one.reason for one in configured.found if one.reason}
     for note in configured.diagnostics:
-        if not any(reason in note.message for reason in named):
+        if not any(reason in note.message for reason in reasons):
             lines.append(here.screen.styled(on_one_line(note.located, 300), "red" if note.is_error else "yellow"))
     if not configured.found and not lines:
         lines.append("no servers here: `openagentic-sdk mcp add --help` shows how to add one")

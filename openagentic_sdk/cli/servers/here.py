@@ -34,12 +34,12 @@ class Here:
 
     def find(self, name: str) -> Configured:
         """Return one server. Raises `OptionsError` that names the existing ones."""
-        found = self.configured().found
-        for one in found:
+        servers = self.configured().found
+        for one in servers:
             if one.entry.name == name:
                 return one
-        known = ", ".join(one.entry.name for one in found)
-        raise OptionsError(f"there is no server {name!r} here: there is {visible(known) or 'none'}")
+        names = ", ".join(one.entry.name for one in servers)
+        raise OptionsError(f"there is no server {name!r} here: there is {visible(names) or 'none'}")
 
 
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:
@@ -64,16 +64,16 @@ def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, 
 
 def hidden_arguments(args: Sequence[Any]) -> list[str]:
     """Arguments of a command, with the values of flags masked whose names suggest secrets."""
-    shown, is_secret, redact = list[str](), False, Redactor()
+    result, is_secret, redact = list[str](), False, Redactor()
     for arg in map(str, args):
-        name, found, value = arg.partition("=")
+        name, equals, value = arg.partition("=")
         is_named = is_secret_name(name.lstrip("-").replace("-", "_")) and "${" not in arg
         is_mixed = "://" not in arg and redact(arg) != arg
         is_value = (is_secret and not arg.startswith("-") and "${" not in arg) or is_mixed
-        is_pair = bool(found and value) and (is_named or is_mixed)
-        shown.append(f"{name}=[hidden]" if is_pair else "[hidden]" if is_value else arg)
-        is_secret = is_named and not found and arg.startswith("-")
-    return shown
+        is_pair = bool(equals and value) and (is_named or is_mixed)
+        result.append(f"{name}=[hidden]" if is_pair else "[hidden]" if is_value else arg)
+        is_secret = is_named and not equals and arg.startswith("-")
+    return result
 
 
 def differences(one: Configured) -> list[str]:

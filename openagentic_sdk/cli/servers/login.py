@@ -30,8 +30,8 @@ def login(args: argparse.Namespace, here: Here) -> int:
         raise OptionsError(f"{name!r} is given its token by its entry: there is nothing to log in for")
     assert server.url is not None, "a service has an address"
     tokens = asyncio.run(oauth.log_in(args.scope))
-    kept = here.home.logins(server.url).current()
-    issuer = kept.issuer if kept is not None else ""
+    old_login = here.home.logins(server.url).current()
+    issuer = old_login.issuer if old_login is not None else ""
     data = {"name": name, "url": server.url, "issuer": issuer, "scope": tokens.scope, "expires_at": tokens.expires_at}
     granted = f", granted: {visible(tokens.scope)}" if tokens.scope else ""
     here.screen.tell(args.json, data, [f"logged in at {visible(name)} through {visible(issuer)}{granted}"])
@@ -43,18 +43,18 @@ def logout(args: argparse.Namespace, here: Here) -> int:
     name, server = _service(args.name, here)
     assert server.url is not None, "a service has an address"
     was_there = here.home.logins(server.url).forget()
-    said = f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}"
-    here.screen.tell(args.json, {"name": name, "url": server.url, "forgotten": was_there}, [said])
+    message = f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}"
+    here.screen.tell(args.json, {"name": name, "url": server.url, "forgotten": was_there}, [message])
     return OK if was_there else FAILED
 
 
 def _service(name: str, here: Here) -> tuple[str, McpServer]:
     """The server with this name or address. Raises `OptionsError` for one without an address, or that may not start."""
     if name.startswith(("http://", "https://")):
-        known = next(
+        entry = next(
             (one for one in here.configured().found if one.server is not None and one.server.url == name), None
         )
-        return (name, McpServer(url=name)) if known is None else (known.entry.name, known.server or McpServer(url=name))
+        return (name, McpServer(url=name)) if entry is None else (entry.entry.name, entry.server or McpServer(url=name))
     one = here.find(name)
     if one.server is None:
         raise OptionsError(f"{name!r} is not started: {one.reason}")

@@ -48,8 +48,8 @@ class Tried:
         """The result as JSON."""
         event = self.event
         changes = [{"tool": c.name, "is_new": c.is_new, "lines": list(c.lines)} for c in self.changes]
-        said = {} if event is None else {key: value for key, value in vars(event).items() if key in _SAID}
-        return {"name": self.name, "works": self.works, **said, "changes": changes}
+        fields = {} if event is None else {key: value for key, value in vars(event).items() if key in _SAID}
+        return {"name": self.name, "works": self.works, **fields, "changes": changes}
 
     def lines(self, screen: Screen) -> list[str]:
         """The result as lines for people."""
@@ -60,20 +60,20 @@ class Tried:
                 why = f"{why[:200]} ... {why[200 - _MAX_WHY_CHARS :]}"
             why = on_one_line(why)
             return [f"{screen.styled('no ', 'red')} {visible(self.name)}: {why}"]
-        offered = {tool.get("tool") for tool in event.tools}
-        said = [
+        tool_names = {tool.get("tool") for tool in event.tools}
+        descriptions = [
             (str(tool.get("name")), str(tool.get("description") or ""))
             for tool in self.tools
-            if tool.get("name") in offered
+            if tool.get("name") in tool_names
         ]
-        spoken = event.protocol_version or "in this process"
-        head = f"{visible(self.name)}: {event.transport}, {spoken}, {len(event.tools)} tools"
+        version = event.protocol_version or "in this process"
+        head = f"{visible(self.name)}: {event.transport}, {version}, {len(event.tools)} tools"
         lines = [f"{screen.styled('yes', 'green')} {head}"]
-        lines += [f"    {on_one_line(name, 100)}: {on_one_line(text, 200)}" for name, text in said[:_MAX_SHOWN]]
-        lines += [f"    and {len(said) - _MAX_SHOWN} more"] if len(said) > _MAX_SHOWN else []
-        for left in event.left_out:
+        lines += [f"    {on_one_line(name, 100)}: {on_one_line(text, 200)}" for name, text in descriptions[:_MAX_SHOWN]]
+        lines += [f"    and {len(descriptions) - _MAX_SHOWN} more"] if len(descriptions) > _MAX_SHOWN else []
+        for omission in event.left_out:
             lines.append(
-                f"    left out: {visible(str(left.get('tool')))[:100]}: {on_one_line(str(left.get('reason')), 300)}"
+                f"    left out: {visible(str(omission.get('tool')))[:100]}: {on_one_line(str(omission.get('reason')), 300)}"
             )
         for change in self.changes:
             lines += [f"      {visible(change.name)[:100]} {line}" for line in change.lines[:200]]
@@ -98,13 +98,13 @@ class _Noting:
 
 
 async def try_servers(
-    home: McpHome, found: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
+    home: McpHome, configured_servers: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
 ) -> list[Tried]:
     """Start these servers in parallel, query them, and end them. None of them raises; `tell` receives reports of what takes
     long.
     """
-    noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in found}
-    ready = {one.entry.name: one.server for one in found if one.server is not None}
+    noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in configured_servers}
+    ready = {one.entry.name: one.server for one in configured_servers if one.server is not None}
     servers = open_servers(ready, None, home, cwd=cwd, pins_for=lambda name, server: noting[name])
     servers.hold()
     try:
@@ -134,12 +134,12 @@ async def _tell_waiting(servers: Servers, tell: Callable[[str], object]) -> None
             tell(f"{visible(name)}: {on_one_line(words, 300)} ({count * _TELL_EVERY_S:g} s)")
 
 
-def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
+def look_at(here: Here, servers: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
     """Briefly start those that may start; return the report on all of them, in lines and as JSON."""
-    able = [one for one in found if one.server is not None]
+    able = [one for one in servers if one.server is not None]
     tried = asyncio.run(try_servers(here.home, able, here.project.cwd, _on_stderr)) if able else []
     lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]
-    for one in found:
+    for one in servers:
         if one.server is None:
             lines.append(
                 f"{here.screen.styled('-  ', 'yellow')} {visible(one.entry.name)}: {on_one_line(one.reason, 600)}"
@@ -154,15 +154,15 @@ def _on_stderr(line: str) -> None:
 
 def test(args: argparse.Namespace, here: Here) -> int:
     """Test servers; exit code 1 if a named one, or any that may start, does not answer."""
-    found = [here.find(name) for name in args.names] or [
+    servers = [here.find(name) for name in args.names] or [
         one for one in here.configured().found if one.state != "disabled"
     ]
     if (limit_s := args.connect_timeout) is not None:
-        found = [
+        servers = [
             one if one.server is None else replace(one, server=replace(one.server, connect_timeout_s=limit_s))
-            for one in found
+            for one in servers
         ]
-    lines, rows = look_at(here, found)
+    lines, rows = look_at(here, servers)
     here.screen.tell(args.json, {"servers": rows}, lines or ["no servers here"])
     is_missing = any(row["works"] is None and (args.names or row["state"] == "unusable") for row in rows)
     return FAILED if is_missing or any(row["works"] is False for row in rows) else OK

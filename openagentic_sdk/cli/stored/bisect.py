@@ -91,7 +91,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
     screen.line(f"{plural(len(args.change), 'change')}: {each}, {runs * steps} in all")
     for change in args.change:
         changed_options(OpenAgenticOptions(), change)
-    wanted = _pattern(args.passes)
+    pattern = _pattern(args.passes)
     if args.dry_run:
         return OK
 
@@ -103,7 +103,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
         async with aclosing(playing) as played:
             ends = [e async for e in played if isinstance(e, Result) and e.parent_tool_use_id is None]
         end = ends[-1]
-        well = end.stop_reason == "end" and wanted.search(end.final_text) is not None
+        well = end.stop_reason == "end" and pattern.search(end.final_text) is not None
         verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, ended as {end.stop_reason}"
         screen.line(f"with {_named(args.change[:count])}: {verdict}")
         return well

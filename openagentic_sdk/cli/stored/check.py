@@ -57,9 +57,9 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
     if args.signed:
         return verify_signed(store, args)
     screen = Screen(sys.stdout)
-    lost = store.list_lost() if isinstance(store, FileSessionStore) and (args.all or args.id != NEWEST) else []
-    one = [] if args.all else [args.id if args.id in lost else find_session(store, args.id)]
-    names = one or [*store.list_sessions(), *lost]
+    lost_ids = store.list_lost() if isinstance(store, FileSessionStore) and (args.all or args.id != NEWEST) else []
+    one = [] if args.all else [args.id if args.id in lost_ids else find_session(store, args.id)]
+    names = one or [*store.list_sessions(), *lost_ids]
     subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None
     damaged = sum(not _is_intact(store, name, screen, subagents, as_json=args.json) for name in names)
     if args.all and not args.json:
@@ -129,7 +129,7 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
             f"  {saved.dropped_bytes} bytes of the old log are no part of its conversation; the old log stays as it is"
         )
     if saved.report.behind:
-        kept = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
-        screen.line(f"  {saved.report.behind} events after the damage are intact: {kept}")
+        advice = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
+        screen.line(f"  {saved.report.behind} events after the damage are intact: {advice}")
     screen.lines(f"  {on_one_line(str(problem))}" for problem in saved.report.problems)
     return OK

@@ -73,21 +73,21 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
     if args.files:
         return show_file_changes(store, find_session(store, args.a), as_json=args.json, screen=Screen(sys.stdout))
     a, b = (list(map(shown, store.iter_events(find_session(store, text)))) for text in (args.a, args.b))
-    found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
-    Screen(sys.stdout).tell(args.json, found.to_dict(), comparison_lines(a, b, found))
-    return OK if found.same else FAILED
+    diff = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
+    Screen(sys.stdout).tell(args.json, diff.to_dict(), comparison_lines(a, b, diff))
+    return OK if diff.same else FAILED
 
 
-def comparison_lines(a: Sequence[Event], b: Sequence[Event], found: SessionDiff) -> list[str]:
+def comparison_lines(a: Sequence[Event], b: Sequence[Event], diff: SessionDiff) -> list[str]:
     """Two sessions in sentences: how B's conditions differed, where they diverge, in what, and the cost of each."""
-    if found.same:
+    if diff.same:
         return ["no difference"]
-    first = next((difference.step for difference in found.differences if difference.step is not None), None)
+    first = next((difference.step for difference in diff.differences if difference.step is not None), None)
     until = "they do the same in every step" if first is None else f"they part at step {first}"
     same = f", and do the same in the {first - 1} before" if first is not None and first > 1 else ""
     changed = _conditions(a, b)
     lines = [*([f"B ran with {' and '.join(changed)}"] if changed else []), until + same]
-    for each in found.differences:
+    for each in diff.differences:
         form = _SENTENCES.get(each.kind, "step {step}, {kind}: {b} instead of {a}")
         lines.append("  " + form.format(step=each.step, kind=each.kind, a=_value(each.a), b=_value(each.b)))
     return [*lines, f"A: {_figures(a)}", f"B: {_figures(b)}"]
@@ -110,7 +110,7 @@ def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
         f"the tools {more} too": more,
         f"without the tools {fewer}": fewer,
     }
-    return [said for said, is_so in differs.items() if is_so]
+    return [text for text, is_so in differs.items() if is_so]
 
 
 def _names(names: Iterable[str]) -> str:
@@ -154,51 +154,58 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     return OK if explanation.matches else FAILED
 
 
-def explanation_lines(found: StepExplanation) -> list[str]:
+def explanation_lines(explanation: StepExplanation) -> list[str]:
     """The components of a step's request, in sentences."""
-    digest = "is the recorded one" if found.matches else "IS NOT THE RECORDED ONE"
-    lines = [f"Step {found.step}, event {found.seq}, model {on_one_line(found.model)}; its digest {digest}"]
-    if found.rewritten_by_hook:
+    digest = "is the recorded one" if explanation.matches else "IS NOT THE RECORDED ONE"
+    lines = [
+        f"Step {explanation.step}, event {explanation.seq}, model {on_one_line(explanation.model)}; its digest {digest}"
+    ]
+    if explanation.rewritten_by_hook:
         lines.append("A hook rewrote the messages of this request.")
     lines.append("System prompt")
-    for part in found.system:
+    for part in explanation.system:
         source = f"{on_one_line(part.kind)} {on_one_line(part.source)}"
         lines.append(f"  {part.chars:>7} chars  {source}: {on_one_line(part.preview, 80)}")
     lines.append("Messages")
-    for message in found.messages:
+    for message in explanation.messages:
         where = f"events {message.first_seq}-{message.last_seq}" if message.first_seq is not None else "no event"
         size = f"{message.index:>3} {message.role:<9} {message.bytes:>7} bytes"
         source = "" if message.untrusted is None else f", untrusted: {on_one_line(message.untrusted)}"
         lines.append(f"  {size}  {on_one_line(message.origin)} ({where}{source}): {on_one_line(message.preview, 80)}")
-    lines.append(f"Tools: {_names(found.tools) or 'none'}")
-    for call in found.labelled_calls:
+    lines.append(f"Tools: {_names(explanation.tools) or 'none'}")
+    for call in explanation.labelled_calls:
         outcome = "went on" if call.allowed else "was refused"
         lines.append(f"{on_one_line(call.tool)} {outcome} (event {call.seq}, rule {on_one_line(call.rule)})")
         lines += [f"  {_provenance(finding)}" for finding in call.findings]
     # How much the vendor could have cached, why not more, and how much it says that it had.
-    same = f"the first {found.prefix.same_bytes:,} of {found.prefix.previous_bytes:,} bytes of the request before"
-    said = f"Cache: {same} stand at its beginning"
-    if found.prefix.broke_at is not None:
-        said += f"; it broke at message {found.prefix.broke_at}: {on_one_line(found.prefix.reason or '')}"
-    if found.prefix.cached_tokens is not None and found.prefix.after_s is not None:
-        had = f"{found.prefix.cached_tokens:,} of {found.prefix.input_tokens:,} tokens"
-        said += f". The endpoint had {had}, {found.prefix.after_s:,.0f} s after it"
-    return [*lines, said]
+    same = (
+        f"the first {explanation.prefix.same_bytes:,} of {explanation.prefix.previous_bytes:,} bytes of "
+        "the request before"
+    )
+    cache_line = f"Cache: {same} stand at its beginning"
+    if explanation.prefix.broke_at is not None:
+        cache_line += (
+            f"; it broke at message {explanation.prefix.broke_at}: {on_one_line(explanation.prefix.reason or '')}"
+        )
+    if explanation.prefix.cached_tokens is not None and explanation.prefix.after_s is not None:
+        had = f"{explanation.prefix.cached_tokens:,} of {explanation.prefix.input_tokens:,} tokens"
+        cache_line += f". The endpoint had {had}, {explanation.prefix.after_s:,.0f} s after it"
+    return [*lines, cache_line]
 
 
 def _why(store: SessionStore, args: argparse.Namespace) -> int:
-    found = why_session(store, find_session(store, args.id))
+    cause = why_session(store, find_session(store, args.id))
     place = () if args.store is None else ("--store", args.store)
-    Screen(sys.stdout).tell(args.json, vars(found), found.lines(*place))
-    return OK if not found.kind else FAILED
+    Screen(sys.stdout).tell(args.json, vars(cause), cause.lines(*place))
+    return OK if not cause.kind else FAILED
 
 
 def _provenance(finding: Mapping[str, Any]) -> str:
     """The origin of a value in a call, in a sentence without secrets of this environment."""
-    told = mask_value({key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, known_here())
-    where = f"{told['source']}, event {told['seq']}" if told["seq"] else f"{told['source']}"
-    quoted = f": “{told['line']}”" if told["line"] else ""
-    return on_one_line(f"{told['argument']} {told['value']!r}: {finding.get('label')}, {where}{quoted}")
+    fields = mask_value({key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, known_here())
+    where = f"{fields['source']}, event {fields['seq']}" if fields["seq"] else f"{fields['source']}"
+    quoted = f": “{fields['line']}”" if fields["line"] else ""
+    return on_one_line(f"{fields['argument']} {fields['value']!r}: {finding.get('label')}, {where}{quoted}")
 
 
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:

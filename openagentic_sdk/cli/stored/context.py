@@ -84,7 +84,7 @@ def read_window(events: Sequence[Event], window: int | None) -> Window:
             events, limits, conversation=conversation, bytes_per_token=weight, overhead_bytes=overhead
         )
     start = limits.budget_bytes(limits.start_at, weight)
-    found = Window(
+    contents = Window(
         tokens=estimate_tokens(size, weight),
         last_request_tokens=last_tokens,
         by_kind={kind: estimate_tokens(each, weight) for kind, each in sizes.most_common()},
@@ -93,13 +93,13 @@ def read_window(events: Sequence[Event], window: int | None) -> Window:
         cleared=() if clearing is None else tuple(output.tool_use_id for output in clearing.outputs),
     )
     if plan is None:
-        return found
+        return contents
     gone_before = max((e.up_to_seq for e in events if isinstance(e, SessionCompacted)), default=0)
     standing = (e for e in standing_events(events) if gone_before < (e.seq or 0) <= plan.up_to_seq)
     prompts = (e for e in standing if isinstance(e, UserMessage) and e.origin == "user")
     return Window(
         **{
-            **vars(found),
+            **vars(contents),
             "up_to_seq": plan.up_to_seq,
             "dropped_messages": len(plan.messages),
             "dropped_tokens": estimate_tokens(size_of(plan.messages), weight),
@@ -127,36 +127,38 @@ def _context(store: SessionStore, args: argparse.Namespace) -> int:
         raise OptionsError(f"--window {args.window} is not a number of tokens: give the model's window, such as 200000")
     redact = known_here()
     events = [shown(event, redact) for event in store.iter_events(find_session(store, args.id))]
-    found = read_window(events, args.window)
-    Screen(sys.stdout).tell(args.json, vars(found), window_lines(found))
+    window = read_window(events, args.window)
+    Screen(sys.stdout).tell(args.json, vars(window), window_lines(window))
     return OK
 
 
-def window_lines(found: Window) -> list[str]:
+def window_lines(window: Window) -> list[str]:
     """A window in sentences."""
-    share = "" if not found.window else f", {found.tokens / found.window:.1%} of a window of {found.window:,}"
+    share = "" if not window.window else f", {window.tokens / window.window:.1%} of a window of {window.window:,}"
     counted = (
-        "" if found.last_request_tokens is None else f"; the endpoint counted {found.last_request_tokens:,} in the last"
+        ""
+        if window.last_request_tokens is None
+        else f"; the endpoint counted {window.last_request_tokens:,} in the last"
     )
-    lines = [f"next request: about {found.tokens:,} tokens{share}{counted}"]
-    lines += [f"  {kind}: {tokens:,}" for kind, tokens in found.by_kind.items() if tokens]
-    if found.window is None:
+    lines = [f"next request: about {window.tokens:,} tokens{share}{counted}"]
+    lines += [f"  {kind}: {tokens:,}" for kind, tokens in window.by_kind.items() if tokens]
+    if window.window is None:
         lines.append(
             "the window is not known: --window TOKENS says when a compaction starts; max_context_tokens makes a run do it"
         )
-    elif found.starts_at is not None:
-        left = found.starts_at - found.tokens
-        when = f"{left:,} from now" if left > 0 else "before the next request"
-        lines.append(f"a compaction starts at {found.starts_at:,} tokens, {when}")
-    if found.cleared:
-        lines.append(f"it would clear the outputs of {plural(len(found.cleared), 'call')}: {_listed(found.cleared)}")
-    elif found.up_to_seq is None:
+    elif window.starts_at is not None:
+        room = window.starts_at - window.tokens
+        when = f"{room:,} from now" if room > 0 else "before the next request"
+        lines.append(f"a compaction starts at {window.starts_at:,} tokens, {when}")
+    if window.cleared:
+        lines.append(f"it would clear the outputs of {plural(len(window.cleared), 'call')}: {_listed(window.cleared)}")
+    elif window.up_to_seq is None:
         lines.append("a compaction could drop nothing now")
     else:
-        gone = f"{plural(found.dropped_messages, 'message')}, about {found.dropped_tokens:,} tokens"
-        lines.append(f"it would replace all up to event {found.up_to_seq} by a summary: {gone}")
-        lines += [f"  event {seq}: {text}" for seq, text in found.dropped[-5:]]
-        more = len(found.dropped) - 5
+        dropped_text = f"{plural(window.dropped_messages, 'message')}, about {window.dropped_tokens:,} tokens"
+        lines.append(f"it would replace all up to event {window.up_to_seq} by a summary: {dropped_text}")
+        lines += [f"  event {seq}: {text}" for seq, text in window.dropped[-5:]]
+        more = len(window.dropped) - 5
         lines += [f"  and {plural(more, 'earlier prompt')}"] if more > 0 else []
     return lines
 

@@ -79,20 +79,20 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     return FAILED if failed or report.unreadable else OK
 
 
-def with_subagents(rows: list[SessionSummary], wanted: set[str]) -> list[SessionSummary]:
+def with_subagents(rows: list[SessionSummary], ids: set[str]) -> list[SessionSummary]:
     """These sessions and those of their subagents, recursively."""
     children: dict[str, list[SessionSummary]] = {}
     for row in rows:
         if row.is_child and row.parent is not None:
             children.setdefault(row.parent, []).append(row)
-    found = {row.id: row for row in rows if row.id in wanted}
-    waiting = list(found)
+    by_id = {row.id: row for row in rows if row.id in ids}
+    waiting = list(by_id)
     while waiting:
         for row in children.get(waiting.pop(), ()):
-            if row.id not in found:
-                found[row.id] = row
+            if row.id not in by_id:
+                by_id[row.id] = row
                 waiting.append(row.id)
-    return list(found.values())
+    return list(by_id.values())
 
 
 def report_json(report: CostReport) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def report_lines(report: CostReport, screen: Screen) -> list[str]:
 
 def price_setting(model: str) -> str:
     """The setting that defines a model's price, in a sentence."""
-    named = json.dumps(model or "MODEL")
-    price = f'OpenAgenticOptions(prices={{{named}: {{"input": USD, "output": USD}}}})'
+    quoted_name = json.dumps(model or "MODEL")
+    price = f'OpenAgenticOptions(prices={{{quoted_name}: {{"input": USD, "output": USD}}}})'
     return f"{price}, each for a million tokens, makes it known"
 
 
@@ -194,17 +194,19 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
     rows = spending(events)
     misses = [(request.step, request.seq, report) for request, report in find_misses(events)]
     total, cost_usd = usage(events), session_cost(events)
-    told = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
+    row_dicts = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
     missing = [{"step": step, "request_seq": seq, **asdict(report)} for step, seq, report in misses]
     whole = {"usage": total, "cached_share": cached_share(total), "cost_usd": cost_usd}
     lines = []
     for row in [*rows, Spending("", "in all", sum(row.calls for row in rows), total, cost_usd)]:
-        known, share = "tokens unknown", row.cached_share
+        token_text, share = "tokens unknown", row.cached_share
         if row.usage is not None:
-            known = f"{row.usage['input_tokens']:,} + {row.usage['output_tokens']:,} tokens"
+            token_text = f"{row.usage['input_tokens']:,} + {row.usage['output_tokens']:,} tokens"
         cached = "" if share is None else f", {share:.1%} of the prompts cached"
         cost = cost_words(row.cost_usd)
-        lines.append(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
+        lines.append(
+            f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {token_text}{cached}, {cost}"
+        )
     answers = [event for event in events if isinstance(event, ModelResponse) and event.usage is not None]
     unpriced = dict.fromkeys(on_one_line(event.model or "") for event in answers if event.cost_usd is None)
     lines += [f"no price of {model or 'the model'} is known: {price_setting(model)}" for model in unpriced]
@@ -214,6 +216,6 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
         lines.append(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
-    data = mask_value({**whole, "by": told, "misses": missing}, known_here())
+    data = mask_value({**whole, "by": row_dicts, "misses": missing}, known_here())
     Screen(sys.stdout).tell(as_json, data, lines)
     return OK

@@ -59,8 +59,8 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if not (args.files or args.only_files or args.dry_run):
         event = rewind_session(store, session_id, to_seq=to_seq)
-        said = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
-        screen.tell(args.json, said, [f"event {event.seq} takes back what came after event {to_seq}"])
+        data = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
+        screen.tell(args.json, data, [f"event {event.seq} takes back what came after event {to_seq}"])
         return OK
     roots = [os.path.abspath(os.path.expanduser(folder)) for folder in args.add_dir]
     plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
@@ -105,8 +105,8 @@ def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
 
 def restored_lines(restored: FilesRestored) -> list[str]:
     """What was and was not restored, for people."""
-    left = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
-    return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *left]
+    failures = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
+    return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *failures]
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
@@ -126,38 +126,38 @@ def plan_lines(plan: RestorePlan) -> list[str]:
 def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool, screen: Screen) -> int:
     """Print the session's file changes as diffs; exit code 1 if there are any."""
     changes = file_changes(store, session_id)
-    files = [known for _, known in sorted(changes.files.items()) if known.before != known.after]
-    rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
+    files = [file for _, file in sorted(changes.files.items()) if file.before != file.after]
+    rows = [{"path": file.path, "before": file.before, "after": file.after} for file in files]
     calls = [{"seq": use.seq, "tool_use_id": use.tool_use_id, "name": use.name} for use in changes.uncovered]
-    lines = [] if as_json else [line for known in files for line in _file_diff(store, known, screen)]
+    lines = [] if as_json else [line for file in files for line in _file_diff(store, file, screen)]
     if changes.uncovered or not files:
         lines += plan_lines(RestorePlan((), changes.uncovered))
     screen.tell(as_json, {"session_id": session_id, "files": rows, "uncovered": calls}, lines)
     return FAILED if files else OK
 
 
-def _file_diff(store: SessionStore, known: ChangedFile, screen: Screen) -> list[str]:
-    what = "created" if known.before is None else "deleted" if known.after is None else "changed"
-    title = f"{what}: {on_one_line(known.path)}"
-    before, after = (_text(store, known, digest) for digest in (known.before, known.after))
+def _file_diff(store: SessionStore, file: ChangedFile, screen: Screen) -> list[str]:
+    what = "created" if file.before is None else "deleted" if file.after is None else "changed"
+    title = f"{what}: {on_one_line(file.path)}"
+    before, after = (_text(store, file, digest) for digest in (file.before, file.after))
     if before is None or after is None:
         return [f"{title} (its text cannot be shown: it is not kept, too big, or no longer as the session left it)"]
     mask = known_here()
     return [title, *shown_diff(mask_value(before, mask), mask_value(after, mask), screen)]
 
 
-def _text(store: SessionStore, known: ChangedFile, digest: str | None) -> str | None:
+def _text(store: SessionStore, file: ChangedFile, digest: str | None) -> str | None:
     """The text of the file in a state: from the disk if unchanged, otherwise from the kept copy, otherwise None."""
     if digest is None:
         return ""
     try:
-        if digest_file(known.path) == digest:
-            snapshot = read_snapshot(known.path, MAX_SHOWN_BYTES)
+        if digest_file(file.path) == digest:
+            snapshot = read_snapshot(file.path, MAX_SHOWN_BYTES)
             return None if snapshot is None else snapshot.data.decode("utf-8", "replace")
     except (ToolError, OSError):
         pass  # the file cannot be read any more, but its kept text may be
     try:
-        data = store.read_blob(known.session_id, digest)
+        data = store.read_blob(file.session_id, digest)
     except SessionError:
         return None
     return data.decode("utf-8", "replace") if len(data) <= MAX_SHOWN_BYTES else None

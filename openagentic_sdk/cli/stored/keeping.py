@@ -69,8 +69,8 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if args.finish:
         finished = finish_erasures(store, session_id)
-        known = {"session_id": session_id, "finished": finished}
-        screen.tell(args.json, known, [f"finished {len(finished)} erasures"])
+        data = {"session_id": session_id, "finished": finished}
+        screen.tell(args.json, data, [f"finished {len(finished)} erasures"])
         return OK
     if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} for good?", args):
         return FAILED
@@ -123,9 +123,9 @@ def _text(path: str) -> str:
 def _hold(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     hold_session(store, session_id, release=args.release, reason=args.reason, by=user_name())
-    said = "is released" if args.release else "is held: nothing deletes, purges or erases from it"
-    known = {"session_id": session_id, "held": not args.release}
-    Screen(sys.stdout).tell(args.json, known, [f"{on_one_line(session_id)} {said}"])
+    message = "is released" if args.release else "is held: nothing deletes, purges or erases from it"
+    data = {"session_id": session_id, "held": not args.release}
+    Screen(sys.stdout).tell(args.json, data, [f"{on_one_line(session_id)} {message}"])
     return OK
 
 
@@ -139,9 +139,11 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
         except ValueError:
             raise OptionsError(f"{args.until!r} is not a date: give it as YYYY-MM-DD") from None
     retain_session(store, session_id, until, reason=args.reason, by=user_name())
-    said = f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
-    known = {"session_id": session_id, "until": until}
-    Screen(sys.stdout).tell(args.json, known, [f"{on_one_line(session_id)} {said}"])
+    message = (
+        f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
+    )
+    data = {"session_id": session_id, "until": until}
+    Screen(sys.stdout).tell(args.json, data, [f"{on_one_line(session_id)} {message}"])
     return OK
 
 
@@ -162,6 +164,6 @@ def _purge(store: SessionStore, args: argparse.Namespace) -> int:
     for row in rows:
         became = f"stays, {on_one_line(row.why, 300)}" if row.why else f"{verb} {row.events} events"
         lines.append(f"{on_one_line(row.session_id)}: {became}")
-    known = {"purged": [asdict(row) for row in rows], "dry_run": args.dry_run}
-    Screen(sys.stdout).tell(args.json, known, lines or ["no session is that old"])
+    data = {"purged": [asdict(row) for row in rows], "dry_run": args.dry_run}
+    Screen(sys.stdout).tell(args.json, data, lines or ["no session is that old"])
     return FAILED if any(row.why for row in rows) else OK

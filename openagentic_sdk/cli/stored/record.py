@@ -72,8 +72,8 @@ def _sign(store: SessionStore, args: argparse.Namespace) -> int:
         signers.insert(0, InstallationKey())
     signed = sign_session(store, find_session(store, args.id), signers)
     by = ", ".join(str(each["by"]) for each in signed.signatures)
-    said = f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}"
-    Screen(sys.stdout).tell(args.json, receipt_of(signed), [said])
+    message = f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}"
+    Screen(sys.stdout).tell(args.json, receipt_of(signed), [message])
     return OK
 
 
@@ -94,8 +94,8 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
             events = from_file[name] if from_file else store.read_events(name)
         except SessionError as error:
             all_ok = False
-            said = {"session_id": name, "ok": False, "error": str(error)}
-            screen.tell(args.json, said, [f"{on_one_line(name)}: {on_one_line(str(error), 300)}"])
+            data = {"session_id": name, "ok": False, "error": str(error)}
+            screen.tell(args.json, data, [f"{on_one_line(name)}: {on_one_line(str(error), 300)}"])
             continue
         mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(names) == 1]
         report = verify_record(name, events, trust, receipts=mine)
@@ -129,7 +129,10 @@ def report_lines(report: RecordReport) -> list[str]:
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
     lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
     recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}
-    for said in report.approvals:
-        known = recorded[said.is_recorded]
-        lines.append(f"  event {said.seq}: {said.name} answered {said.answer!r} for {said.tool} ({said.how}; {known})")
+    for approval in report.approvals:
+        origin = recorded[approval.is_recorded]
+        lines.append(
+            f"  event {approval.seq}: {approval.name} answered {approval.answer!r} for {approval.tool} "
+            f"({approval.how}; {origin})"
+        )
     return lines

@@ -42,11 +42,11 @@ def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
         parser.add_argument("id", nargs="?", default=default, metavar="ID", help=f"{ID_HELP} (default: {default})")
 
 
-def open_session_store(named: str | None) -> SessionStore:
+def open_session_store(address: str | None) -> SessionStore:
     """The store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
-    if named is None or _ADDRESS.match(named):
-        return open_store(named)
-    return FileSessionStore(Path(named).expanduser().absolute())
+    if address is None or _ADDRESS.match(address):
+        return open_store(address)
+    return FileSessionStore(Path(address).expanduser().absolute())
 
 
 class IndexProgress:

@@ -46,21 +46,22 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
     AWS's own tools (SSO, a role, a process).
     """
     environ = os.environ if environ is None else environ
-    chosen = profile or environ.get("AWS_PROFILE")
+    profile_name = profile or environ.get("AWS_PROFILE")
     access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if access and secret and not profile:
         return AwsCredentials(access, secret, environ.get("AWS_SESSION_TOKEN") or None)
-    section = read_profile(chosen or "default", environ)
+    section = read_profile(profile_name or "default", environ)
     access, secret = section.get("aws_access_key_id"), section.get("aws_secret_access_key")
     if access and secret:
         return AwsCredentials(access, secret, section.get("aws_session_token") or None)
     if other := sorted(section.keys() & _BY_TOOLS):
         raise OptionsError(
-            f"the AWS profile {chosen or 'default'!r} gets its keys by {other[0]}, which needs AWS's own tools: pass "
+            f"the AWS profile {profile_name or 'default'!r} gets its keys by {other[0]}, which needs AWS's own tools: pass "
             "credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     raise OptionsError(
-        f"no AWS credentials: the profile {chosen or 'default'!r} has no keys, and this is no container or instance with "
+        f"no AWS credentials: the profile {profile_name or 'default'!r} has no keys, and this is no "
+        "container or instance with "
         "a role; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass credentials="
     )
 
@@ -68,14 +69,14 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
 def read_region(profile: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
     """AWS_REGION, AWS_DEFAULT_REGION or the region of the profile."""
     environ = os.environ if environ is None else environ
-    named = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    return named or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    return region or read_profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
 
 
 def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The settings of a profile from both files; the credentials file takes precedence."""
     home = environ.get("HOME") or user_home()
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for variable, default, section in (
         ("AWS_CONFIG_FILE", ".aws/config", name if name == "default" else f"profile {name}"),
         ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", name),
@@ -89,8 +90,8 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             raise OptionsError(f"{path} cannot be read as AWS profiles ({type(error).__name__}): mend it") from None
         if parser.has_section(section):
-            found.update(parser.items(section))
-    return found
+            settings.update(parser.items(section))
+    return settings
 
 
 def sign(

@@ -74,13 +74,13 @@ class CredentialChain:
         if self._kept is not None and left_s > REFRESH_BEFORE_S:
             return self._kept
         try:
-            found = await self._find(environ)
+            credentials = await self._find(environ)
         except ProviderError:
             if self._kept is None or left_s <= 0:
                 raise
             return self._kept
-        self._kept = None if found.expires_at is None else found
-        return found
+        self._kept = None if credentials.expires_at is None else credentials
+        return credentials
 
     def source(self) -> str:
         """The source of the credentials, for display, found without network access. Raises `OptionsError`."""
@@ -94,8 +94,8 @@ class CredentialChain:
             if not error.args[0].startswith("no AWS credentials"):
                 raise
         else:
-            named = self._profile or environ.get("AWS_PROFILE") or "default"
-            return "$AWS_ACCESS_KEY_ID" if has_keys and not self._profile else f"the profile {named!r}"
+            profile = self._profile or environ.get("AWS_PROFILE") or "default"
+            return "$AWS_ACCESS_KEY_ID" if has_keys and not self._profile else f"the profile {profile!r}"
         if address := self._container_address(environ):
             return f"the container, at {shown_url(address)}"
         if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
@@ -151,8 +151,8 @@ class CredentialChain:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         page = await self._fetch(url.rstrip("/") + "/", headers, self._far, urlencode(form).encode(), proxies=None)
         names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
-        found = [re.search(f"<{name}>([^<]+)</{name}>", page) for name in names]
-        values = [match[1].strip() if match else "" for match in found]
+        matches = [re.search(f"<{name}>([^<]+)</{name}>", page) for name in names]
+        values = [match[1].strip() if match else "" for match in matches]
         return _temporary(dict(zip(names, values, strict=True)), url)
 
     # --- containers and instances: a local metadata address -----------------------------------------------------------
@@ -190,12 +190,12 @@ class CredentialChain:
         """Ask version 2 of the instance's metadata service, which needs a token first."""
         base = (environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or _INSTANCE).rstrip("/")
         token = await self._fetch(f"{base}/latest/api/token", _TOKEN_LIFE, self._near, method="PUT")
-        shown = {"X-aws-ec2-metadata-token": token.strip()}
+        token_headers = {"X-aws-ec2-metadata-token": token.strip()}
         place = f"{base}/latest/meta-data/iam/security-credentials/"
-        role = (await self._fetch(place, shown, self._near)).strip().partition("\n")[0]
+        role = (await self._fetch(place, token_headers, self._near)).strip().partition("\n")[0]
         if not re.fullmatch(r"[\w+=,.@-]{1,128}", role):
             raise ProviderResponseError(f"{shown_url(place)} names no role: give the instance one")
-        return _temporary(_json_object(await self._fetch(place + role, shown, self._near), place), place)
+        return _temporary(_json_object(await self._fetch(place + role, token_headers, self._near), place), place)
 
     async def _fetch(
         self,
@@ -218,15 +218,15 @@ class CredentialChain:
             http.close()
         if answer.status != 200:
             code = re.search(r"<Code>([^<]{1,100})</Code>|\"[cC]ode\"\s*:\s*\"([^\"]{1,100})\"", page)
-            named = f" ({code[1] or code[2]})" if code else ""
-            raise ProviderResponseError(f"{shown_url(url)} answered {answer.status}{named} instead of credentials")
+            code_text = f" ({code[1] or code[2]})" if code else ""
+            raise ProviderResponseError(f"{shown_url(url)} answered {answer.status}{code_text} instead of credentials")
         return page
 
 
-def _temporary(found: Mapping[str, object], where: str) -> AwsCredentials:
+def _temporary(answer: Mapping[str, object], where: str) -> AwsCredentials:
     """The credentials in an answer. Raises `ProviderResponseError` if they are incomplete."""
-    token = found.get("Token") or found.get("SessionToken")
-    access, secret, ends = found.get("AccessKeyId"), found.get("SecretAccessKey"), as_text(found.get("Expiration"))
+    token = answer.get("Token") or answer.get("SessionToken")
+    access, secret, ends = answer.get("AccessKeyId"), answer.get("SecretAccessKey"), as_text(answer.get("Expiration"))
     try:
         expires_at = datetime.fromisoformat(ends).timestamp() if ends else None
     except ValueError:

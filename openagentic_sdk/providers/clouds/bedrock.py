@@ -43,8 +43,8 @@ class HostedClaudeProvider(AnthropicProvider):
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         payload, reading, names = super().prepare(model, messages, tools, stream=stream)
-        given = self._headers if isinstance(self._headers, Mapping) else {}
-        betas = self.betas(given)
+        headers = self._headers if isinstance(self._headers, Mapping) else {}
+        betas = self.betas(headers)
         hosted = {
             "anthropic_version": self.hosted_version,
             **({"anthropic_beta": betas} if betas else {}),
@@ -73,16 +73,16 @@ class BedrockEndpoint(EndpointProvider):
         base_url: str | None = None,
         **endpoint: Any,
     ) -> None:
-        found = region or read_region(profile)
-        if not found or not _REGION.fullmatch(found):
+        region_name = region or read_region(profile)
+        if not region_name or not _REGION.fullmatch(region_name):
             raise OptionsError(
-                f"region {found!r} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
+                f"region {region_name!r} is not an AWS region: pass region= (for example us-east-1) or set AWS_REGION"
             )
         # Anyone can have a host below amazonaws.com, so the environment's key is sent to Bedrock's hosts only.
-        self.hosts = (f"bedrock-runtime.{found}.amazonaws.com", f"bedrock.{found}.amazonaws.com")
+        self.hosts = (f"bedrock-runtime.{region_name}.amazonaws.com", f"bedrock.{region_name}.amazonaws.com")
         super().__init__(base_url=base_url or f"https://{self.hosts[0]}", **endpoint)
-        self.region = found
-        self._chain = CredentialChain(profile, found)
+        self.region = region_name
+        self._chain = CredentialChain(profile, region_name)
         self._credentials = credentials
 
     def models_url(self) -> str:
@@ -92,11 +92,11 @@ class BedrockEndpoint(EndpointProvider):
     async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
         if any(name.lower() == "authorization" for name in headers):
             return headers
-        given = self._credentials
-        if given is None:
+        source = self._credentials
+        if source is None:
             credentials = await self._chain.credentials()
         else:
-            credentials = await call(given, "credentials") if callable(given) else given
+            credentials = await call(source, "credentials") if callable(source) else source
         content_type = {name: value for name, value in headers.items() if name.lower() == "content-type"}
         method = "POST" if body else "GET"
         signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)

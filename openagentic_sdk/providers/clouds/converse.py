@@ -137,16 +137,16 @@ class ConverseReading(Reading):
         content = as_mapping(as_mapping(body.get("output")).get("message")).get("content")
         if not isinstance(content, list) or not body.get("stopReason"):
             raise unexpected("answer has no message with a stopReason", body)
-        shown: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         for place, block in enumerate(as_mappings(content)):
             self._blocks[place] = dict(block)
             self._ended.add(place)
             if text := as_text(block.get("text")):
-                shown.append(TextDelta(text))
+                events.append(TextDelta(text))
             elif thought := _thought(block):
-                shown.append(ReasoningPiece(thought))
+                events.append(ReasoningPiece(thought))
         self._stop_reason, self._usage = as_text(body.get("stopReason")), as_mapping(body.get("usage")) or None
-        return shown
+        return events
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         blocks = [(place, block) for place, block in sorted(self._blocks.items())]
@@ -154,7 +154,7 @@ class ConverseReading(Reading):
         if self._stop_reason is None:
             raise cut_answer(text, "messageStop")
         done_there = self._keep_done_there(blocks)
-        heard = [
+        heard_calls = [
             HeardCall(
                 as_text(use.get("toolUseId")),
                 as_text(use.get("name")),
@@ -165,7 +165,7 @@ class ConverseReading(Reading):
             if place not in done_there and (use := as_mapping(block.get("toolUse")))
         ]
         is_refusal = self._stop_reason in _REFUSALS
-        calls = finish_calls(heard, finish_reason=self._stop_reason, refusal=is_refusal, used_ids=self._used_ids)
+        calls = finish_calls(heard_calls, finish_reason=self._stop_reason, refusal=is_refusal, used_ids=self._used_ids)
         return [], ModelOutput(
             assistant_text=text or None,
             tool_calls=calls,
@@ -192,24 +192,24 @@ class ConverseReading(Reading):
         if redacted := as_text(thought.get("redactedContent")):
             block["reasoningContent"] = {"redactedContent": redacted}
         elif thought:
-            known = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
-            known["text"] += as_text(thought.get("text"))
+            reasoning = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
+            reasoning["text"] += as_text(thought.get("text"))
             if signature := as_text(thought.get("signature")):
-                known["signature"] = signature
+                reasoning["signature"] = signature
             return [ReasoningPiece(piece)] if (piece := as_text(thought.get("text"))) else []
         return []
 
     def _keep_done_there(self, blocks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
         """Complete the input of calls that the vendor's own tools have carried out; return their places."""
-        answered = {as_mapping(block.get("toolResult")).get("toolUseId") for _, block in blocks}
-        found = set()
+        answered_ids = {as_mapping(block.get("toolResult")).get("toolUseId") for _, block in blocks}
+        places = set()
         for place, block in blocks:
             use = as_mapping(block.get("toolUse"))
-            if use and (use.get("type") == "server_tool_use" or use.get("toolUseId") in answered):
-                found.add(place)
+            if use and (use.get("type") == "server_tool_use" or use.get("toolUseId") in answered_ids):
+                places.add(place)
                 if place in self._inputs:
                     block["toolUse"] = {**use, "input": read_arguments("".join(self._inputs[place]))[0]}
-        return found
+        return places
 
     def _extras(self, call_ids: list[str], done_there: set[int]) -> dict[str, Any] | None:
         """The blocks verbatim, if they include reasoning or anything else that must be sent back."""
@@ -217,11 +217,11 @@ class ConverseReading(Reading):
         if not done_there and all(block.keys() <= _PLAIN_BLOCKS for _, block in blocks):
             return None
         ids = iter(call_ids)
-        kept = [
+        kept_blocks = [
             {"toolUse": {"toolUseId": next(ids)}} if block.get("toolUse") and place not in done_there else block
             for place, block in blocks
         ]
-        return {"converse_content": kept, "origin": self._origin}
+        return {"converse_content": kept_blocks, "origin": self._origin}
 
 
 def _thought(block: Mapping[str, Any]) -> str:
@@ -242,8 +242,8 @@ def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict
             blocks = _assistant_blocks(message)
         elif role == "tool":
             status = {"status": "error"} if message.get("is_error") else {}
-            shown = _blocks(content) or [{"text": "(no output)"}]
-            blocks = [{"toolResult": {"toolUseId": message["tool_call_id"], "content": shown, **status}}]
+            result_blocks = _blocks(content) or [{"text": "(no output)"}]
+            blocks = [{"toolResult": {"toolUseId": message["tool_call_id"], "content": result_blocks, **status}}]
         else:
             blocks = _blocks(content)
         if turns and turns[-1]["role"] == speaker:
@@ -264,11 +264,13 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
         }
         for call in message.get("tool_calls") or ()
     }
-    kept = as_mappings(message.get("converse_content"))
+    kept_blocks = as_mappings(message.get("converse_content"))
     # A call of the vendor's own tool was kept whole, including its name.
-    ids = [None if "name" in (use := as_mapping(block.get("toolUse"))) else use.get("toolUseId") for block in kept]
-    if kept and [one for one in ids if one is not None] == list(calls):
-        return [dict(block) if one is None else calls[one] for one, block in zip(ids, kept, strict=True)]
+    ids = [
+        None if "name" in (use := as_mapping(block.get("toolUse"))) else use.get("toolUseId") for block in kept_blocks
+    ]
+    if kept_blocks and [one for one in ids if one is not None] == list(calls):
+        return [dict(block) if one is None else calls[one] for one, block in zip(ids, kept_blocks, strict=True)]
     return [*_blocks(message.get("content")), *calls.values()]
 
 
@@ -299,14 +301,14 @@ def _tool_config(settings: RequestSettings, tools: Sequence[ToolSpec], names: To
         described = {"description": function["description"]} if function.get("description") else {}
         return {"toolSpec": {"name": function["name"], **described, "inputSchema": {"json": function["parameters"]}}}
 
-    written = write_tools(tools, settings.extra_tools, declare, names)
-    if not written or settings.tool_choice == "none":
+    definitions = write_tools(tools, settings.extra_tools, declare, names)
+    if not definitions or settings.tool_choice == "none":
         return None
     choices: dict[str | None, dict[str, Any]] = {None: {}, "auto": {"auto": {}}, "required": {"any": {}}}
     choice = choices.get(settings.tool_choice)
     if choice is None:
         choice = {"tool": {"name": names.sent(str(settings.tool_choice))}}
-    return {"tools": written, **({"toolChoice": choice} if choice else {})}
+    return {"tools": definitions, **({"toolChoice": choice} if choice else {})}
 
 
 def _refuse_settings(settings: RequestSettings) -> None:
@@ -319,9 +321,9 @@ def _refuse_settings(settings: RequestSettings) -> None:
             )
 
 
-def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The counts in the terms of the Messages API, in which input tokens exclude cached ones."""
-    counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
+    counts = {key: value if isinstance(value, int) else 0 for key, value in usage.items()}
     return {
         "input_tokens": counts.get("inputTokens", 0),
         "output_tokens": counts.get("outputTokens", 0),

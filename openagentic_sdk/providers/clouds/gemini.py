@@ -114,9 +114,11 @@ class GeminiProvider(EndpointProvider):
                 calls = [part for part in turn["parts"] if part.get("functionCall")]
                 if calls and not any(part.get("thoughtSignature") for part in calls):
                     calls[0]["thoughtSignature"] = _SIGNED_ELSEWHERE
-        effort, wanted = self.settings.reasoning_effort, self.settings.response_format
-        if wanted is not None and wanted.get("type") not in ("json_schema", "json_object"):
-            raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {wanted.get('type')!r}")
+        effort, response_format = self.settings.reasoning_effort, self.settings.response_format
+        if response_format is not None and response_format.get("type") not in ("json_schema", "json_object"):
+            raise OptionsError(
+                f"Gemini takes response_format json_schema or json_object, not {response_format.get('type')!r}"
+            )
         thinking = None if effort is None else _thinking(effort, model)
         generation: dict[str, Any] = {
             "maxOutputTokens": self.settings.max_tokens,
@@ -124,8 +126,8 @@ class GeminiProvider(EndpointProvider):
             "topP": self.settings.top_p,
             "seed": self.settings.seed,
             "stopSequences": list(self.settings.stop) if self.settings.stop else None,
-            "responseMimeType": None if wanted is None else "application/json",
-            "responseJsonSchema": as_mapping((wanted or {}).get("json_schema")).get("schema"),
+            "responseMimeType": None if response_format is None else "application/json",
+            "responseJsonSchema": as_mapping((response_format or {}).get("json_schema")).get("schema"),
             "thinkingConfig": thinking if self._thinking is None else dict(self._thinking),
         }
         payload: dict[str, Any] = {
@@ -172,9 +174,9 @@ class GeminiReading(Reading):
         self._blocked = str(feedback["blockReason"]) if feedback.get("blockReason") else self._blocked
         candidates = as_mappings(chunk.get("candidates"))
         first: Mapping[str, Any] = next((one for one in candidates if one.get("index", 0) == 0), {})
-        shown: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         for part in as_mappings(as_mapping(first.get("content")).get("parts")):
-            shown += self._take_part(dict(part))
+            events += self._take_part(dict(part))
             self._has_calls_behind |= self._finish_reason is not None and "functionCall" in part
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
             for item in as_mappings(as_mapping(first.get(holder)).get(key)):
@@ -186,7 +188,7 @@ class GeminiReading(Reading):
             self._finish_message = str(first.get("finishMessage") or "")
         if self._finish_reason or self._blocked:
             self.linger_s = LINGER_AFTER_FINISH_S
-        return shown
+        return events
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("candidates"), list) and not body.get("promptFeedback"):
@@ -202,7 +204,7 @@ class GeminiReading(Reading):
         if (self._finish_reason is None or self._has_calls_behind) and self._blocked is None:
             raise cut_answer(text, "a finishReason")
         reason = (self._finish_reason or f"blocked:{self._blocked}").lower()
-        heard = [
+        heard_calls = [
             HeardCall(
                 id=str(call.get("id") or ""),
                 name=str(call.get("name") or ""),
@@ -214,11 +216,13 @@ class GeminiReading(Reading):
             if call
         ]
         is_refusal = bool(self._blocked or re.search("safety|prohibited|blocklist|spii|recitation", reason))
-        calls = finish_calls(heard, finish_reason=reason, refusal=is_refusal, used_ids=self._used_ids)
-        said = self._finish_message or (f"the endpoint blocked the prompt: {self._blocked}" if self._blocked else "")
+        calls = finish_calls(heard_calls, finish_reason=reason, refusal=is_refusal, used_ids=self._used_ids)
+        reason_text = self._finish_message or (
+            f"the endpoint blocked the prompt: {self._blocked}" if self._blocked else ""
+        )
         reasoning = "".join(as_text(part.get("text")) for part in self._parts if part.get("thought"))
         return [], ModelOutput(
-            assistant_text=text or (said if is_refusal else "") or None,
+            assistant_text=text or (reason_text if is_refusal else "") or None,
             tool_calls=calls,
             usage=self._usage,
             finish_reason=reason,
@@ -262,11 +266,11 @@ class GeminiReading(Reading):
         if all(part.keys() <= _PLAIN_FIELDS for part in self._parts):
             return None
         ids = iter(call_ids)
-        kept = [
+        kept_parts = [
             {**part, "functionCall": {**part["functionCall"], "id": next(ids)}} if part.get("functionCall") else part
             for part in self._parts
         ]
-        return {"gemini_parts": kept, "origin": self._origin}
+        return {"gemini_parts": kept_parts, "origin": self._origin}
 
 
 def _contents(
@@ -341,16 +345,16 @@ def _user_part(part: ContentPart) -> dict[str, Any]:
 
 def _model_parts(message: Message) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or ()
-    kept = message.get("gemini_parts")
-    if isinstance(kept, list):
-        kept_ids = [part["functionCall"].get("id") for part in kept if part.get("functionCall")]
+    kept_parts = message.get("gemini_parts")
+    if isinstance(kept_parts, list):
+        kept_ids = [part["functionCall"].get("id") for part in kept_parts if part.get("functionCall")]
         if kept_ids == [call["id"] for call in calls]:
-            return [dict(part) for part in kept if not _is_empty(part)]
+            return [dict(part) for part in kept_parts if not _is_empty(part)]
     parts = _user_parts(message.get("content"))
     for call in calls:
         function = call["function"]
-        named = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
-        parts.append({"functionCall": named})
+        function_call = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
+        parts.append({"functionCall": function_call})
     return parts
 
 
@@ -372,9 +376,9 @@ def _tools(
             "parametersJsonSchema": function["parameters"],
         }
 
-    written = write_tools(tools, extra_tools, declare, names)
-    declared = [tool for tool in written if "parametersJsonSchema" in tool]
-    own = [tool for tool in written if "parametersJsonSchema" not in tool]
+    definitions = write_tools(tools, extra_tools, declare, names)
+    declared = [tool for tool in definitions if "parametersJsonSchema" in tool]
+    own = [tool for tool in definitions if "parametersJsonSchema" not in tool]
     return [*([{"functionDeclarations": declared}] if declared else []), *own]
 
 
@@ -384,10 +388,10 @@ def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
     if settings.tool_choice is None:
         return {}
     modes: dict[str, dict[str, Any]] = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
-    chosen = modes.get(settings.tool_choice)
-    if chosen is None:
-        chosen = {"mode": "ANY", "allowedFunctionNames": [names.sent(settings.tool_choice)]}
-    return {"toolConfig": {"functionCallingConfig": chosen}}
+    mode = modes.get(settings.tool_choice)
+    if mode is None:
+        mode = {"mode": "ANY", "allowedFunctionNames": [names.sent(settings.tool_choice)]}
+    return {"toolConfig": {"functionCallingConfig": mode}}
 
 
 def _thinking(effort: str, model: str) -> dict[str, Any]:
@@ -400,9 +404,9 @@ def _thinking(effort: str, model: str) -> dict[str, Any]:
     return {"thinkingLevel": effort.upper()}
 
 
-def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """The counts in the terms of the Responses API, in which output includes thoughts."""
-    counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
+    counts = {key: value if isinstance(value, int) else 0 for key, value in usage.items()}
     thoughts = counts.get("thoughtsTokenCount", 0)
     return {
         "input_tokens": counts.get("promptTokenCount", 0) + counts.get("toolUsePromptTokenCount", 0),

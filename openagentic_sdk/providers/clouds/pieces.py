@@ -40,12 +40,12 @@ class CallInPieces:
     def _place(self, piece: Mapping[str, Any]) -> bool:
         """Put the piece at its path; return whether it has a valid one."""
         path = as_text(piece.get("jsonPath"))
-        found = [key for key in ("stringValue", "numberValue", "boolValue", "nullValue") if key in piece]
-        if _PATH.fullmatch(path) is None or len(found) > 1:
+        kinds = [key for key in ("stringValue", "numberValue", "boolValue", "nullValue") if key in piece]
+        if _PATH.fullmatch(path) is None or len(kinds) > 1:
             return False
-        value = None if found in ([], ["nullValue"]) else piece[found[0]]
+        value = None if kinds in ([], ["nullValue"]) else piece[kinds[0]]
         goes_on, self._open_path = self._open_path == path, path if piece.get("willContinue") else None
-        if not found:
+        if not kinds:
             return goes_on or bool(piece.get("willContinue"))
         steps: list[str | int] = [
             int(step[2]) if step[2] is not None else next(one for one in step.group(1, 3, 4) if one is not None)

@@ -49,12 +49,12 @@ _remembered: dict[tuple[str, int], tuple[Mapping[str, Any], AcceptedParameters]]
 def accepted(vendor: str, parameters: Mapping[str, Any]) -> AcceptedParameters:
     """The parameters in the vendor's form, cached for as long as they are the same object."""
     key = (vendor, id(parameters))
-    known = _remembered.get(key)
-    if known is None or known[0] is not parameters:
+    entry = _remembered.get(key)
+    if entry is None or entry[0] is not parameters:
         if len(_remembered) >= _MAX_REMEMBERED:
             _remembered.clear()
-        known = _remembered[key] = (parameters, _ParametersWriter(parameters, vendor).accept())
-    return known[1]
+        entry = _remembered[key] = (parameters, _ParametersWriter(parameters, vendor).accept())
+    return entry[1]
 
 
 class _ParametersWriter:
@@ -74,25 +74,25 @@ class _ParametersWriter:
         root = {"type": "object", "properties": {}, **self._source} | {"type": "object"}
         if not NOT_AT_ROOT.isdisjoint(root):
             root = RootWriter(self._references, self._sent, self._notes, MAX_SCHEMAS).form(root).schema()
-        if (shown := self._rules.root) is not None:
-            for key in root.keys() - shown:
+        if (root_keys := self._rules.root) is not None:
+            for key in root.keys() - root_keys:
                 note_dropped(key, root.pop(key), self._notes)
         definitions = {key: root.pop(key) for key in ("$defs", "definitions") if key in root}
-        written = {"type": "object", "properties": {}} | self._write(root, (), 0)
+        form = {"type": "object", "properties": {}} | self._write(root, (), 0)
         if self._rules.references != "none":
-            kept = {key: self._definitions(key, named) for key, named in definitions.items()}
-            written |= {key: named for key, named in kept.items() if named}
-        is_same = written == self._source
+            kept_definitions = {key: self._definitions(key, schemas) for key, schemas in definitions.items()}
+            form |= {key: schemas for key, schemas in kept_definitions.items() if schemas}
+        is_same = form == self._source
         keys = KeyNames(self._references, self._source, self._sent)
         return AcceptedParameters(
-            self._source if is_same else written, keys, " ".join(self._notes), is_same and self._is_strict
+            self._source if is_same else form, keys, " ".join(self._notes), is_same and self._is_strict
         )
 
-    def _definitions(self, key: str, named: Any) -> dict[str, Any]:
+    def _definitions(self, key: str, schemas: Any) -> dict[str, Any]:
         """The schemas that plain references point to."""
         return {
             name: self._write(part, (f"#/{key}/{name}",), 1)
-            for name, part in (named.items() if isinstance(named, Mapping) else ())
+            for name, part in (schemas.items() if isinstance(schemas, Mapping) else ())
             if _PLAIN_NAME.fullmatch(name)
         }
 
@@ -104,16 +104,16 @@ class _ParametersWriter:
         if "$ref" in schema:
             return {key: value for key, value in schema.items() if key not in SILENT or key == "title"}
         respell(self._vendor, schema, notes)
-        written: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, value in schema.items():
             if key in SILENT - {"title", "examples"}:
                 continue
             if not self._rules.takes(key):
                 note_dropped(key, value, notes)
             elif (below := self._below(key, value, stack, depth)) is not None or key in ("default", "const"):
-                written[key] = below
-        self._finish(written, notes, depth)
-        return written
+                result[key] = below
+        self._finish(result, notes, depth)
+        return result
 
     # --- references and alternatives -----------------------------------------------------------------------------------
 
@@ -188,39 +188,39 @@ class _ParametersWriter:
             }
         return value
 
-    def _named(self, name: str, written: dict[str, Any]) -> dict[str, Any]:
+    def _named(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         """A property's schema; if the property was renamed, the description contains its own name."""
         if name in self._sent:
-            target = written["anyOf"][0] if self._stands_alone(written) else written
+            target = schema["anyOf"][0] if self._stands_alone(schema) else schema
             if "$ref" not in target:
                 describe(target, [f"(its name is {shortened(json.dumps(name), 100)})"])
-        return written
+        return schema
 
     # --- finishing -------------------------------------------------------------------------------------------------------
 
-    def _finish(self, written: dict[str, Any], notes: list[str], depth: int) -> None:
-        if self._rules.is_strict and ("properties" in written or written.get("type") == "object"):
-            is_closed = written.get("additionalProperties") is False
-            self._is_strict &= is_closed and set(written.get("required", ())) == set(written.get("properties", ()))
+    def _finish(self, schema: dict[str, Any], notes: list[str], depth: int) -> None:
+        if self._rules.is_strict and ("properties" in schema or schema.get("type") == "object"):
+            is_closed = schema.get("additionalProperties") is False
+            self._is_strict &= is_closed and set(schema.get("required", ())) == set(schema.get("properties", ()))
         if depth == 0 and self._rules.root is not None and "description" not in self._rules.root:
             self._notes += notes
         else:
-            describe(written, notes)
-        if self._stands_alone(written):
-            self._let_stand_alone(written)
+            describe(schema, notes)
+        if self._stands_alone(schema):
+            self._let_stand_alone(schema)
 
-    def _stands_alone(self, written: Mapping[str, Any]) -> bool:
-        return self._rules.needs_lone_unions and bool(written.get("anyOf"))
+    def _stands_alone(self, schema: Mapping[str, Any]) -> bool:
+        return self._rules.needs_lone_unions and bool(schema.get("anyOf"))
 
-    def _let_stand_alone(self, written: dict[str, Any]) -> None:
+    def _let_stand_alone(self, schema: dict[str, Any]) -> None:
         """Leave a union as the only keyword of its schema, or remove it if the rest of the schema is more specific."""
-        if not {"properties", "items", "enum"}.isdisjoint(written):
-            del written["anyOf"]
-            written.setdefault("type", types_of(written)[0])
+        if not {"properties", "items", "enum"}.isdisjoint(schema):
+            del schema["anyOf"]
+            schema.setdefault("type", types_of(schema)[0])
             return
-        about = written.get("description")
-        branches = [dict(one) for part in written["anyOf"] for one in part.get("anyOf", [part])]
+        about = schema.get("description")
+        branches = [dict(one) for part in schema["anyOf"] for one in part.get("anyOf", [part])]
         if about and branches:
             branches[0]["description"] = f"{about} {branches[0].get('description', '')}".strip()
-        written.clear()
-        written["anyOf"] = branches
+        schema.clear()
+        schema["anyOf"] = branches

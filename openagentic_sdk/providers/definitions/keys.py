@@ -21,16 +21,16 @@ def sent_keys(schema: Mapping[str, Any], pattern: str) -> dict[str, str]:
         if isinstance(part.get("properties"), Mapping)
         for name in part["properties"]
     }
-    taken = {name for name in names if re.fullmatch(pattern, name)}
-    sent: dict[str, str] = {}
-    for name in sorted(names - taken):
+    used_names = {name for name in names if re.fullmatch(pattern, name)}
+    sent_by_name: dict[str, str] = {}
+    for name in sorted(names - used_names):
         plain, seed = re.sub("[^a-zA-Z0-9_]+", "_", name)[: _KEPT_CHARS - 1].strip("_"), name
-        while not sent.get(name) or sent[name] in taken:
+        while not sent_by_name.get(name) or sent_by_name[name] in used_names:
             seed += "'"
             digest = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-            sent[name] = f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
-        taken.add(sent[name])
-    return sent
+            sent_by_name[name] = f"{'' if plain[:1].isalpha() else '_'}{plain}_{digest}"
+        used_names.add(sent_by_name[name])
+    return sent_by_name
 
 
 @frozen
@@ -43,15 +43,17 @@ class KeyNames:
 
     def as_sent(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Arguments with the vendor's names, for a call in the conversation."""
-        return self._named(arguments, lambda key, known: (self.sent.get(key, key) if key in known else key, key))
+        return self._named(
+            arguments, lambda key, properties: (self.sent.get(key, key) if key in properties else key, key)
+        )
 
     def as_own(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Arguments with the tool's own names, for a call from the model. A name that is in the schema is unchanged."""
-        own = {sent: name for name, sent in self.sent.items()}
+        own = {sent_name: name for name, sent_name in self.sent.items()}
 
-        def name(key: str, known: Mapping[str, Any]) -> tuple[str, str]:
-            named = own[key] if key not in known and own.get(key) in known else key
-            return named, named
+        def name(key: str, properties: Mapping[str, Any]) -> tuple[str, str]:
+            own_name = own[key] if key not in properties and own.get(key) in properties else key
+            return own_name, own_name
 
         return self._named(arguments, name)
 
@@ -66,43 +68,43 @@ class KeyNames:
             parts = self.references.applicable(schemas)
             if isinstance(value, list):
                 return [read(item, _items(parts, index)) for index, item in enumerate(value)]
-            known: dict[str, list[Any]] = {}
+            schemas_by_key: dict[str, list[Any]] = {}
             for part in parts:
                 properties = part.get("properties")
                 for key, below in properties.items() if isinstance(properties, Mapping) else ():
-                    known.setdefault(key, []).append(below)
-            made = {}
+                    schemas_by_key.setdefault(key, []).append(below)
+            mapping = {}
             for key, item in value.items():
-                renamed, own = name(key, known)
-                below = read(item, known.get(own) or _others(parts))
-                made[key if renamed != key and renamed in value else renamed] = below
-            return made
+                renamed, own = name(key, schemas_by_key)
+                below = read(item, schemas_by_key.get(own) or _others(parts))
+                mapping[key if renamed != key and renamed in value else renamed] = below
+            return mapping
 
         if not self.sent:
             return arguments
         try:
-            named: Mapping[str, Any] = read(arguments, [self.schema])
+            result: Mapping[str, Any] = read(arguments, [self.schema])
         except RecursionError:
             return arguments
-        return named
+        return result
 
 
 def _items(parts: list[Mapping[str, Any]], index: int) -> list[Any]:
-    found: list[Any] = []
+    schemas: list[Any] = []
     for part in parts:
         items, first = part.get("items"), part.get("prefixItems")
         lists = [each for each in (first, items) if isinstance(each, list)]
-        found += [each[index] for each in lists if index < len(each)]
+        schemas += [each[index] for each in lists if index < len(each)]
         if not any(index < len(each) for each in lists):
-            found.append(part.get("additionalItems") if isinstance(items, list) else items)
-        found.append(part.get("contains"))
-    return found
+            schemas.append(part.get("additionalItems") if isinstance(items, list) else items)
+        schemas.append(part.get("contains"))
+    return schemas
 
 
 def _others(parts: list[Mapping[str, Any]]) -> list[Any]:
     """The schemas for a property that is not listed by name."""
-    found = [part.get("additionalProperties") for part in parts]
+    schemas = [part.get("additionalProperties") for part in parts]
     for part in parts:
-        named = part.get("patternProperties")
-        found += named.values() if isinstance(named, Mapping) else ()
-    return found
+        by_pattern = part.get("patternProperties")
+        schemas += by_pattern.values() if isinstance(by_pattern, Mapping) else ()
+    return schemas

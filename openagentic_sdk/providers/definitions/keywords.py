@@ -41,11 +41,11 @@ _MAX_NOTE_CHARS = 160
 
 def types_of(schema: Mapping[str, Any]) -> list[str]:
     """The types that a schema declares, else those of its values, else those that its keywords constrain."""
-    named, values = schema.get("type"), schema.get("enum")
-    if isinstance(named, str):
-        return [named]
-    if isinstance(named, list) and named:
-        return list(dict.fromkeys(kind for kind in named if isinstance(kind, str)))
+    type_field, values = schema.get("type"), schema.get("enum")
+    if isinstance(type_field, str):
+        return [type_field]
+    if isinstance(type_field, list) and type_field:
+        return list(dict.fromkeys(kind for kind in type_field if isinstance(kind, str)))
     if isinstance(values, list) and values:
         return types_of_values(values)
     return list(dict.fromkeys(TYPE_OF_KEYWORD[key] for key in schema if key in TYPE_OF_KEYWORD))
@@ -63,20 +63,20 @@ def is_about(keyword: str, kind: str) -> bool:
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """One schema for two that both apply; keywords that cannot be combined are those of the second."""
-    made = dict(one)
+    result = dict(one)
     for key, value in other.items():
-        own = made.get(key)
+        own = result.get(key)
         if key == "properties" and isinstance(own, Mapping) and isinstance(value, Mapping):
-            made[key] = {**own, **value}
+            result[key] = {**own, **value}
         elif key == "required" and isinstance(own, list) and isinstance(value, list):
-            made[key] = list(dict.fromkeys([*own, *value]))
+            result[key] = list(dict.fromkeys([*own, *value]))
         elif key == "enum" and isinstance(own, list) and isinstance(value, list):
-            made[key] = [item for item in own if item in value] or value
+            result[key] = [item for item in own if item in value] or value
         elif key == "allOf" and isinstance(own, list) and isinstance(value, list):
-            made[key] = [*own, *value]
+            result[key] = [*own, *value]
         else:
-            made[key] = value
-    return made
+            result[key] = value
+    return result
 
 
 def note_dropped(key: str, value: Any, notes: list[str]) -> None:
@@ -93,8 +93,8 @@ def note_dropped(key: str, value: Any, notes: list[str]) -> None:
     notes.append(f"({key}: {shortened(text, _MAX_NOTE_CHARS)})")
 
 
-def describe(written: dict[str, Any], notes: list[str]) -> None:
+def describe(schema: dict[str, Any], notes: list[str]) -> None:
     """Append notes to the description of a schema."""
     if notes:
-        about = written.get("description")
-        written["description"] = " ".join([*([about] if isinstance(about, str) and about else []), *notes])
+        about = schema.get("description")
+        schema["description"] = " ".join([*([about] if isinstance(about, str) and about else []), *notes])

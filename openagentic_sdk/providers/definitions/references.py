@@ -34,10 +34,10 @@ class SchemaReferences:
         address, _, fragment = reference.partition("#")
         if address not in ("", self._base):
             return None
-        for written in dict.fromkeys((unquote(fragment), fragment)):
-            found = self._at(written)
-            if isinstance(found, Mapping | bool):
-                return found
+        for pointer in dict.fromkeys((unquote(fragment), fragment)):
+            schema = self._at(pointer)
+            if isinstance(schema, Mapping | bool):
+                return schema
         return None
 
     def _at(self, fragment: str) -> Any:
@@ -49,33 +49,33 @@ class SchemaReferences:
                         if isinstance(name, str) and name:
                             self._anchors.setdefault(name, part)
             return self._anchors.get(fragment)
-        found: Any = self._root
+        value: Any = self._root
         for name in pointer_names(fragment):
-            if isinstance(found, Mapping):
-                found = found.get(name)
-            elif isinstance(found, list) and name.isdecimal() and int(name[:6]) < len(found):
-                found = found[int(name[:6])]
+            if isinstance(value, Mapping):
+                value = value.get(name)
+            elif isinstance(value, list) and name.isdecimal() and int(name[:6]) < len(value):
+                value = value[int(name[:6])]
             else:
                 return None
-        return found
+        return value
 
     def applicable(self, schemas: list[Any]) -> list[Mapping[str, Any]]:
         """All schemas that constrain the same value: these, the targets of their references, and their alternatives."""
-        found: list[Mapping[str, Any]] = []
+        result: list[Mapping[str, Any]] = []
         waiting, seen = list(schemas), set()
-        while waiting and len(found) < _MAX_APPLICABLE:
+        while waiting and len(result) < _MAX_APPLICABLE:
             schema = waiting.pop()
             if not isinstance(schema, Mapping) or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            found.append(schema)
+            result.append(schema)
             waiting += [self.find(schema[key]) for key in ("$ref", "$dynamicRef") if key in schema]
             waiting += [schema[key] for key in ("if", "then", "else") if key in schema]
             for key in ("allOf", "anyOf", "oneOf"):
                 waiting += schema[key] if isinstance(schema.get(key), list) else ()
             dependent = schema.get("dependentSchemas")
             waiting += dependent.values() if isinstance(dependent, Mapping) else ()
-        return found
+        return result
 
 
 def mappings_in(value: Any) -> Iterator[Mapping[str, Any]]:

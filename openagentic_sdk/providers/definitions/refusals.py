@@ -36,18 +36,18 @@ def refused_tool(error: ProviderHTTPError, payload: Mapping[str, Any]) -> str | 
     if error.status not in (400, 422) or isinstance(error, ContextLengthError):
         return None
     names = _sent_names(payload)
-    said = f"{error}\n{error.body}"
-    place = _PLACE.search(said)
+    text = f"{error}\n{error.body}"
+    place = _PLACE.search(text)
     if place is not None:
         at = int(place[1] or place[2]) - (place[3] is not None)
         return names[at] if 0 <= at < len(names) else None
     # A name in quotation marks, or after the word for it (Groq, xAI, Vertex); of several, the first counts.
-    found = [
+    hits = [
         (match.start(), -len(name), name)
         for name in names
-        if name and (match := re.search(rf"(?:[`'\"]|\b(?:tool|function)\s+){re.escape(name)}(?![A-Za-z0-9_-])", said))
+        if name and (match := re.search(rf"(?:[`'\"]|\b(?:tool|function)\s+){re.escape(name)}(?![A-Za-z0-9_-])", text))
     ]
-    return min(found)[2] if found else None
+    return min(hits)[2] if hits else None
 
 
 def description_limit(error: ProviderHTTPError) -> int | None:

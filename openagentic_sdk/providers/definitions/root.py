@@ -27,8 +27,8 @@ class RootForm:
 
     def schema(self) -> dict[str, Any]:
         """The form as a schema."""
-        made = {**self.rest, "type": "object", "properties": self.properties}
-        return {**made, "required": [*self.required]} if self.required else made
+        result = {**self.rest, "type": "object", "properties": self.properties}
+        return {**result, "required": [*self.required]} if self.required else result
 
 
 class RootWriter:
@@ -37,19 +37,21 @@ class RootWriter:
     Constraints that the form cannot express are added to `notes`, with the property names of `sent`.
     """
 
-    def __init__(self, references: SchemaReferences, sent: Mapping[str, str], notes: list[str], limit: int) -> None:
+    def __init__(
+        self, references: SchemaReferences, sent_names: Mapping[str, str], notes: list[str], limit: int
+    ) -> None:
         self._references = references
-        self._sent = sent
+        self._sent = sent_names
         self._notes = notes
         self._left = limit
 
     def form(self, schema: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> RootForm:
         """The constraints that a schema places on an object; `seen` contains the references that led to it."""
         self._left -= 1
-        named, required = schema.get("properties"), schema.get("required")
+        properties, required = schema.get("properties"), schema.get("required")
         kinds = schema.get("type", "object")
         form = RootForm(
-            dict(named) if isinstance(named, Mapping) else {},
+            dict(properties) if isinstance(properties, Mapping) else {},
             dict.fromkeys(name for name in required if isinstance(name, str)) if isinstance(required, list) else {},
             {key: value for key, value in schema.items() if key not in NOT_AT_ROOT | {"properties", "required"}},
             "object" in (kinds if isinstance(kinds, list) and kinds else [kinds]),
@@ -80,11 +82,11 @@ class RootWriter:
     def _choose(self, form: RootForm, options: list[RootForm], count: str) -> None:
         """Merge alternatives: a property of any is allowed, a property that all of them require is required."""
         for name in dict.fromkeys(name for option in options for name in option.properties):
-            found: list[Any] = []
+            variants: list[Any] = []
             for option in options:
-                if name in option.properties and option.properties[name] not in found:
-                    found.append(option.properties[name])
-            form.properties.setdefault(name, found[0] if len(found) == 1 else {"anyOf": found})
+                if name in option.properties and option.properties[name] not in variants:
+                    variants.append(option.properties[name])
+            form.properties.setdefault(name, variants[0] if len(variants) == 1 else {"anyOf": variants})
         form.required |= {name: None for name in options[0].required if all(name in each.required for each in options)}
         forms = dict.fromkeys(self._words(option) for option in options)
         if len(forms) > 1:

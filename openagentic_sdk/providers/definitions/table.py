@@ -163,11 +163,11 @@ _NEEDS = {
 @cache
 def rules_of(vendor: str) -> VendorRules:
     """The limits of one vendor. Raises KeyError for a vendor that is not in the table."""
-    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     for row in TABLE:
         if row.vendor == vendor and (row.rule, row.limit) != ("root", "plain"):
             listed = frozenset(str(row.limit).split()) if row.rule in _LISTS else row.limit
-            found[_NEEDS.get(row.rule, row.rule)] = True if row.rule in _NEEDS else listed
-    if not found:
+            rules[_NEEDS.get(row.rule, row.rule)] = True if row.rule in _NEEDS else listed
+    if not rules:
         raise KeyError(vendor)
-    return VendorRules(**found)
+    return VendorRules(**rules)

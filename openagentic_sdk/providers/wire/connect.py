@@ -103,9 +103,9 @@ def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | N
     """The proxy for a URL, None if none: from `proxies`, else from HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
     if proxies is not None:
         return proxies.get(parts.scheme)
-    known = getproxies()
-    proxy = known.get(parts.scheme) or known.get("all")
-    if not proxy or proxy_bypass(parts.netloc) or _is_in_network(parts.hostname or "", known.get("no", "")):
+    variables = getproxies()
+    proxy = variables.get(parts.scheme) or variables.get("all")
+    if not proxy or proxy_bypass(parts.netloc) or _is_in_network(parts.hostname or "", variables.get("no", "")):
         return None
     return proxy
 
@@ -167,10 +167,10 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
                 continue
             waiting[sock.fileno()] = sock
             poll.register(sock, select.POLLOUT)
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left_s = None if deadline is None else deadline - time.monotonic()
+        if left_s is not None and left_s <= 0:
             break
-        wait = min((s for s in (ATTEMPT_DELAY_S if addresses else None, left) if s is not None), default=None)
+        wait = min((s for s in (ATTEMPT_DELAY_S if addresses else None, left_s) if s is not None), default=None)
         for number, _ in poll.poll(None if wait is None else max(wait * 1000, 1)):
             sock = waiting.pop(number)
             poll.unregister(sock)
@@ -228,7 +228,7 @@ def _has_peer(sock: socket.socket) -> bool:
 def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
     """A socket connected to the target's proxy; for https, a tunnel through it."""
     proxy = _read_proxy(target.proxy or "")
-    shown, variable = f"the proxy {proxy.hostname}:{proxy.port or 80}", f"{target.scheme.upper()}_PROXY"
+    proxy_text, variable = f"the proxy {proxy.hostname}:{proxy.port or 80}", f"{target.scheme.upper()}_PROXY"
     advice = f"check {variable}, and NO_PROXY for hosts that need none"
     try:
         sock = connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
@@ -236,7 +236,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
         raise
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise ProviderConnectionError(f"{shown} cannot be reached: {why}; {advice}", was_sent=False) from error
+        raise ProviderConnectionError(f"{proxy_text} cannot be reached: {why}; {advice}", was_sent=False) from error
     if target.scheme == "http":
         return sock
     goal = f"{_netloc_host(target.host)}:{target.port}"
@@ -250,7 +250,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
             if response.status == 407:
                 advice = f"it wants a user and a password: put them into {variable} (http://user:password@host:port)"
             raise ProviderConnectionError(
-                f"{shown} answered {response.status} to a tunnel to {goal}: {advice}",
+                f"{proxy_text} answered {response.status} to a tunnel to {goal}: {advice}",
                 retryable=response.status >= 500,
                 was_sent=False,
             )

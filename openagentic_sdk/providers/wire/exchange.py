@@ -219,9 +219,9 @@ class Wire:
         self._transport = transport
         self._stream_transport = stream_transport
 
-    def will_stream(self, wanted: bool) -> bool:
-        """Whether a request should ask for a stream: an injected callable of only the other kind overrides `wanted`."""
-        if wanted:
+    def will_stream(self, prefers_stream: bool) -> bool:
+        """Whether to request a stream: an injected callable of only the other kind overrides `prefers_stream`."""
+        if prefers_stream:
             return self._stream_transport is not None or self._transport is None
         return self._stream_transport is not None and self._transport is None
 
@@ -247,8 +247,8 @@ class Wire:
             body = sendable(payload)
 
             def answer() -> Iterable[bytes | Whole]:
-                said = answer_with(url, headers, body)
-                return said if stream else [Whole(said)]
+                answer_body = answer_with(url, headers, body)
+                return answer_body if stream else [Whole(answer_body)]
 
             return ModelExchange(_CallableSource(answer, name, timeouts), name=name, reader=reader, headers={})
         headers = {"Accept": "text/event-stream, application/json", **headers}

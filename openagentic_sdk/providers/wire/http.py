@@ -92,8 +92,8 @@ class HttpTransport:
         method = method or ("GET" if body is None else "POST")
         began = time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            asked = _HttpRequest(method, read_url(url), headers, body, timeouts or self.timeouts, began, may_repeat)
-            answer = HttpAnswer(self, asked)
+            request = _HttpRequest(method, read_url(url), headers, body, timeouts or self.timeouts, began, may_repeat)
+            answer = HttpAnswer(self, request)
             try:
                 await answer.start()
                 followed = _redirect(answer, url, is_post=is_post)
@@ -133,11 +133,13 @@ class _HttpRequest:
 class HttpAnswer:
     """One answer: its status and headers, and its body as it arrives. Close it, even after its end."""
 
-    def __init__(self, transport: HttpTransport, asked: _HttpRequest) -> None:
+    def __init__(self, transport: HttpTransport, request: _HttpRequest) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self._exchange = _HttpExchange(transport, asked, self._enter_phase)
-        self._watch = FeedWatch(shown_url(asked.parts.geturl()), asked.timeouts, self._exchange.progress, asked.began)
+        self._exchange = _HttpExchange(transport, request, self._enter_phase)
+        self._watch = FeedWatch(
+            shown_url(request.parts.geturl()), request.timeouts, self._exchange.progress, request.began
+        )
         self._feed: ThreadFeed | None = None
         self._waiting: list[bytes] = []
 
@@ -197,13 +199,13 @@ class _Response(HTTPResponse):
 class _HttpExchange:
     """One request and its answer, in a thread."""
 
-    def __init__(self, transport: HttpTransport, asked: _HttpRequest, on_phase: Callable[[], None]) -> None:
+    def __init__(self, transport: HttpTransport, request: _HttpRequest, on_phase: Callable[[], None]) -> None:
         self.progress = Progress()
         self.line = Line()
         self._transport = transport
-        self._asked = asked
+        self._asked = request
         self._on_phase = on_phase
-        self._origin = f"{asked.parts.scheme}://{asked.parts.netloc}"
+        self._origin = f"{request.parts.scheme}://{request.parts.netloc}"
 
     def run(self, feed: ThreadFeed) -> None:
         """Run the exchange. Failures are raised as provider errors."""
@@ -227,12 +229,12 @@ class _HttpExchange:
             self.line.close()
 
     def _send(self, target: Target) -> tuple[HTTPConnection, HTTPResponse]:
-        kept = self._transport.pool.take(target)
+        idle_connection = self._transport.pool.take(target)
         may_repeat = self._asked.may_repeat
-        if kept is not None:
-            self.line.hold(kept.sock)
+        if idle_connection is not None:
+            self.line.hold(idle_connection.sock)
             try:
-                return kept, self._ask(target, kept)
+                return idle_connection, self._ask(target, idle_connection)
             except ConnectionError as error:
                 # The server closed an idle connection, perhaps before it had received the whole request.
                 if not (may_repeat or isinstance(error, _NotSent)):
@@ -258,16 +260,16 @@ class _HttpExchange:
 
     def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
         self._enter("first_byte")
-        asked = self._asked
-        path = (asked.parts.path or "/") + (f"?{asked.parts.query}" if asked.parts.query else "")
-        headers = {"Accept-Encoding": "identity", **asked.headers}
+        request = self._asked
+        path = (request.parts.path or "/") + (f"?{request.parts.query}" if request.parts.query else "")
+        headers = {"Accept-Encoding": "identity", **request.headers}
         if target.proxy and target.scheme == "http":
             path = target.origin + path
             headers.update(proxy_authorization(target.proxy))
         connection.response_class = _Response
         unsent: OSError | None = None
         try:
-            connection.request(asked.method, path, asked.body, headers)
+            connection.request(request.method, path, request.body, headers)
         except (BrokenPipeError, ConnectionResetError) as error:
             unsent = error  # a server that refuses a large request may answer and close before reading all of it
         try:
@@ -340,18 +342,18 @@ class _Pool:
             _close_kept(self.kept)
 
 
-def _close_kept(kept: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
+def _close_kept(connections: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
     """Close and forget all of them. The garbage collector calls this too, so it takes no lock."""
-    while kept:
-        for _, _, connection in kept.popitem()[1]:
+    while connections:
+        for _, _, connection in connections.popitem()[1]:
             connection.close()
 
 
 def read_url(url: str) -> SplitResult:
     """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
-    shown = shown_url(url)
+    safe_url = shown_url(url)
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
-        raise OptionsError(f"the URL {shown!r} has characters that a URL cannot have")
+        raise OptionsError(f"the URL {safe_url!r} has characters that a URL cannot have")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -359,10 +361,10 @@ def read_url(url: str) -> SplitResult:
         usable = False
     if not usable:
         raise OptionsError(
-            f"{shown!r} is not an http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
+            f"{safe_url!r} is not an http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
         )
     if "@" in parts.netloc:
-        raise OptionsError(f"{shown!r} has a user in it: pass credentials as api_key or headers")
+        raise OptionsError(f"{safe_url!r} has a user in it: pass credentials as api_key or headers")
     return parts
 
 
@@ -435,9 +437,9 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, TimeoutError):
         return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
-        named = os.environ.get("SSL_CERT_FILE")
-        if named and not os.path.isfile(named):
-            advice = f"SSL_CERT_FILE names {named}, where no file is"
+        cert_file = os.environ.get("SSL_CERT_FILE")
+        if cert_file and not os.path.isfile(cert_file):
+            advice = f"SSL_CERT_FILE names {cert_file}, where no file is"
         else:
             advice = "SSL_CERT_FILE may name a file of certificates to trust"
         why = f"{error.verify_message}; {advice}"

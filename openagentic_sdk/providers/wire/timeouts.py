@@ -93,12 +93,12 @@ class FeedWatch:
             "first_byte": self._timeouts.first_byte_s,
             "idle": self._timeouts.idle_s,
         }
-        found = []
+        deadlines = []
         if (limit := limits.get(phase)) is not None:
-            found.append((phase, self._progress.since + limit, limit))
+            deadlines.append((phase, self._progress.since + limit, limit))
         if self._timeouts.total_s is not None:
-            found.append(("total", self._began + self._timeouts.total_s, self._timeouts.total_s))
-        return found
+            deadlines.append(("total", self._began + self._timeouts.total_s, self._timeouts.total_s))
+        return deadlines
 
     def _look(self) -> None:
         feed, now = self._feed, time.monotonic()

@@ -45,8 +45,8 @@ async def ask(
 ) -> AsyncGenerator[StreamEvent, None]:
     """The answer as a stream; a provider that does not stream yields `Done` alone."""
     if not streams(provider):
-        said = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
-        output = read_output(said)
+        reply = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
+        output = read_output(reply)
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
         return
     stream = cast(StreamingProvider, provider).stream(model=model, messages=messages, tools=tools, api_key=api_key)

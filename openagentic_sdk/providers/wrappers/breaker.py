@@ -130,8 +130,8 @@ class BreakingProvider(AroundProvider):
         except Exception as error:  # any error ends the admitted call, and is raised again
             if is_endpoint_failure(error):
                 headers = error.headers if isinstance(error, ProviderHTTPError) else {}
-                asked = retry_after_s(headers, self._clock.now())
-                breaker.fail(self._clock.monotonic(), retry_after_s=asked)
+                wait_s = retry_after_s(headers, self._clock.now())
+                breaker.fail(self._clock.monotonic(), retry_after_s=wait_s)
             elif isinstance(error, ProviderError):
                 breaker.succeed()  # it refused this request, so it is available
             else:

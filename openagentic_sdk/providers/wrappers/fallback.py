@@ -64,14 +64,14 @@ class FallbackProvider(AroundProvider):
         """Stream the answer, with a `Retrying` that names the model before each fallback."""
         attempts = [Fallback(model, self.provider, api_key), *self.fallbacks]
         for position, one in enumerate(attempts, start=1):
-            shown = done = False
+            has_shown = done = False
             provider = one.provider or self.provider
             key = one.api_key or (api_key if provider is self.provider else None)
             try:
                 events = ask(provider, model=one.model, messages=messages, tools=tools, api_key=key)
                 async with aclosing(events):
                     async for event in events:
-                        shown = is_shown(event) or (shown and not isinstance(event, Retrying))
+                        has_shown = is_shown(event) or (has_shown and not isinstance(event, Retrying))
                         done = done or isinstance(event, Done)
                         yield event
                 return
@@ -79,7 +79,7 @@ class FallbackProvider(AroundProvider):
                 at_fault = isinstance(error, ContextLengthError) or (
                     isinstance(error, ProviderHTTPError) and error.status in _REQUEST_FAULTS
                 )
-                if done or at_fault or position == len(attempts) or (shown and not self.mid_answer):
+                if done or at_fault or position == len(attempts) or (has_shown and not self.mid_answer):
                     raise
                 reason = str(error) or type(error).__name__
-            yield Retrying(reason, 0.0, position, attempts[position].model, mid_answer=shown)
+            yield Retrying(reason, 0.0, position, attempts[position].model, mid_answer=has_shown)

@@ -66,10 +66,10 @@ class RetryPolicy:
         if attempt > self.max_retries or not is_transient(error):
             return None
         headers = error.headers if isinstance(error, ProviderHTTPError) else {}
-        asked = retry_after_s(headers, now)
-        if asked is not None and asked > self.max_retry_after_s:
+        wait_s = retry_after_s(headers, now)
+        if wait_s is not None and wait_s > self.max_retry_after_s:
             return None
-        delay = asked or jitter() * Backoff(self.base_s, self.cap_s).wait_s(attempt)
+        delay = wait_s or jitter() * Backoff(self.base_s, self.cap_s).wait_s(attempt)
         return delay if elapsed_s + delay <= self.total_s else None
 
 
@@ -123,34 +123,34 @@ class RetryingProvider(AroundProvider):
         began = self._clock.monotonic()
         attempt, garbled = 1, 0
         while True:
-            shown = done = False
+            has_shown = done = False
             try:
                 events = ask(provider, model=model, messages=messages, tools=tools, api_key=api_key)
                 async with aclosing(events):
                     async for event in events:
-                        shown, done = shown or is_shown(event), done or isinstance(event, Done)
+                        has_shown, done = has_shown or is_shown(event), done or isinstance(event, Done)
                         yield event
                 return
             except (ProviderError, ConnectionError, TimeoutError) as error:
                 garbled += isinstance(error, GarbledResponseError)
                 # A proxy or worker that fails now and then garbles one answer; after a second one, retries do not help.
-                may_repeat = garbled < 2 and not done and (mid_answer or not shown)
+                may_repeat = garbled < 2 and not done and (mid_answer or not has_shown)
                 delay = self._delay_s(error, attempt, began) if may_repeat else None
                 if delay is None:
                     self._explain_wait(error)
                     raise
                 reason = str(error) or type(error).__name__
-            yield Retrying(reason, delay, attempt, mid_answer=shown)
+            yield Retrying(reason, delay, attempt, mid_answer=has_shown)
             await self._clock.sleep(delay)
             attempt += 1
 
     def _explain_wait(self, error: Exception) -> None:
         """Add to the error that the endpoint asks for a longer wait than the policy allows."""
-        asked = retry_after_s(error.headers, self._clock.now()) if isinstance(error, ProviderHTTPError) else None
-        if asked is not None and is_transient(error) and asked > self.policy.max_retry_after_s:
+        wait_s = retry_after_s(error.headers, self._clock.now()) if isinstance(error, ProviderHTTPError) else None
+        if wait_s is not None and is_transient(error) and wait_s > self.policy.max_retry_after_s:
             most = self.policy.max_retry_after_s
-            told = f"it asks to be left alone for {asked:.0f} s, longer than max_retry_after_s ({most:.0f} s)"
-            error.args = (f"{error} ({told}: ask later, or allow more in RetryPolicy)",)
+            note = f"it asks to be left alone for {wait_s:.0f} s, longer than max_retry_after_s ({most:.0f} s)"
+            error.args = (f"{error} ({note}: ask later, or allow more in RetryPolicy)",)
 
     def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:
         elapsed = self._clock.monotonic() - began
@@ -175,14 +175,14 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    told = headers.get("retry-after", "").strip()
-    if told:
-        seconds = _number(told)
-        return seconds if seconds is not None else _until_date(told, now)
+    header = headers.get("retry-after", "").strip()
+    if header:
+        seconds = _number(header)
+        return seconds if seconds is not None else _until_date(header, now)
     waits = [
         _reset_s(headers[reset], now)
-        for left, reset in _RESETS
-        if reset in headers and _number(headers.get(left, "")) == 0
+        for remaining, reset in _RESETS
+        if reset in headers and _number(headers.get(remaining, "")) == 0
     ]
     return max((wait for wait in waits if wait is not None), default=None)
 

@@ -97,13 +97,13 @@ class EditorAgent:
         await asyncio.wait({asyncio.create_task(self.peer.close())}, timeout=LEAVE_S)
 
     async def _request(self, method: str, params: Mapping[str, Any]) -> Any:
-        known = self._methods.get(method)
-        if known is None:
+        handler = self._methods.get(method)
+        if handler is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100} here")
         if self._editor is None and method != "initialize":
             raise RpcError(INVALID_REQUEST, f"{method} came before initialize")
         try:
-            return await known(params)
+            return await handler(params)
         except RpcError:
             raise
         except OpenAgentSdkError as error:
@@ -170,13 +170,13 @@ class EditorAgent:
         self._opening.add(session_id)
         try:
             options = self._options(params)
-            if (known := self._sessions.get(session_id)) is not None and known.is_running:
+            if (open_session := self._sessions.get(session_id)) is not None and open_session.is_running:
                 raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} runs here: cancel its turn first")
             await run_in_thread(partial(self._check_stored, session_id, str(options.cwd)))
             session = await self._open(session_id, options)
             updates = await run_in_thread(lambda: list(self._updates(session)))
-            if known is not None:
-                await known.close("cancel")
+            if open_session is not None:
+                await open_session.close("cancel")
             for update in updates if tells else ():
                 await session.update(update)
             return self._opened(session, session.state())
@@ -185,12 +185,12 @@ class EditorAgent:
 
     def _check_stored(self, session_id: str, cwd: str) -> None:
         """Raise for a session that does not exist, is in use by another process, or belongs to another folder."""
-        known = self._store.read_metadata(session_id)["metadata"].get("cwd")
-        is_elsewhere = isinstance(known, str) and os.path.realpath(known) != os.path.realpath(cwd)
-        if is_elsewhere and os.path.isdir(str(known)):
+        session_cwd = self._store.read_metadata(session_id)["metadata"].get("cwd")
+        is_elsewhere = isinstance(session_cwd, str) and os.path.realpath(session_cwd) != os.path.realpath(cwd)
+        if is_elsewhere and os.path.isdir(str(session_cwd)):
             # What people allowed in one folder is not allowed in another.
             raise OptionsError(
-                f"session {session_id!r:.100} belongs to {known}, not to {cwd}: open it there, or fork it"
+                f"session {session_id!r:.100} belongs to {session_cwd}, not to {cwd}: open it there, or fork it"
             )
         self._store.open_writer(session_id).close()
 
@@ -200,8 +200,8 @@ class EditorAgent:
         def read_child(started: SubagentStarted) -> Sequence[Event]:
             """Return a subagent's events. An imported log may name any session, so the child must name the call as well."""
             try:
-                known = store.read_metadata(started.child_session_id)["metadata"]
-                if known.get("parent_tool_use_id") != started.tool_use_id:
+                metadata = store.read_metadata(started.child_session_id)["metadata"]
+                if metadata.get("parent_tool_use_id") != started.tool_use_id:
                     return []
                 return store.read_events(started.child_session_id)
             except SessionError:
@@ -284,17 +284,17 @@ class EditorAgent:
     # --- in a session ------------------------------------------------------------------------------------------------
 
     async def _prompt(self, params: Mapping[str, Any]) -> Json:
-        session, said = self._session(params), read_blocks(params.get("prompt"))
-        wrong = unknown_name(said.text, self._names[session.id]) if session.id in self._names else None
+        session, prompt = self._session(params), read_blocks(params.get("prompt"))
+        wrong = unknown_name(prompt.text, self._names[session.id]) if session.id in self._names else None
         if wrong is not None:
             raise OptionsError(wrong)
-        return {"stopReason": await session.prompt(said)}
+        return {"stopReason": await session.prompt(prompt)}
 
     async def _set_mode(self, params: Mapping[str, Any]) -> AnswerThen:
         session = self._session(params)
         session.set_option("mode", params.get("modeId"))
-        told = {"sessionUpdate": "config_option_update", "configOptions": session.config_options()}
-        return AnswerThen({}, partial(session.update, told))
+        update = {"sessionUpdate": "config_option_update", "configOptions": session.config_options()}
+        return AnswerThen({}, partial(session.update, update))
 
     async def _set_option(self, params: Mapping[str, Any]) -> AnswerThen:
         session, name = self._session(params), _text(params, "configId")
@@ -339,16 +339,16 @@ def _absolute(path: Any, name: str) -> str:
     return os.path.normpath(path)
 
 
-def _servers(given: Any) -> dict[str, Any]:
+def _servers(raw_servers: Any) -> dict[str, Any]:
     """Convert the editor's MCP servers to the form of `options.mcp_servers`.
 
     The user configured them in the editor, which runs with that user's rights and started this process with them: that is
     the consent to start them. Calls of their tools need permission like any other call.
     """
-    if not isinstance(given, list):
+    if not isinstance(raw_servers, list):
         raise OptionsError("mcpServers must be a list of servers")
     servers: dict[str, Any] = {}
-    for number, server in enumerate(given, 1):
+    for number, server in enumerate(raw_servers, 1):
         match server:
             case {"name": str(name), "command": str(command)}:
                 entry: Json = {"command": command, "args": server.get("args") or [], "env": _pairs(server.get("env"))}
@@ -363,10 +363,10 @@ def _servers(given: Any) -> dict[str, Any]:
     return servers
 
 
-def _pairs(given: Any) -> Any:
+def _pairs(pairs: Any) -> Any:
     """`[{"name", "value"}]` as a mapping; any other value is returned as it is, for the options check to refuse."""
-    is_list = isinstance(given, list) and all(isinstance(pair, Mapping) for pair in given)
-    return {pair.get("name"): pair.get("value") for pair in given} if is_list else given or {}
+    is_list = isinstance(pairs, list) and all(isinstance(pair, Mapping) for pair in pairs)
+    return {pair.get("name"): pair.get("value") for pair in pairs} if is_list else pairs or {}
 
 
 def _commands(project: OpenedProject) -> tuple[list[Json], list[str]]:
@@ -374,15 +374,15 @@ def _commands(project: OpenedProject) -> tuple[list[Json], list[str]]:
     index = project.skills()
     skills = [skill for skill in index.skills if skill.user_invocable]
     hidden = [skill for skill in index.hidden if skill.user_invocable]
-    known = [(command.name, command.description, command.argument_hint) for command in project.commands.commands]
-    known += [(skill.name, skill.summary, skill.argument_hint) for skill in skills]
-    offered = {
+    entries = [(command.name, command.description, command.argument_hint) for command in project.commands.commands]
+    entries += [(skill.name, skill.summary, skill.argument_hint) for skill in skills]
+    by_name = {
         name: {
             "name": name,
             "description": on_one_line(about or name, 300),
             **({"input": {"hint": on_one_line(hint, 200)}} if hint else {}),
         }
-        for name, about, hint in known
+        for name, about, hint in entries
     }
     names = [name for skill in (*skills, *hidden) for name in skill.names]
-    return list(offered.values()), [*(command.name for command in project.commands.commands), *names]
+    return list(by_name.values()), [*(command.name for command in project.commands.commands), *names]

@@ -32,10 +32,10 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
 
     async def look(payload: dict[str, Any]) -> HookDecision | None:
         input, cwd = payload["tool_input"], str(payload["context"].get("cwd") or "/")
-        named = input.get("file_path", input.get("notebook_path"))
-        path = place_of(named, cwd)
-        if path is None and isinstance(named, str) and named:
-            return _refused(named, "is a path by which the person's editor cannot be asked for the file")
+        raw_path = input.get("file_path", input.get("notebook_path"))
+        path = place_of(raw_path, cwd)
+        if path is None and isinstance(raw_path, str) and raw_path:
+            return _refused(raw_path, "is a path by which the person's editor cannot be asked for the file")
         if path is None:  # no path at all: the tool's own error is clearer
             return None
         try:
@@ -50,8 +50,8 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
         except RpcError as error:
             if saved is None:  # missing both on disk and in the editor: a new file
                 return None
-            said = on_one_line(str(error), 200)
-            return _refused(path, f"may hold unsaved changes: the person's editor did not give it ({said})")
+            reason = on_one_line(str(error), 200)
+            return _refused(path, f"may hold unsaved changes: the person's editor did not give it ({reason})")
         text = answer.get("content") if isinstance(answer, dict) else None
         if not isinstance(text, str):
             return _refused(path, "may hold unsaved changes: the person's editor gave no text for it")
@@ -77,5 +77,5 @@ def saved_text(path: str, max_bytes: int) -> str | None:
 
 
 def _read_saved(path: str, max_bytes: int) -> str | None:
-    found = read_snapshot(os.path.realpath(path), max_bytes)
-    return None if found is None else found.data.decode()
+    snapshot = read_snapshot(os.path.realpath(path), max_bytes)
+    return None if snapshot is None else snapshot.data.decode()

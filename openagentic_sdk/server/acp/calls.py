@@ -129,19 +129,19 @@ def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None
     return blocks
 
 
-def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -> Json:
-    """The fields of a finished call; `shown` is the content displayed so far, of which diffs are kept."""
+def describe_result(name: str, result: ToolResult, blocks: Sequence[Json] = ()) -> Json:
+    """The fields of a finished call; `blocks` is the content displayed so far, of which diffs are kept."""
     ended: Json = {"status": "completed" if result.outcome == "ok" and not result.is_error else "failed"}
-    kept = [block for block in shown if block["type"] == "diff"]
+    diffs = [block for block in blocks if block["type"] == "diff"]
     output = result.output
     if name == "TodoWrite" and ended["status"] == "completed":
         return ended  # the plan already shows it
     if printed := printed_by_plan(result):
-        ended["content"] = [*kept, content(fenced(printed))]
+        ended["content"] = [*diffs, content(fenced(printed))]
     elif result.is_error and result.error_message:
-        ended["content"] = [*kept, content(fenced(result.error_message))]
-    elif not (kept and ended["status"] == "completed"):
-        ended["content"] = [*kept, *([] if output is None else _output_blocks(name, output))]
+        ended["content"] = [*diffs, content(fenced(result.error_message))]
+    elif not (diffs and ended["status"] == "completed"):
+        ended["content"] = [*diffs, *([] if output is None else _output_blocks(name, output))]
     if output is not None and is_small(output):
         ended["rawOutput"] = plain_value(output)
     return ended

@@ -27,10 +27,10 @@ def read_blocks(blocks: Any) -> Said:
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
     if not any(part.get("type") != "text" or str(part["text"]).strip() for part in parts):
         raise OptionsError("the prompt is empty: say what should be done")
-    said = read_prompt(parts, paths=False)
+    prompt = read_prompt(parts, paths=False)
     pairs = [(block, part["text"]) for block, part in zip(blocks, parts, strict=True) if part["type"] == "text"]
     typed = [text for block, text in pairs if block["type"] != "resource"]
-    return said if len(typed) == len(pairs) else changed(said, typed="\n\n".join(typed))
+    return prompt if len(typed) == len(pairs) else changed(prompt, typed="\n\n".join(typed))
 
 
 def _part(block: Any, where: str) -> Mapping[str, Any]:
@@ -51,19 +51,24 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
             media_type = resource.get("mimeType")
             kind = part_type_of(media_type) if isinstance(media_type, str) else "file"
-            known = {"media_type": media_type} if isinstance(media_type, str) else {}
-            return {"type": kind, "data": blob, "name": on_one_line(posixpath.basename(unquote(uri)), 200), **known}
-    shown = block.get("type") if isinstance(block, Mapping) else block
+            type_field = {"media_type": media_type} if isinstance(media_type, str) else {}
+            return {
+                "type": kind,
+                "data": blob,
+                "name": on_one_line(posixpath.basename(unquote(uri)), 200),
+                **type_field,
+            }
+    block_type = block.get("type") if isinstance(block, Mapping) else block
     raise OptionsError(
-        f"{where} is not a text, image, audio, resource_link or resource with all that one needs: {shown!r:.100}"
+        f"{where} is not a text, image, audio, resource_link or resource with all that one needs: {block_type!r:.100}"
     )
 
 
 def _link(uri: str, name: str) -> str:
     """The text that stands for a link in the prompt: the path of the file, which the model can read."""
     path = path_of(uri)
-    place, shown = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
-    return f"(attached: `{place}`)" if not shown or shown in place else f"(attached: `{shown}`, `{place}`)"
+    place, label = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
+    return f"(attached: `{place}`)" if not label or label in place else f"(attached: `{label}`, `{place}`)"
 
 
 def path_of(uri: str) -> str | None:

@@ -50,7 +50,7 @@ def chosen(result: Any, options: Sequence[Json]) -> str | None:
     """The id of the option that the user chose; None if the question was dismissed or the result is invalid."""
     match result:
         case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
-            return option if any(option == known["optionId"] for known in options) else None
+            return option if any(option == each["optionId"] for each in options) else None
     return None
 
 
@@ -76,10 +76,10 @@ def form_answer(result: Any, question: UserQuestion, words: Mapping[str, str]) -
     """The answer in a submitted form; if it contains no valid one, the word in `words` for the user's action."""
     action = result.get("action") if isinstance(result, Mapping) else None
     action = action if action in ("accept", "decline") else "cancel"
-    given = result.get("content") if isinstance(result, Mapping) else None
-    if action == "accept" and isinstance(given, Mapping):
-        said = [given.get(name) for name in (_OTHER, "answer")]
-        texts = [text.strip() for text in said if isinstance(text, str) and text.strip()]
+    content = result.get("content") if isinstance(result, Mapping) else None
+    if action == "accept" and isinstance(content, Mapping):
+        values = [content.get(name) for name in (_OTHER, "answer")]
+        texts = [text.strip() for text in values if isinstance(text, str) and text.strip()]
         if texts:
             answer = read_answer(question, texts[0])
             return words.get("cancel", "cancel") if answer is None else answer

@@ -111,7 +111,7 @@ class EditorSession:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def prompt(self, said: Said) -> StopReason:
+    async def prompt(self, prompt: Said) -> StopReason:
         """Run a turn to its end. A prompt sent during a turn is delivered at that turn's next step and ends with it.
 
         Raises `RpcError` if the turn ended with an error, and any error that prevents a run from starting.
@@ -120,7 +120,7 @@ class EditorSession:
             await asyncio.wait({self._running()})
         if self._is_closed:
             raise OptionsError(f"session {self.id!r:.100} was closed: load it again")
-        self.turns.say(said)
+        self.turns.say(prompt)
         if not self.is_running:
             self._stop, self._is_told = None, False
             self._turn = asyncio.create_task(self._take_turn())
@@ -174,8 +174,8 @@ class EditorSession:
                 turns.go_to(self.id)
             else:
                 turns.options = replace(turns.options, session_id=self.id)
-        while (said := turns.next_prompt()) is not None:
-            task = await turns.begin(said)
+        while (prompt := turns.next_prompt()) is not None:
+            task = await turns.begin(prompt)
             try:
                 while (event := await turns.next_event(task)) is not None:
                     self._tell_to_stop()
@@ -205,9 +205,9 @@ class EditorSession:
     async def _ask(self, question: UserQuestion) -> UserAnswer:
         """Ask the user at the editor, one question at a time; an unclear answer allows nothing."""
         async with self._asking:
-            put = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
+            put_question = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
             try:
-                answer = await put(question)
+                answer = await put_question(question)
             except RpcError as error:
                 answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
         approver = {"name": user_name(), "how": "editor", "editor": self._editor.name}
@@ -270,9 +270,9 @@ class EditorSession:
             self.turns.change(with_model(self.turns.options, value))
             self.model = value
         else:
-            known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
-            offered = f"{known[name]} are offered" if name in known else "mode and model are there"
-            raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {offered}")
+            choices = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
+            advice = f"{choices[name]} are offered" if name in choices else "mode and model are there"
+            raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {advice}")
 
 
 def _described(mode: str) -> Json:
@@ -281,8 +281,8 @@ def _described(mode: str) -> Json:
 
 
 def _select(name: str, label: str, category: str, value: str, options: Sequence[Json]) -> Json:
-    known = {"id": name, "name": label, "category": category, "type": "select"}
-    return {**known, "currentValue": value, "options": list(options)}
+    head = {"id": name, "name": label, "category": category, "type": "select"}
+    return {**head, "currentValue": value, "options": list(options)}
 
 
 def stop_reason(result: Result | None, is_refusal: bool) -> StopReason:

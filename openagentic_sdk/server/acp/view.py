@@ -124,8 +124,8 @@ class EditorView:
             return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
         if event.parent_tool_use_id is not None:
             return []
-        said = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
-        return said + self._beside(event)
+        updates = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
+        return updates + self._beside(event)
 
     def call_of(self, tool_use_id: str | None) -> ShownCall | None:
         """The call with this id in the log; if several agents used the id, the newest one."""
@@ -161,18 +161,18 @@ class EditorView:
         return [{"sessionUpdate": "agent_message_chunk", "messageId": f"note.{event.seq}", "content": block}]
 
     def _note(self, event: Event) -> list[Json]:
-        said, style = note_of(event) or ("", "")
+        text, style = note_of(event) or ("", "")
         if isinstance(event, SessionForked):
             self._cost_usd = 0.0  # the cost of copied events was charged to the original session
         is_missed = not self._notices and (
             isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
         )
-        if said and (is_missed or isinstance(event, _TOLD)):
-            return self._told(event, said[:1].upper() + said[1:] + ".")
-        if not said or not self._notices:
+        if text and (is_missed or isinstance(event, _TOLD)):
+            return self._told(event, text[:1].upper() + text[1:] + ".")
+        if not text or not self._notices:
             return []
         severity = "warning" if style == "yellow" else "info"
-        return [{"sessionUpdate": "notice", "severity": severity, "title": said}]
+        return [{"sessionUpdate": "notice", "severity": severity, "title": text}]
 
     def _usage(self, event: ModelResponse) -> list[Json]:
         self._spend(event.cost_usd if event.usage is not None else 0.0)
@@ -199,8 +199,8 @@ class EditorView:
         call = self._calls.get(key)
         if isinstance(event, ToolProgress | FileKept):
             blocks = [] if call is None else self._meanwhile(event, call)
-            told = {"sessionUpdate": "tool_call_update", "toolCallId": call.id if call else "", "content": blocks}
-            return [told] if blocks else []
+            update = {"sessionUpdate": "tool_call_update", "toolCallId": call.id if call else "", "content": blocks}
+            return [update] if blocks else []
         opened = []
         if call is None:  # its first event is missing from the log that was read
             name = event.name if isinstance(event, ToolStarted) else "Tool call"
@@ -220,8 +220,8 @@ class EditorView:
         """The content of a call in progress: how far it is, or the text of the file that it replaces."""
         if isinstance(event, ToolProgress):
             return [content(progress_words(event))]
-        known = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
-        data = self.read_blob(event.sha256) if known and event.sha256 is not None else None
+        new_files = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
+        data = self.read_blob(event.sha256) if new_files and event.sha256 is not None else None
         if data is None or len(data) > MAX_OLD_BYTES:
             return []
         try:
@@ -238,12 +238,12 @@ class EditorView:
 
     def _open(self, key: tuple[str, str], name: str, fields: Json, event: Event) -> Json:
         """Open a call. A model may send any id, also a duplicate; the editor gets a plain and unique one."""
-        home, given = key
-        wire_id = home + (given if _PLAIN_ID.match(given) else f"call.{event.seq}")
+        home, call_id = key
+        wire_id = home + (call_id if _PLAIN_ID.match(call_id) else f"call.{event.seq}")
         if wire_id in self._ids:
             wire_id = f"{wire_id}@{event.seq}"
         self._ids.add(wire_id)
-        self._calls[key] = self._newest[given] = ShownCall(wire_id, name, fields.get("content", ()))
+        self._calls[key] = self._newest[call_id] = ShownCall(wire_id, name, fields.get("content", ()))
         return {"sessionUpdate": "tool_call", "toolCallId": wire_id, "status": "pending", **fields}
 
 
@@ -255,8 +255,8 @@ def _chunks(piece: Piece) -> Iterator[Json]:
 
 
 def _entry(item: Any) -> Json:
-    known = item if isinstance(item, Mapping) else {"content": item}  # an imported log may contain anything
-    status, text = known.get("status"), plain(str(known.get("content", "")))
+    todo = item if isinstance(item, Mapping) else {"content": item}  # an imported log may contain anything
+    status, text = todo.get("status"), plain(str(todo.get("content", "")))
     return {"content": text, "priority": "medium", "status": status if status in _STATUSES else "pending"}
 
 
@@ -265,29 +265,29 @@ def _entry(item: Any) -> Json:
 
 def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
     """The updates for a whole log, user prompts included; without notices, which are no part of a session's history."""
-    said: UserMessage | None = None
+    prompt: UserMessage | None = None
     for event in events:
-        if said is not None:
-            yield from _prompt(said, event, view.read_blob)
-            said = None
+        if prompt is not None:
+            yield from _prompt(prompt, event, view.read_blob)
+            prompt = None
         if isinstance(event, UserMessage) and event.parent_tool_use_id is None:
-            said = event if event.origin in ("user", "steering") else None
+            prompt = event if event.origin in ("user", "steering") else None
         for update in view.take(event):
             if update["sessionUpdate"] != "notice":
                 yield update
-    if said is not None:
-        yield from _prompt(said, None, view.read_blob)
+    if prompt is not None:
+        yield from _prompt(prompt, None, view.read_blob)
 
 
-def _prompt(said: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
+def _prompt(prompt: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:
     """A prompt as it was typed: the event after it shows whether it was a command or a skill."""
-    text = said.text
+    text = prompt.text
     if isinstance(behind, CommandExpanded) or (isinstance(behind, SkillActivated) and behind.requested_by == "user"):
         text = f"/{behind.name} {behind.arguments or ''}".rstrip()
     blocks = [text_block(text)] if text else []
-    blocks += [_attachment(part, read_blob) for part in said.attachments if isinstance(part, Mapping)]
+    blocks += [_attachment(part, read_blob) for part in prompt.attachments if isinstance(part, Mapping)]
     for block in blocks:
-        yield {"sessionUpdate": "user_message_chunk", "messageId": f"user.{said.seq}", "content": block}
+        yield {"sessionUpdate": "user_message_chunk", "messageId": f"user.{prompt.seq}", "content": block}
 
 
 def _attachment(part: Mapping[str, Any], read_blob: ReadBlob) -> Json:

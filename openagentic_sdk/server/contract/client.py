@@ -103,11 +103,11 @@ class AsyncClient(AsyncOperations):
                     # The server sends an event again if the stream was cut inside it.
                     while chunks := await answer.read():
                         failures, is_over = 0, False
-                        for sent in [sent for chunk in chunks for sent in stream.feed(chunk)]:
-                            if sent.event:
-                                _check_notice(sent.event, sent.data, until_result=until_result)
+                        for message in [message for chunk in chunks for message in stream.feed(chunk)]:
+                            if message.event:
+                                _check_notice(message.event, message.data, until_result=until_result)
                                 continue
-                            event = loads_event(sent.data, strict=False)
+                            event = loads_event(message.data, strict=False)
                             after = event.seq or after
                             is_over = until_result and isinstance(event, Result) and state_after(event) != "suspended"
                             yield event
@@ -142,8 +142,8 @@ class AsyncClient(AsyncOperations):
                 return
             query["after"] = page.next
 
-    async def _operate(self, endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        path, body, headers = _request_of(endpoint, given, named)
+    async def _operate(self, endpoint: Endpoint, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        path, body, headers = _request_of(endpoint, args, kwargs)
         may_repeat = endpoint.method == "GET" or endpoint.has_key
         for wait_s in islice(_AGAIN.waits(), self._retries if may_repeat else 0):
             try:
@@ -186,9 +186,9 @@ class AsyncClient(AsyncOperations):
         endpoint: Endpoint | None = None,
     ) -> HttpAnswer:
         """Send a request and return the response to be read. Raises `RequestRefusedError` for a refusal."""
-        sent = {**self._headers, **headers}
+        all_headers = {**self._headers, **headers}
         answer = await self._http.request(
-            self._base_url + path, sent, body, method=None if method == "GET" else method, may_repeat=may_repeat
+            self._base_url + path, all_headers, body, method=None if method == "GET" else method, may_repeat=may_repeat
         )
         if answer.status < 400 or (endpoint is not None and answer.status in endpoint.answers):
             return answer
@@ -249,8 +249,8 @@ class Client(Operations):
         finally:
             self._loop.close_soon(items)
 
-    def _operate(self, endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return self._loop.run(self._client._operate(endpoint, given, named))
+    def _operate(self, endpoint: Endpoint, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._loop.run(self._client._operate(endpoint, args, kwargs))
 
 
 async def _next(items: AsyncGenerator[T, None], ended: object) -> T | object:
@@ -259,7 +259,7 @@ async def _next(items: AsyncGenerator[T, None], ended: object) -> T | object:
 
 
 def _request_of(
-    endpoint: Endpoint, given: tuple[Any, ...], named: dict[str, Any]
+    endpoint: Endpoint, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, bytes | None, dict[str, str]]:
     """The path with its query, the body and the headers of a request. Raises `OptionsError` for invalid arguments."""
     headers = {"Accept": "application/json, text/event-stream" if endpoint.room == "mcp" else "application/json"}
@@ -268,24 +268,24 @@ def _request_of(
     elif endpoint.room == "page":
         headers["Accept"] = "*/*"
     names = [part for part in endpoint.path.split("/") if part[:1] == "{"]
-    wanted = len(names) + _has_open_body(endpoint)
-    if len(given) != wanted:
-        raise OptionsError(f"{endpoint.name}() takes {wanted} values by their place, not {len(given)}")
+    count = len(names) + _has_open_body(endpoint)
+    if len(args) != count:
+        raise OptionsError(f"{endpoint.name}() takes {count} values by their place, not {len(args)}")
     path = endpoint.path
-    for name, value in zip(names, given, strict=False):
+    for name, value in zip(names, args, strict=False):
         path = path.replace(name, _segment(value), 1)
-    key = named.pop("key", None) if endpoint.has_key else None
-    known = endpoint.query if endpoint.body is None else getattr(endpoint.body, "__annotations__", {})
-    if unknown := named.keys() - known.keys():
-        raise OptionsError(f"{endpoint.name}() has no field {min(unknown)!r}: {', '.join(known) or 'it has none'}")
+    key = kwargs.pop("key", None) if endpoint.has_key else None
+    fields = endpoint.query if endpoint.body is None else getattr(endpoint.body, "__annotations__", {})
+    if unknown := kwargs.keys() - fields.keys():
+        raise OptionsError(f"{endpoint.name}() has no field {min(unknown)!r}: {', '.join(fields) or 'it has none'}")
     body = b"" if endpoint.method == "POST" else None
     if endpoint.body is not None:
-        body = json.dumps(given[-1] if _has_open_body(endpoint) else named).encode()
+        body = json.dumps(args[-1] if _has_open_body(endpoint) else kwargs).encode()
         headers["Content-Type"] = "application/json"
         if endpoint.has_key:
             headers["Idempotency-Key"] = key or token_hex(16)
     else:
-        query = {name: _word(value) for name, value in named.items() if value is not None}
+        query = {name: _word(value) for name, value in kwargs.items() if value is not None}
         path += f"?{urlencode(query)}" if query else ""
     return path, body, headers
 
@@ -335,10 +335,10 @@ def _refusal(status: int, headers: Mapping[str, str], data: bytes) -> RequestRef
     again = headers.get("retry-after", "")
     again_s = float(again) if again.isascii() and again.isdigit() and len(again) < 7 else None
     try:
-        told = json.loads(data)["error"]
-        message, code = str(told["message"]), told.get("code")
+        error = json.loads(data)["error"]
+        message, code = str(error["message"]), error.get("code")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         message, code = data.decode("utf-8", "replace")[:500] or f"the server answers with {status}", None
-    known = RequestRefusedError(status, message, code if isinstance(code, str) else "", retry_after_s=again_s)
-    known.code = known.code or code_of(known)
-    return known
+    refusal = RequestRefusedError(status, message, code if isinstance(code, str) else "", retry_after_s=again_s)
+    refusal.code = refusal.code or code_of(refusal)
+    return refusal

@@ -47,8 +47,8 @@ def openapi(root: str = "") -> Json:
 @cache
 def schemas() -> Json:
     """The schemas of all values and events by name; `Event` is the union of all events."""
-    found = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
-    found["RefusalReason"]["properties"]["code"] = {"anyOf": [{"enum": list(CODES)}, {"type": "string"}]}
+    by_name = {name: _value_schema(kind) for name, kind in vars(values).items() if _is_value(kind)}
+    by_name["RefusalReason"]["properties"]["code"] = {"anyOf": [{"enum": list(CODES)}, {"type": "string"}]}
     events = {kind.__name__: event_schema(kind) for kind in EVENT_CLASSES.values()}
     unknown = {
         "type": "object",
@@ -56,7 +56,7 @@ def schemas() -> Json:
         "properties": {"type": {"type": "string", "not": {"enum": list(EVENT_CLASSES)}}},
         "required": ["type"],
     }
-    known = {
+    known_event = {
         "description": "An event of a session, discriminated by `type`.",
         "oneOf": [_ref(name) for name in events],
         "discriminator": {
@@ -65,7 +65,7 @@ def schemas() -> Json:
         },
     }
     either = {"anyOf": [_ref("KnownEvent"), LATER_EVENT]}
-    return {**found, **events, "KnownEvent": known, "UnknownEvent": unknown, "Event": either}
+    return {**by_name, **events, "KnownEvent": known_event, "UnknownEvent": unknown, "Event": either}
 
 
 def event_schema(kind: type[Event]) -> Json:
@@ -144,36 +144,36 @@ def _operation(endpoint: Endpoint) -> Json:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(endpoint.path)
     ]
-    parameters += [_query_parameter(name, known) for name, known in endpoint.query.items()]
+    parameters += [_query_parameter(name, field) for name, field in endpoint.query.items()]
     if endpoint.has_key:
         key = {"type": "string", "pattern": "^[!-}]{1,200}$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
-    made: Json = {"operationId": endpoint.name, "summary": endpoint.summary, "tags": [endpoint.room]}
+    operation: Json = {"operationId": endpoint.name, "summary": endpoint.summary, "tags": [endpoint.room]}
     if parameters:
-        made["parameters"] = parameters
+        operation["parameters"] = parameters
     if endpoint.body is not None:
-        made["requestBody"] = {"required": True, "content": _json(endpoint.body)}
-    made["responses"] = {str(status): _answer(status, kind) for status, kind in endpoint.answers.items()}
+        operation["requestBody"] = {"required": True, "content": _json(endpoint.body)}
+    operation["responses"] = {str(status): _answer(status, kind) for status, kind in endpoint.answers.items()}
     if endpoint.name == "create_session":
-        made["responses"]["201"]["links"] = _LINKS
-    made["responses"]["default"] = {
+        operation["responses"]["201"]["links"] = _LINKS
+    operation["responses"]["default"] = {
         "description": "Refused",
         "content": {"application/json": {"schema": {} if endpoint.room in ("responses", "mcp") else _ref("Refusal")}},
     }
     if endpoint.streams:
-        made["responses"]["200"]["content"][EVENTS] = {"schema": {"type": "string"}}
+        operation["responses"]["200"]["content"][EVENTS] = {"schema": {"type": "string"}}
     if endpoint.is_open:
-        made["security"] = []
-    return made
+        operation["security"] = []
+    return operation
 
 
-def _query_parameter(name: str, known: QueryField) -> Json:
-    schema: Json = {"type": _KINDS[known.kind]}
-    if known.kind is int:
-        schema |= {"minimum": 0, "maximum": known.most}
-    if known.words:
-        schema["enum"] = list(known.words)
-    return {"name": name, "in": "query", "description": known.says, "schema": schema}
+def _query_parameter(name: str, field: QueryField) -> Json:
+    schema: Json = {"type": _KINDS[field.kind]}
+    if field.kind is int:
+        schema |= {"minimum": 0, "maximum": field.most}
+    if field.words:
+        schema["enum"] = list(field.words)
+    return {"name": name, "in": "query", "description": field.says, "schema": schema}
 
 
 def _answer(status: int, kind: Any) -> Json:

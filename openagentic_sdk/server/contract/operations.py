@@ -16,8 +16,8 @@ class Operations:
 
 
 def _method(endpoint: Endpoint) -> Any:
-    def operation(self: Any, *given: Any, **named: Any) -> Any:
-        return self._operate(endpoint, given, named)
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._operate(endpoint, args, kwargs)
 
     operation.__name__, operation.__doc__ = endpoint.name, f"{endpoint.summary}."
     return operation

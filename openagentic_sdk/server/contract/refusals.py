@@ -87,8 +87,8 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
     if isinstance(error, RequestRefusedError):
         again = error.retry_after_s
         return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
-    _, code, said, later_s = next(row for row in _REFUSED if isinstance(error, row[0]))
-    return CODES[code][0], said.format(error=error) or str(error), {"Retry-After": later_s} if later_s else {}
+    _, code, sentence, later_s = next(row for row in _REFUSED if isinstance(error, row[0]))
+    return CODES[code][0], sentence.format(error=error) or str(error), {"Retry-After": later_s} if later_s else {}
 
 
 def error_body(error: Exception) -> dict[str, Any]:

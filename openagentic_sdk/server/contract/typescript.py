@@ -37,16 +37,16 @@ def typescript() -> str:
 
 
 def _declaration(name: str, schema: Mapping[str, Any]) -> str:
-    written = _type(schema)
-    if written.startswith("{"):
-        return f"export interface {name} {written}"
-    return f"export type {name} = {written};"
+    text = _type(schema)
+    if text.startswith("{"):
+        return f"export interface {name} {text}"
+    return f"export type {name} = {text};"
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> list[str]:
-    given = operation.get("parameters", [])
-    query = {each["name"]: each["schema"] for each in given if each["in"] == "query"}
-    found = {status: _content(answer) for status, answer in operation["responses"].items() if status < "3"}
+    parameters = operation.get("parameters", [])
+    query = {each["name"]: each["schema"] for each in parameters if each["in"] == "query"}
+    bodies = {status: _content(answer) for status, answer in operation["responses"].items() if status < "3"}
     body = _content(operation["requestBody"]) if "requestBody" in operation else "never"
     return [
         f"  /** {operation['summary']}. */",
@@ -55,14 +55,14 @@ def _operation(path: str, method: str, operation: Mapping[str, Any]) -> list[str
         f"    path: {json.dumps(path)};",
         f"    query: {_object(query, (), '    ') if query else 'never'};",
         f"    body: {body};",
-        f"    result: {' | '.join(dict.fromkeys(found.values())) or 'never'};",
+        f"    result: {' | '.join(dict.fromkeys(bodies.values())) or 'never'};",
         "  };",
     ]
 
 
-def _content(said: Mapping[str, Any]) -> str:
+def _content(answer: Mapping[str, Any]) -> str:
     """The type of a body: its JSON type if it has one, else string, or null for no body."""
-    content = said.get("content")
+    content = answer.get("content")
     if content is None:
         return "null"
     return _type(content["application/json"]["schema"], "    ") if "application/json" in content else "string"
@@ -78,14 +78,14 @@ def _type(schema: Mapping[str, Any], indent: str = "") -> str:
         return " | ".join(map(json.dumps, schema["enum"]))
     if either := schema.get("oneOf") or schema.get("anyOf"):
         is_open = any("enum" in each for each in either)
-        written = [
+        types = [
             "(string & {})"
             if is_open and each == {"type": "string"}
             else _type(each, indent)  # beside plain `string`, editors would suggest no words
             for each in either
             if each != LATER_EVENT  # with it, comparing `type` would not narrow the union
         ]
-        return " | ".join(dict.fromkeys(written))
+        return " | ".join(dict.fromkeys(types))
     kind = schema.get("type")
     if kind == "array":
         item = _type(schema.get("items", {}), indent)
@@ -104,8 +104,8 @@ def _object(members: Mapping[str, Any], required: Iterable[str], indent: str) ->
     for name, schema in members.items():
         if noted := schema.get("description"):
             lines.append(_comment(noted, inner).rstrip("\n"))
-        shown = name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
-        lines.append(f"{inner}{shown}{'' if name in required else '?'}: {_type(schema, inner)};")
+        key = name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
+        lines.append(f"{inner}{key}{'' if name in required else '?'}: {_type(schema, inner)};")
     return "\n".join(["{", *lines, indent + "}"])
 
 

@@ -69,26 +69,32 @@ class Journal:
                 request_id = value if not request_id and _ID.fullmatch(value) else b""
             elif name == b"traceparent" and not is_known:
                 trace, is_known = value.decode("latin-1"), True
-        found = None if trace is None else read_traceparent(trace)
-        TRACEPARENT.set(None if found is None else trace)
+        parent = None if trace is None else read_traceparent(trace)
+        TRACEPARENT.set(None if parent is None else trace)
         kind = scope["type"]
         self._open[kind] += 1
         path = scope["path"]
-        shown = "/signin/..." if "/signin/" in path else path
+        shown_path = "/signin/..." if "/signin/" in path else path
         name = request_id.decode() or os.urandom(8).hex()
-        return ServedRequest(name, scope.get("method", "WS"), shown, found and found[0], time.monotonic())
+        return ServedRequest(name, scope.get("method", "WS"), shown_path, parent and parent[0], time.monotonic())
 
-    def end(self, asked: ServedRequest, kind: str = "http") -> None:
+    def end(self, request: ServedRequest, kind: str = "http") -> None:
         """Record the end of the response."""
-        took_s = time.monotonic() - asked.began
+        took_s = time.monotonic() - request.began
         self._open[kind] -= 1
-        self._requests[asked.route, asked.method, asked.status] += 1
+        self._requests[request.route, request.method, request.status] += 1
         self._took_s += took_s
         self._within[next((most for most in BUCKETS_S if took_s <= most), float("inf"))] += 1
         if self._write is not None:
-            facts = {"method": asked.method, "path": asked.path, "status": asked.status, "ms": round(took_s * 1000, 1)}
+            facts = {
+                "method": request.method,
+                "path": request.path,
+                "status": request.status,
+                "ms": round(took_s * 1000, 1),
+            }
             self._tell(
-                "request", facts | {"id": asked.id, "trace": asked.trace, "who": asked.who, "tenant": asked.tenant}
+                "request",
+                facts | {"id": request.id, "trace": request.trace, "who": request.who, "tenant": request.tenant},
             )
 
     # --- runs and the process --------------------------------------------------------------------------------------------
@@ -112,13 +118,13 @@ class Journal:
 
     def _tell(self, event: str, facts: dict[str, Any]) -> None:
         assert self._write is not None
-        known = {name: value for name, value in facts.items() if value not in (None, "")}
+        values = {name: value for name, value in facts.items() if value not in (None, "")}
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self._form == "json":
-            self._write(dumps_json({"time": now, "event": event, **known}))
+            self._write(dumps_json({"time": now, "event": event, **values}))
         else:
-            told = " ".join(f"{name}={_plain(value)}" for name, value in known.items())
-            self._write(f"{now} {event} {told}")
+            text = " ".join(f"{name}={_plain(value)}" for name, value in values.items())
+            self._write(f"{now} {event} {text}")
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 

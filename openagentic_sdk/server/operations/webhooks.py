@@ -130,33 +130,33 @@ class Webhooks:
                 self._journal.webhook("put off", session=session_id, error=str(error))
 
     async def _tell(self, session_id: str, target: WebhookTarget, key: bytes) -> None:
-        known = (await off_loop(True, self._store.read_metadata, session_id))["metadata"]
-        told = known.get(f"{TOLD_KEY}.{target.name}", 0)
-        after_seq = told if isinstance(told, int) else 0
+        metadata = (await off_loop(True, self._store.read_metadata, session_id))["metadata"]
+        sent_seq = metadata.get(f"{TOLD_KEY}.{target.name}", 0)
+        after_seq = sent_seq if isinstance(sent_seq, int) else 0
         events: list[Event] = await off_loop(True, partial(self._store.read_events, session_id, after_seq=after_seq))
         for event in events:
             # A suspended request is resumed by another process: it has not ended.
             if isinstance(event, Result) and event.seq and is_end(event):
-                await self._send(session_id, event, self._message(session_id, event, events, known), target, key)
+                await self._send(session_id, event, self._message(session_id, event, events, metadata), target, key)
                 marks = {f"{TOLD_KEY}.{target.name}": event.seq}
                 await off_loop(True, self._store.update_metadata, session_id, marks)
 
     def _message(
-        self, session_id: str, result: Result, events: Sequence[Event], known: Mapping[str, Any]
+        self, session_id: str, result: Result, events: Sequence[Event], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The message about the end of a run; if it waits, with the questions that it asks."""
         kind = {"waiting": "waiting", "error": "failed"}.get(result.stop_reason, "ended")
         data: dict[str, Any] = {
             "session_id": session_id,
             "seq": result.seq,
-            "agent": known.get("agent"),
+            "agent": metadata.get("agent"),
             "stop_reason": result.stop_reason,
             "text": result.final_text[:MAX_TEXT_CHARS],
         }
         if kind == "failed":
             data["error"] = (result.error_message or "")[:MAX_TEXT_CHARS]
         if kind == "waiting":
-            asked = [self._lines.shown(event) for event in events if isinstance(event, UserQuestion)]
+            questions = [self._lines.shown(event) for event in events if isinstance(event, UserQuestion)]
             data["questions"] = [
                 {
                     "question_id": question.question_id,
@@ -165,7 +165,7 @@ class Webhooks:
                     "preview": question.details.get("preview"),
                     "reason": question.details.get("reason"),
                 }
-                for question in asked
+                for question in questions
                 if isinstance(question, UserQuestion) and (question.seq or 0) < (result.seq or 0)
             ]
         stamp = datetime.fromtimestamp(result.ts or 0, UTC).isoformat(timespec="milliseconds")

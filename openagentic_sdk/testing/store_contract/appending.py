@@ -19,19 +19,21 @@ class Appending(StoreTest):
         session_id = self.store.create_session()
         with self.store.open_writer(session_id) as writer:
             self.assertEqual(writer.last_seq, 0)
-            stored = (
+            stored_events = (
                 writer.append([UserMessage("m")])
                 + writer.append([])
                 + writer.append([UserMessage("z"), UserMessage("a")])
             )
             self.assertEqual(writer.last_seq, 3)
             # Acknowledged events are visible to everybody, not only after the writer is closed.
-            self.assertEqual(self.open_or_same().read_events(session_id), stored)
-        stored.append(self.store.append_event(session_id, UserMessage("d")))
-        self.assertEqual([event.seq for event in stored], [1, 2, 3, 4])
-        self.assertTrue(all(event.ts for event in stored))
-        self.assertEqual([event.text for event in stored if isinstance(event, UserMessage)], ["m", "z", "a", "d"])
-        self.assertEqual(self.store.read_events(session_id), stored)
+            self.assertEqual(self.open_or_same().read_events(session_id), stored_events)
+        stored_events.append(self.store.append_event(session_id, UserMessage("d")))
+        self.assertEqual([event.seq for event in stored_events], [1, 2, 3, 4])
+        self.assertTrue(all(event.ts for event in stored_events))
+        self.assertEqual(
+            [event.text for event in stored_events if isinstance(event, UserMessage)], ["m", "z", "a", "d"]
+        )
+        self.assertEqual(self.store.read_events(session_id), stored_events)
         self.assertEqual(self.store.last_seq(session_id), 4)
 
     def test_whose_events_they_are_survives(self) -> None:
@@ -40,12 +42,14 @@ class Appending(StoreTest):
             ToolResult("c", output=1, parent_tool_use_id="call", agent_name="helper"),
             UnknownEvent({"type": "x.y", "parent_tool_use_id": "call", "agent_name": "helper", "z": {"deep": [1]}}),
         ]
-        stored = self.store.append_events(session_id, events)
-        read = self.store.read_events(session_id)
-        self.assertEqual(read, stored)
-        self.assertEqual([(event.parent_tool_use_id, event.agent_name) for event in read[:1]], [("call", "helper")])
-        assert isinstance(read[1], UnknownEvent)
-        self.assertEqual((read[1].data["z"], read[1].data["agent_name"]), ({"deep": [1]}, "helper"))
+        stored_events = self.store.append_events(session_id, events)
+        events_read = self.store.read_events(session_id)
+        self.assertEqual(events_read, stored_events)
+        self.assertEqual(
+            [(event.parent_tool_use_id, event.agent_name) for event in events_read[:1]], [("call", "helper")]
+        )
+        assert isinstance(events_read[1], UnknownEvent)
+        self.assertEqual((events_read[1].data["z"], events_read[1].data["agent_name"]), ({"deep": [1]}, "helper"))
 
     def test_of_many_that_expect_the_same_place_one_is_stored(self) -> None:
         session_id = self.store.create_session()
@@ -97,13 +101,13 @@ class Appending(StoreTest):
     def test_a_read_that_goes_on_while_others_append_gives_each_event_once(self) -> None:
         session_id = self.filled(700)
         other = self.open_or_same()
-        read: list[int | None] = []
+        seqs: list[int | None] = []
         for event in self.store.iter_events(session_id):
-            read.append(event.seq)
-            if len(read) in (1, 300, 650):
+            seqs.append(event.seq)
+            if len(seqs) in (1, 300, 650):
                 other.append_events(session_id, [UserMessage("more")] * 10)
-        self.assertGreaterEqual(len(read), 700)
-        self.assertEqual(read, list(range(1, len(read) + 1)))
+        self.assertGreaterEqual(len(seqs), 700)
+        self.assertEqual(seqs, list(range(1, len(seqs) + 1)))
         self.assertEqual(len(self.store.read_events(session_id)), 730)
 
     def test_a_part_of_a_log_can_be_read(self) -> None:
@@ -144,11 +148,11 @@ class Appending(StoreTest):
     def test_changing_what_was_passed_or_returned_changes_nothing_stored(self) -> None:
         session_id = self.store.create_session(metadata=(metadata := {"list": [1]}))
         output: dict[str, Any] = {"list": [1]}
-        stored = self.store.append_event(session_id, ToolResult("c", output=output))
+        stored_event = self.store.append_event(session_id, ToolResult("c", output=output))
         output["list"].append(2)
         metadata["list"].append(2)
         first = self.store.read_events(session_id)[0]
-        assert isinstance(first, ToolResult) and isinstance(stored, ToolResult)
+        assert isinstance(first, ToolResult) and isinstance(stored_event, ToolResult)
         first.output["list"].append(3)
         self.store.read_metadata(session_id)["metadata"]["list"].append(3)
         again = self.store.read_events(session_id)[0]
@@ -161,12 +165,14 @@ class Appending(StoreTest):
         events: list[Event] = [UserMessage(text) for text in HOSTILE_TEXTS]
         events += [ToolResult("c", output=value) for value in HOSTILE_VALUES]
         events += [UnknownEvent({"type": "from.the.future", "deep": {"\x00": [None, 2**70]}, "agent_name": "x"})]
-        stored = self.store.append_events(session_id, events)
-        read = self.open_store().read_events(session_id) if self.keeps_on_close else self.store.read_events(session_id)
-        self.assertEqual(read, stored)
-        for got, sent in zip(read, events, strict=True):
-            if isinstance(got, ToolResult) and isinstance(sent, ToolResult):
-                self.assertEqual(repr(got.output), repr(sent.output))
+        stored_events = self.store.append_events(session_id, events)
+        events_read = (
+            self.open_store().read_events(session_id) if self.keeps_on_close else self.store.read_events(session_id)
+        )
+        self.assertEqual(events_read, stored_events)
+        for got, original in zip(events_read, events, strict=True):
+            if isinstance(got, ToolResult) and isinstance(original, ToolResult):
+                self.assertEqual(repr(got.output), repr(original.output))
 
     def test_nobody_reads_past_an_event_that_is_gone(self) -> None:
         session_id = self.filled(6)

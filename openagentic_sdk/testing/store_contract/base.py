@@ -73,8 +73,8 @@ class StoreTest(unittest.TestCase):
 
     def folded(self, session_id: str) -> Any:
         """The session's row, folded from its events."""
-        known = self.store.read_metadata(session_id)
-        start = start_summary(session_id, known["created_at"], known["metadata"])
+        meta = self.store.read_metadata(session_id)
+        start = start_summary(session_id, meta["created_at"], meta["metadata"])
         return as_shown(self.store, fold_session_summary(start, self.store.read_events(session_id)))
 
     def row(self, session_id: str) -> Any:
@@ -91,8 +91,8 @@ class StoreTest(unittest.TestCase):
 
     def keeps_imported_times(self) -> bool:
         """Whether the store implements the import itself instead of inheriting it."""
-        made, names = type(self.store), ("import_session", "_import_events")
-        return any(getattr(made, name) is not getattr(SessionStore, name) for name in names)
+        kind, names = type(self.store), ("import_session", "_import_events")
+        return any(getattr(kind, name) is not getattr(SessionStore, name) for name in names)
 
     def open_or_same(self) -> SessionStore:
         """A second store object if the backend allows one, else the same."""

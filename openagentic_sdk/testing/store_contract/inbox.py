@@ -44,9 +44,9 @@ class Inbox(StoreTest):
         with self.store.open_writer(session_id) as writer:
             numbers = [other.put_message(session_id, {"text": text}) for text in ("one", "two", "three")]
             self.assertEqual(numbers, sorted(set(numbers)))
-            found = self.store.read_messages([session_id])
-            self.assertEqual([(each.number, each.session_id) for each in found], [(n, session_id) for n in numbers])
-            self.assertEqual(self.store.read_messages([session_id]), found)
+            messages = self.store.read_messages([session_id])
+            self.assertEqual([(each.number, each.session_id) for each in messages], [(n, session_id) for n in numbers])
+            self.assertEqual(self.store.read_messages([session_id]), messages)
             writer.append([UserMessage("one")])
             self.store.remove_messages([numbers[0], numbers[0], 10**9])
             self.store.remove_messages([])
@@ -70,15 +70,18 @@ class Inbox(StoreTest):
     def test_a_message_comes_back_as_it_was_put_or_is_refused_whole(self) -> None:
         self.needs_inbox()
         session_id = self.store.create_session()
-        kept: list[Any] = [{"text": "a\0b \ud800 \u2028 日本", "deep": [{"n": 2**63 + 1, "f": 0.1}], "none": None}, {}]
-        kept.append({"text": "x" * (MAX_MESSAGE_BYTES - 20)})
-        for message in kept:
+        messages: list[Any] = [
+            {"text": "a\0b \ud800 \u2028 日本", "deep": [{"n": 2**63 + 1, "f": 0.1}], "none": None},
+            {},
+        ]
+        messages.append({"text": "x" * (MAX_MESSAGE_BYTES - 20)})
+        for message in messages:
             self.store.put_message(session_id, message)
         refused: list[Any] = [{"f": float("nan")}, {"o": object()}, ["list"], "text", {"text": "x" * MAX_MESSAGE_BYTES}]
         for message in refused:
             with self.assertRaises(InvalidEventError):
                 self.store.put_message(session_id, message)
-        self.assertEqual(self.said(session_id), kept)
+        self.assertEqual(self.said(session_id), messages)
         with self.assertRaises(SessionNotFoundError):
             self.store.put_message("never", {})
 
@@ -116,15 +119,15 @@ class Inbox(StoreTest):
         failures: list[BaseException] = []
         putting = threading.Thread(target=lambda: failures.extend(self.at_once(len(names), put)))
         putting.start()
-        found: dict[str, list[int]] = {name: [] for name in names}
+        numbers: dict[str, list[int]] = {name: [] for name in names}
         after, is_over = 0, False
         while not is_over:
             is_over = not putting.is_alive()
             for each in self.store.read_messages(names, after=after):
                 after = each.number
-                found[each.session_id].append(each.message["n"])
+                numbers[each.session_id].append(each.message["n"])
         putting.join()
-        self.assertEqual((failures, found), ([], {name: list(range(MESSAGES)) for name in names}))
+        self.assertEqual((failures, numbers), ([], {name: list(range(MESSAGES)) for name in names}))
 
     def test_a_message_of_another_process_is_there_although_it_was_killed(self) -> None:
         self.needs_inbox()
@@ -138,50 +141,52 @@ class Inbox(StoreTest):
         self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None
     ) -> set[str]:
         """The notification of a waiter that is already waiting when the change is made."""
-        found: list[set[str]] = []
+        results: list[set[str]] = []
         wait = functools.partial(self.store.wait_for_news, known, timeout_s=30, messages_after=messages_after)
-        waiting = threading.Thread(target=lambda: found.append(wait()))
+        waiting = threading.Thread(target=lambda: results.append(wait()))
         waiting.start()
         change()
         waiting.join()
-        return found[0]
+        return results[0]
 
     def test_who_follows_many_sessions_learns_which_have_news(self) -> None:
-        other, known = self.open_or_same(), {self.filled(2): 2 for _ in range(5)}
-        first, second, *_ = known
+        other, last_seqs = self.open_or_same(), {self.filled(2): 2 for _ in range(5)}
+        first, second, *_ = last_seqs
         wait = self.store.wait_for_news
-        self.assertEqual((wait(known, timeout_s=0), wait(known, timeout_s=0.05), wait({}, timeout_s=0)), (set(),) * 3)
+        self.assertEqual(
+            (wait(last_seqs, timeout_s=0), wait(last_seqs, timeout_s=0.05), wait({}, timeout_s=0)), (set(),) * 3
+        )
         for number in range(3, 6):
-            found = self.awaited(lambda: other.append_event(first, UserMessage("more")), known)
-            self.assertEqual(found, {first})
+            news = self.awaited(lambda: other.append_event(first, UserMessage("more")), last_seqs)
+            self.assertEqual(news, {first})
             self.assertEqual(self.store.last_seq(first), number)
-            known[first] = number
+            last_seqs[first] = number
         other.append_events(first, [ToolResult("c")] * 2)
         other.append_event(second, ToolResult("c"))
         ends = {first: 7, second: 3}
-        found = wait(known, timeout_s=30)
-        known.update({name: ends.get(name, 0) for name in found})
-        if found != set(ends):  # return whichever of the two has something first
-            found |= wait(known, timeout_s=30)
-        self.assertEqual(found, set(ends))
-        known.update(ends)
-        self.assertEqual(wait(known, timeout_s=0), set())
-        self.assertEqual(self.awaited(lambda: other.delete_session(second), known), {second})
-        del known[second]
+        news = wait(last_seqs, timeout_s=30)
+        last_seqs.update({name: ends.get(name, 0) for name in news})
+        if news != set(ends):  # return whichever of the two has something first
+            news |= wait(last_seqs, timeout_s=30)
+        self.assertEqual(news, set(ends))
+        last_seqs.update(ends)
+        self.assertEqual(wait(last_seqs, timeout_s=0), set())
+        self.assertEqual(self.awaited(lambda: other.delete_session(second), last_seqs), {second})
+        del last_seqs[second]
         for unknown in ("never", "lone \ud800"):
-            self.assertEqual(wait({**known, unknown: 0}, timeout_s=30), {unknown})
+            self.assertEqual(wait({**last_seqs, unknown: 0}, timeout_s=30), {unknown})
 
     def test_a_message_wakes_who_waits_for_messages_until_it_is_taken(self) -> None:
         self.needs_inbox()
         wait, other, never = self.store.wait_for_news, self.open_or_same(), 2**62
-        known = {self.filled(1): never, self.filled(1): never}
-        session_id = next(iter(known))
-        self.assertEqual(wait(known, timeout_s=0, messages_after=0), set())
+        last_seqs = {self.filled(1): never, self.filled(1): never}
+        session_id = next(iter(last_seqs))
+        self.assertEqual(wait(last_seqs, timeout_s=0, messages_after=0), set())
         number = 0
         for _ in range(3):
-            found = self.awaited(lambda: other.put_message(session_id, {}), known, number)
-            self.assertEqual(found, {session_id})
-            number = self.store.read_messages(known, after=number)[-1].number
-            self.assertEqual(wait(known, timeout_s=0.05, messages_after=number), set())
-        self.assertEqual(wait(known, timeout_s=0.05), set())
-        self.assertEqual(wait(known, timeout_s=30, messages_after=number - 1), {session_id})
+            news = self.awaited(lambda: other.put_message(session_id, {}), last_seqs, number)
+            self.assertEqual(news, {session_id})
+            number = self.store.read_messages(last_seqs, after=number)[-1].number
+            self.assertEqual(wait(last_seqs, timeout_s=0.05, messages_after=number), set())
+        self.assertEqual(wait(last_seqs, timeout_s=0.05), set())
+        self.assertEqual(wait(last_seqs, timeout_s=30, messages_after=number - 1), {session_id})

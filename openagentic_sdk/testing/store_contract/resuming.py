@@ -26,21 +26,21 @@ class Resuming(StoreTest):
 
     def resumed(self, store: SessionStore, name: str) -> SessionView:
         with store.open_writer(name) as writer:
-            view, kept = load_view(store, name)
-            if kept is not None:
-                writer.keep_view(kept)
+            view, kept_view = load_view(store, name)
+            if kept_view is not None:
+                writer.keep_view(kept_view)
         return view
 
     def seqs_read(self, store: SessionStore, name: str) -> list[int | None]:
         """The events that a resume reads, after asserting that its result is that of the whole log."""
-        kept, events = store.read_kept_view(name)
-        read = [event.seq for event in events]
-        self.assertEqual(kept is None, read[:1] == [1])
+        kept_view, events = store.read_kept_view(name)
+        seqs = [event.seq for event in events]
+        self.assertEqual(kept_view is None, seqs[:1] == [1])
         whole = SessionView().extend(store.iter_events(name))
         view, _ = load_view(store, name)
         self.assertEqual(view.conversation.messages(), whole.conversation.messages())
         self.assertEqual((view.steps, view.usage, view.last_text), (whole.steps, whole.usage, whole.last_text))
-        return read
+        return seqs
 
     def require_checkpoints(self) -> None:
         """Skip the test for a store without checkpoints; give both stores the test's own key."""
@@ -67,13 +67,13 @@ class Resuming(StoreTest):
     def test_a_checkpoint_goes_with_its_session_and_comes_along_with_no_copy(self) -> None:
         self.require_checkpoints()
         self.talked("s")
-        kept = self.store.read_checkpoint("s")
-        assert kept is not None
+        checkpoint = self.store.read_checkpoint("s")
+        assert checkpoint is not None
         self.store.copy_session("s", "copy", at_seq=6, tail=[], metadata={})
         self.store.import_session("again", self.store.read_events("s"))
         for name in ("copy", "again"):
             self.assertIsNone(self.store.read_checkpoint(name))
-            self.store.keep_checkpoint(name, kept)
+            self.store.keep_checkpoint(name, checkpoint)
             self.assertEqual(self.seqs_read(self.store, name), [1, 2, 3, 4, 5, 6], "it speaks of another session")
         self.store.delete_session("s")
         with self.assertRaises(SessionError):
@@ -82,26 +82,26 @@ class Resuming(StoreTest):
         self.store.create_session(session_id="s")
         self.assertIsNone(self.store.read_checkpoint("s"))
         self.talk("s", "another summary")
-        self.store.keep_checkpoint("s", kept)
+        self.store.keep_checkpoint("s", checkpoint)
         self.assertEqual(self.seqs_read(self.store, "s"), [1, 2, 3, 4, 5, 6], "it speaks of the log that stood here")
 
     def test_a_checkpoint_that_this_installation_did_not_write_is_not_used(self) -> None:
         self.require_checkpoints()
         self.talked("s")
-        kept = self.store.read_checkpoint("s") or b""
-        digest, _, body = kept.partition(b"\n")
+        checkpoint = self.store.read_checkpoint("s") or b""
+        digest, _, body = checkpoint.partition(b"\n")
         for bad in (
             b"",
             b"\n",
             b"\xff\n{}\n",
-            kept[:-9],
+            checkpoint[:-9],
             b"0" * 64 + b"\n" + body,
-            kept.replace(b"they talked", b"they waited"),
+            checkpoint.replace(b"they talked", b"they waited"),
             digest + b"\n[]\n",
         ):
             self.store.keep_checkpoint("s", bad)
             self.assertEqual(self.seqs_read(self.store, "s"), [1, 2, 3, 4, 5, 6])
-        self.store.keep_checkpoint("s", kept)
+        self.store.keep_checkpoint("s", checkpoint)
         self.assertEqual(self.seqs_read(self.store, "s"), [6])
         self.store.seal = Seal(self.place / "other.key")
         self.assertEqual(self.seqs_read(self.store, "s"), [1, 2, 3, 4, 5, 6])

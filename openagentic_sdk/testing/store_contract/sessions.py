@@ -21,11 +21,11 @@ class Sessions(StoreTest):
 
     def test_a_new_session_is_empty_and_knows_what_it_was_created_with(self) -> None:
         session_id = self.store.create_session(metadata={"cwd": "/w", "n": [1, None]})
-        known = self.store.read_metadata(session_id)
-        self.assertEqual(known["session_id"], session_id)
-        self.assertEqual(known["metadata"], {"cwd": "/w", "n": [1, None]})
-        self.assertIsInstance(known["created_at"], float)
-        self.assertEqual(self.store.read_metadata(session_id), known)
+        meta = self.store.read_metadata(session_id)
+        self.assertEqual(meta["session_id"], session_id)
+        self.assertEqual(meta["metadata"], {"cwd": "/w", "n": [1, None]})
+        self.assertIsInstance(meta["created_at"], float)
+        self.assertEqual(self.store.read_metadata(session_id), meta)
         self.assertEqual(self.store.read_events(session_id), [])
         self.assertEqual(self.store.last_seq(session_id), 0)
         self.assertTrue(self.store.session_exists(session_id))
@@ -148,8 +148,8 @@ class Sessions(StoreTest):
             self.assertEqual(self.at_once(2, work), [])
             writer.append([UserMessage("last")])
         self.assertEqual(len(self.store.read_events(session_id)), 22)
-        known = self.store.read_metadata(session_id)["metadata"]
-        self.assertEqual(known, {"cwd": "/w", "model": "m9", **{f"k{each}": each for each in range(10)}})
+        metadata = self.store.read_metadata(session_id)["metadata"]
+        self.assertEqual(metadata, {"cwd": "/w", "model": "m9", **{f"k{each}": each for each in range(10)}})
         self.assertEqual(self.row(session_id), self.folded(session_id))
         for each in range(10):
             digest = hashlib.sha256(str(each).encode()).hexdigest()

@@ -128,13 +128,13 @@ class WholeSessions(StoreTest):
     def test_a_read_of_a_session_that_is_deleted_meanwhile_fails_or_is_whole(self) -> None:
         session_id = self.filled(1500)
         events = self.store.iter_events(session_id)
-        read = [next(events)]
+        events_read = [next(events)]
         self.open_or_same().delete_session(session_id)
         try:
-            read.extend(events)
+            events_read.extend(events)
         except SessionError:
             return
-        self.assertEqual(len(read), 1500)
+        self.assertEqual(len(events_read), 1500)
 
     def test_a_copy_of_a_session_that_is_deleted_meanwhile_is_whole_or_absent(self) -> None:
         other = self.open_or_same()
@@ -183,8 +183,8 @@ class WholeSessions(StoreTest):
                 ToolResult("c", output={"lines": ["nothing", "a zebra-striped\nhorse \x00"]}),
             ],
         )
-        found = {(hit.session_id, hit.seq) for hit in self.store.search("ZEBRA")}
-        self.assertEqual(found, {(one, 1), (other, 1), (other, 2)})
+        hits = {(hit.session_id, hit.seq) for hit in self.store.search("ZEBRA")}
+        self.assertEqual(hits, {(one, 1), (other, 1), (other, 2)})
         (hit,) = self.store.search("zebr horse")
         self.assertEqual((hit.session_id, hit.seq, hit.type), (other, 2, "tool.result"))
         self.assertIn("zebra-striped horse", hit.context)

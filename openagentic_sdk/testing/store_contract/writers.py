@@ -47,16 +47,16 @@ class Writers(StoreTest):
 
     def test_threads_that_share_a_writer_are_served_one_after_the_other(self) -> None:
         session_id = self.store.create_session()
-        stored: list[Event] = []
+        stored_events: list[Event] = []
         with self.store.open_writer(session_id) as writer:
 
             def write(number: int) -> None:
                 for each in range(10):
-                    stored.extend(writer.append([UserMessage(f"{number} {each} {part}") for part in "ab"]))
+                    stored_events.extend(writer.append([UserMessage(f"{number} {each} {part}") for part in "ab"]))
 
             self.assertEqual(self.at_once(4, write), [])
             self.assertEqual(writer.last_seq, 80)
-        self.assertEqual(sorted(event.seq or 0 for event in stored), list(range(1, 81)))
+        self.assertEqual(sorted(event.seq or 0 for event in stored_events), list(range(1, 81)))
         self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
 
     def test_a_closed_writer_can_be_closed_again_and_not_be_used(self) -> None:

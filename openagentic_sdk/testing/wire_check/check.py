@@ -90,9 +90,17 @@ class _ReadOutcome:
         """The values that must not depend on how the bytes are cut; ids that we generate are excluded."""
         if self.output is None:
             return (type(self.error), str(self.error))
-        held = self.output
-        raw = [(call.name, call.raw_arguments) for call in held.tool_calls]
-        return (held.assistant_text, held.reasoning, raw, self.running, held.finish_reason, held.usage, held.refusal)
+        output = self.output
+        raw = [(call.name, call.raw_arguments) for call in output.tool_calls]
+        return (
+            output.assistant_text,
+            output.reasoning,
+            raw,
+            self.running,
+            output.finish_reason,
+            output.usage,
+            output.refusal,
+        )
 
 
 def check_exchange(exchange: Exchange) -> CheckedExchange | None:
@@ -102,40 +110,40 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
     if protocol is None:
         return None
     provider = _provider(protocol, exchange)
-    found = list[WireDifference]()
+    differences = list[WireDifference]()
     whole, events = _read(provider, exchange, [exchange.body])
     by_byte, _ = _read(provider, exchange, [exchange.body[at : at + 1] for at in range(len(exchange.body))])
     if whole.told() != by_byte.told():
-        found.append(WireDifference("bytes", f"at once {_shown(whole)}, byte by byte {_shown(by_byte)}"))
+        differences.append(WireDifference("bytes", f"at once {_shown(whole)}, byte by byte {_shown(by_byte)}"))
     cuts = 0
     if len(events) > 1:
         for number, cut in enumerate(_cuts(provider, exchange, events), 1):
             cuts += 1
-            found += [
+            differences += [
                 WireDifference("cut", f"behind event {number} of {len(events)}: {one}") for one in _worse(cut, whole)
             ]
-    shown = list[str]()
+    habits = list[str]()
     try:
-        shown = habits_of(exchange, protocol, chunks)
+        habits = habits_of(exchange, protocol, chunks)
         if whole.output is not None:
-            found += _misread(whole.output, protocol, chunks)
-            found += [
+            differences += _misread(whole.output, protocol, chunks)
+            differences += [
                 WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
             ]
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        told = f"the protocol's documentation has no reading of this answer ({type(error).__name__}: {error})"
-        found.append(WireDifference("reading", told))
+        note = f"the protocol's documentation has no reading of this answer ({type(error).__name__}: {error})"
+        differences.append(WireDifference("reading", note))
     refusal = None if whole.error is None else f"{type(whole.error).__name__}: {whole.error}"
     host = urlsplit(exchange.url).netloc
-    vendor = (profile_of(host), shown, new_habits(host, shown))
-    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, found, *vendor)
+    vendor = (profile_of(host), habits, new_habits(host, habits))
+    return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, differences, *vendor)
 
 
 def _provider(protocol: Protocol, exchange: Exchange) -> EndpointProvider:
     """The provider that would have sent the request."""
     url = exchange.url.partition("?")[0] or _UNKNOWN
-    sent = as_mapping(exchange.request)
-    settings = RequestSettings(extra_body={"n": sent["n"]} if protocol == "chat" and sent.get("n") else {})
+    request = as_mapping(exchange.request)
+    settings = RequestSettings(extra_body={"n": request["n"]} if protocol == "chat" and request.get("n") else {})
     if protocol == "chat":
         return OpenAICompatibleProvider(base_url=url.removesuffix("/chat/completions"), settings=settings)
     if protocol == "responses":
@@ -199,22 +207,22 @@ def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
 
 def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:
     text, calls = plain_answer(protocol, chunks)
-    said = output.assistant_text or ""
+    text_read = output.assistant_text or ""
     # We separate reasoning in tags from the text; no protocol does.
     forms = {_bare(text), _bare(_THINK.sub("", text)), _bare(_TAG.sub("", text))}
-    if not forms & {_bare(said), _bare((output.reasoning or "") + said)}:
-        yield WireDifference("reading", f"the text is {_end(text)}, read as {_end(said)}")
+    if not forms & {_bare(text_read), _bare((output.reasoning or "") + text_read)}:
+        yield WireDifference("reading", f"the text is {_end(text)}, read as {_end(text_read)}")
     ours = [(one.name, one.arguments if one.raw_arguments is None else one.raw_arguments) for one in output.tool_calls]
-    wanted, got = ([(name, _canonical(arguments)) for name, arguments in one] for one in (calls, ours))
-    if sorted(wanted) != sorted(got):
-        yield WireDifference("reading", f"the calls are {wanted!s:.400}, read as {got!s:.400}")
+    expected, got = ([(name, _canonical(arguments)) for name, arguments in one] for one in (calls, ours))
+    if sorted(expected) != sorted(got):
+        yield WireDifference("reading", f"the calls are {expected!s:.400}, read as {got!s:.400}")
 
 
 def _broken_rules(
     provider: EndpointProvider, protocol: Protocol, output: ModelOutput, chunks: Sequence[Any]
 ) -> Iterator[str]:
     """Why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
-    asked: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
+    message: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}
     calls = [
         {
             **(call.extras or {}),
@@ -227,7 +235,7 @@ def _broken_rules(
     if not (output.assistant_text or calls or output.extras):
         return
     if calls:
-        asked["tool_calls"] = calls
+        message["tool_calls"] = calls
     results = [{"role": "tool", "tool_call_id": call["id"], "content": "Done."} for call in calls]
     tools = [
         {"type": "function", "function": {"name": call.name, "parameters": {}}}
@@ -235,11 +243,11 @@ def _broken_rules(
         if call.name
     ]
     try:
-        sent = provider.prepare(output.model or "recorded", [_USER, asked, *results, _USER], tools, stream=True)[0]
+        request = provider.prepare(output.model or "recorded", [_USER, message, *results, _USER], tools, stream=True)[0]
     except OpenAgentSdkError as error:
         yield f"it cannot be written: {error}"
         return
-    yield from find_broken_rules(protocol, provider.origin, sent, chunks)
+    yield from find_broken_rules(protocol, provider.origin, request, chunks)
 
 
 def _canonical(arguments: Any) -> str:

@@ -24,10 +24,10 @@ Chunks = Sequence[Mapping[str, Any]]
 def habits_of(exchange: Exchange, protocol: Protocol, chunks: Sequence[Any]) -> list[str]:
     """The names of the habits that an answer shows, sorted."""
     objects = [chunk for chunk in chunks if isinstance(chunk, Mapping)]
-    found = {name for name, shows in _HABITS[protocol].items() if shows(objects)}
+    names = {name for name, shows in _HABITS[protocol].items() if shows(objects)}
     if len(objects) > 1 and exchange.body[:1] not in (b"\0", b"["):
-        found |= {name for name, shows in _STREAMED.items() if shows(exchange, objects, protocol)}
-    return sorted(found)
+        names |= {name for name, shows in _STREAMED.items() if shows(exchange, objects, protocol)}
+    return sorted(names)
 
 
 def profile_of(host: str) -> str | None:
@@ -38,10 +38,10 @@ def profile_of(host: str) -> str | None:
     return None
 
 
-def new_habits(host: str, shown: Sequence[str]) -> list[str]:
+def new_habits(host: str, habits: Sequence[str]) -> list[str]:
     """The habits that the profile of the host's vendor lacks; empty without a profile."""
     vendor = profile_of(host)
-    return [] if vendor is None else [name for name in shown if name not in PROFILES[vendor]["habits"]]
+    return [] if vendor is None else [name for name in habits if name not in PROFILES[vendor]["habits"]]
 
 
 # --- chat completions ------------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def _named(piece: Mapping[str, Any]) -> str:
 
 def _says(field: str) -> Callable[[Chunks], bool]:
     def shows(chunks: Chunks) -> bool:
-        said = [as_mapping(choice.get(key)) for choice in _choices(chunks) for key in ("delta", "message")]
-        return any(one.get(field) for one in said)
+        messages = [as_mapping(choice.get(key)) for choice in _choices(chunks) for key in ("delta", "message")]
+        return any(one.get(field) for one in messages)
 
     return shows
 
@@ -113,8 +113,8 @@ def _finish_reasons(chunks: Chunks) -> list[str]:
 
 
 def _has_calls(chunks: Chunks) -> bool:
-    said = [as_mapping(choice.get(key)) for choice in _choices(chunks) for key in ("delta", "message")]
-    return any(one.get("tool_calls") for one in said)
+    messages = [as_mapping(choice.get(key)) for choice in _choices(chunks) for key in ("delta", "message")]
+    return any(one.get("tool_calls") for one in messages)
 
 
 def _usage_beside_choices(chunks: Chunks) -> bool:
@@ -151,7 +151,7 @@ _CHAT: Mapping[str, Callable[[Chunks], bool]] = {
 
 
 def _response_ids_rotate(chunks: Chunks) -> bool:
-    return len({held["id"] for chunk in chunks if (held := as_mapping(chunk.get("response"))).get("id")}) > 1
+    return len({response["id"] for chunk in chunks if (response := as_mapping(chunk.get("response"))).get("id")}) > 1
 
 
 def _output(chunks: Chunks) -> list[Mapping[str, Any]]:

@@ -64,49 +64,53 @@ def plain_answer(protocol: Protocol, chunks: Sequence[Any]) -> PlainAnswer:
 
 def _frames(body: bytes) -> list[Any]:
     """The messages of an AWS event stream, with their type; those of InvokeModel contain an event of their own."""
-    found, at = list[Any](), 0
+    frames, at = list[Any](), 0
     while at + 16 <= len(body):
         size, headers = (int.from_bytes(body[at + skip : at + skip + 4], "big") for skip in (0, 4))
         try:
             payload = as_mapping(json.loads(body[at + 12 + headers : at + size - 4] or b"{}"))
             inner = as_text(payload.get("bytes"))
-            held = json.loads(base64.b64decode(inner)) if inner else None
+            inner_event = json.loads(base64.b64decode(inner)) if inner else None
         except (ValueError, RecursionError):
             return []  # an image or a video
         kind = _EVENT_TYPE.search(body[at + 12 : at + 12 + headers])
-        found.append(held if inner else {**payload, "type": kind[1].decode() if kind else ""})
+        frames.append(inner_event if inner else {**payload, "type": kind[1].decode() if kind else ""})
         at += max(size, 16)
-    return found
+    return frames
 
 
 def _chat(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     text, calls, names = "", list[list[str]](), dict[Any, tuple[str, int]]()
     for choice in (one for chunk in chunks for one in as_mappings(chunk.get("choices")) if not one.get("index")):
-        said = as_mapping(choice.get("delta"))
-        if not (text or any(value for key, value in said.items() if key != "role")):
-            said = as_mapping(choice.get("message")) or said  # Perplexity repeats the answer so far beside empty deltas
-        held = said.get("content")
-        if isinstance(held, Mapping):  # Cloudflare returns an answer with a schema as the object itself
-            held = json.dumps(held)
-        text += held if isinstance(held, str) else "".join(as_text(one.get("text")) for one in as_mappings(held))
-        text += as_text(said.get("refusal")) or ("" if held else as_text(choice.get("text")))
-        old = as_mapping(said.get("function_call"))
+        message = as_mapping(choice.get("delta"))
+        if not (text or any(value for key, value in message.items() if key != "role")):
+            message = (
+                as_mapping(choice.get("message")) or message
+            )  # Perplexity repeats the answer so far beside empty deltas
+        content = message.get("content")
+        if isinstance(content, Mapping):  # Cloudflare returns an answer with a schema as the object itself
+            content = json.dumps(content)
+        text += (
+            content if isinstance(content, str) else "".join(as_text(one.get("text")) for one in as_mappings(content))
+        )
+        text += as_text(message.get("refusal")) or ("" if content else as_text(choice.get("text")))
+        old = as_mapping(message.get("function_call"))
         if any(old.values()):  # the older form with one function
-            said = {"tool_calls": [{"index": 0, "function": old}]}
-        for call in as_mappings(said.get("tool_calls")):
+            message = {"tool_calls": [{"index": 0, "function": old}]}
+        for call in as_mappings(message.get("tool_calls")):
             function, call_id = as_mapping(call.get("function")), as_text(call.get("id"))
             if not any(function.values()):
                 function = as_mapping(call.get("custom"))
-            known = names.get(call.get("index", call_id))
-            if known is None or (call_id not in ("", known[0]) and function.get("name")):
-                known = names[call.get("index", call_id)] = (call_id, len(calls))
+            entry = names.get(call.get("index", call_id))
+            if entry is None or (call_id not in ("", entry[0]) and function.get("name")):
+                entry = names[call.get("index", call_id)] = (call_id, len(calls))
                 calls.append(["", ""])
-            slot = calls[known[1]]
+            slot = calls[entry[1]]
             slot[0] = slot[0] or as_text(function.get("name"))
-            given = function.get("arguments")
+            raw_arguments = function.get("arguments")
             if isinstance(own := function.get("input"), str):  # a tool with a grammar of its own
-                given = {"input": own}
-            slot[1] += json.dumps(given) if isinstance(given, Mapping) else as_text(given)
+                raw_arguments = {"input": own}
+            slot[1] += json.dumps(raw_arguments) if isinstance(raw_arguments, Mapping) else as_text(raw_arguments)
     return text, [(name, arguments) for name, arguments in calls]
 
 
@@ -119,8 +123,8 @@ def _responses(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
     text = "".join(as_text(part.get("text")) or as_text(part.get("refusal")) for part in parts)
     calls = [(as_text(item.get("name")), item.get("arguments")) for item in output if item["type"] == "function_call"]
     calls += [(as_text(item.get("name")), {"input": item["input"]}) for item in output if "input" in item]
-    found = [item for item in output if item["type"] == "tool_search_call" and item.get("execution") == "client"]
-    return text, calls + [(TOOL_SEARCH, item.get("arguments")) for item in found]
+    searches = [item for item in output if item["type"] == "tool_search_call" and item.get("execution") == "client"]
+    return text, calls + [(TOOL_SEARCH, item.get("arguments")) for item in searches]
 
 
 def _messages(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
@@ -191,8 +195,8 @@ def _converse(chunks: Sequence[Mapping[str, Any]]) -> PlainAnswer:
             done_there |= {index} if use.get("type") == "server_tool_use" else set()
         text += as_text(delta.get("text"))
         if (use := as_mapping(delta.get("toolUse"))) and index in calls:
-            given = use.get("input")
-            calls[index][1] = given if isinstance(given, Mapping) else calls[index][1] + as_text(given)
+            raw_input = use.get("input")
+            calls[index][1] = raw_input if isinstance(raw_input, Mapping) else calls[index][1] + as_text(raw_input)
     return text, [(name, arguments) for index, (name, arguments) in calls.items() if index not in done_there]
 
 

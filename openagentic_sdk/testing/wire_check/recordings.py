@@ -86,15 +86,15 @@ def read_recording(path: Path) -> Iterator[Exchange]:
     data = _unpacked(path.read_bytes())
     try:
         if data.startswith(b"httprr trace v1\n"):
-            found = _httprr(data)
+            entries = _httprr(data)
         elif path.name.removesuffix(".gz").endswith((".yaml", ".yml")):
             text = data.decode("utf-8").replace("\r\n", "\n").removeprefix("---\n").rstrip().removesuffix("\n...")
-            found = _entries(_CassetteReader(f"{text}\n").read_document())
+            entries = _entries(_CassetteReader(f"{text}\n").read_document())
         else:
-            found = _of_text(data)
+            entries = _of_text(data)
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"{path} is not a recording that this reads: {error}") from None
-    for number, (url, status, headers, request, body) in enumerate(found, 1):
+    for number, (url, status, headers, request, body) in enumerate(entries, 1):
         lower = {str(key).lower(): _first(value) for key, value in headers.items()}
         yield Exchange(f"{path}#{number}", url, status, lower, _json_of(request or b""), _unpacked(body))
 
@@ -119,8 +119,8 @@ def _of_text(data: bytes) -> Iterator[_Found]:
 
 
 def _entries(document: Mapping[str, Any]) -> Iterator[_Found]:
-    held = document.get("interactions") or document.get("http_interactions")
-    entries = as_mappings(held if held is not None else as_mapping(document.get("log")).get("entries"))
+    interactions = document.get("interactions") or document.get("http_interactions")
+    entries = as_mappings(interactions if interactions is not None else as_mapping(document.get("log")).get("entries"))
     for entry in entries:
         request, response = as_mapping(entry.get("request")), as_mapping(entry.get("response"))
         url = as_text(request.get("uri")) or as_text(request.get("url"))
@@ -129,21 +129,21 @@ def _entries(document: Mapping[str, Any]) -> Iterator[_Found]:
         headers = response.get("headers")
         if isinstance(headers, list):
             headers = {as_text(one.get("name")): one.get("value") for one in as_mappings(headers)}
-        asked, told = _body(request), _body(response)
-        yield url, code if isinstance(code, int) else 200, as_mapping(headers), asked, told
+        request_body, response_body = _body(request), _body(response)
+        yield url, code if isinstance(code, int) else 200, as_mapping(headers), request_body, response_body
 
 
 def _body(message: Mapping[str, Any]) -> bytes:
     if "parsed_body" in message:
         return json.dumps(message["parsed_body"]).encode()
-    held = message.get("body", message.get("content") or message.get("postData"))
-    if isinstance(held, Mapping):
-        if held.get("encoding") == "base64" or "base64_string" in held:
-            return base64.b64decode(held.get("text") or held.get("base64_string") or "")
-        held = held.get("string", held.get("text"))
-    if isinstance(held, Mapping | list):
-        return json.dumps(held).encode()
-    return held if isinstance(held, bytes) else str("" if held is None else held).encode("utf-8", "replace")
+    body = message.get("body", message.get("content") or message.get("postData"))
+    if isinstance(body, Mapping):
+        if body.get("encoding") == "base64" or "base64_string" in body:
+            return base64.b64decode(body.get("text") or body.get("base64_string") or "")
+        body = body.get("string", body.get("text"))
+    if isinstance(body, Mapping | list):
+        return json.dumps(body).encode()
+    return body if isinstance(body, bytes) else str("" if body is None else body).encode("utf-8", "replace")
 
 
 def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_Found]:
@@ -160,26 +160,26 @@ def _httprr(data: bytes) -> Iterator[_Found]:
         middle = size.end() + int(size[1])
         request, response = data[size.end() : middle], data[middle : middle + int(size[2])]
         at = middle + int(size[2])
-        lines, _, asked = request.partition(b"\r\n\r\n")
-        told, _, body = response.partition(b"\r\n\r\n")
-        headers = dict(line.split(": ", 1) for line in told.decode("latin-1").split("\r\n")[1:] if ": " in line)
+        lines, _, request_body = request.partition(b"\r\n\r\n")
+        head, _, body = response.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode("latin-1").split("\r\n")[1:] if ": " in line)
         if headers.get("Transfer-Encoding") == "chunked":
             body = b"".join(re.findall(rb"[0-9a-f]+\r\n(.*?)\r\n(?=[0-9a-f]+\r\n)", body, re.S))
-        url, status = lines.split(b" ", 2)[1].decode("latin-1"), int(told.split(b" ", 2)[1])
-        yield url, status, headers, asked, body
+        url, status = lines.split(b" ", 2)[1].decode("latin-1"), int(head.split(b" ", 2)[1])
+        yield url, status, headers, request_body, body
 
 
 def _answers(chunks: Sequence[Any]) -> Iterator[bytes]:
     """The streams in a list of chunks, which may contain several answers one after the other."""
-    begun, ended = list[Any](), False
+    stream, ended = list[Any](), False
     for chunk in map(as_mapping, chunks):
         first = chunk.get("type") in ("message_start", "response.created")
-        if begun and (first or (ended and chunk.get("id") != begun[-1].get("id"))):
-            yield _as_stream(begun)
-            begun, ended = [], False
-        begun.append(chunk)
+        if stream and (first or (ended and chunk.get("id") != stream[-1].get("id"))):
+            yield _as_stream(stream)
+            stream, ended = [], False
+        stream.append(chunk)
         ended = ended or any(choice.get("finish_reason") for choice in as_mappings(chunk.get("choices")))
-    yield _as_stream(begun)
+    yield _as_stream(stream)
 
 
 def _as_stream(chunks: Sequence[Any]) -> bytes:

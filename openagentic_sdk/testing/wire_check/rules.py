@@ -40,16 +40,18 @@ def find_broken_rules(
         source = f"({rule['source']}, {rule['since']})"
         if "when" in rule and not any(one for path in rule["when"] for c in answer for one in values_at(path, c)):
             continue
-        held = list(values_at(rule["path"], request))
-        if rule.get("absent") and held:
+        request_values = list(values_at(rule["path"], request))
+        if rule.get("absent") and request_values:
             yield f"{rule['path']} is sent {source}"
         if "match" in rule:
-            for value in held:
+            for value in request_values:
                 if not isinstance(value, str) or not re.fullmatch(rule["match"], value, re.S):
                     yield f"{rule['path']} is {value!r:.100} {source}"
-        wanted = [value for path in rule.get("returns", ()) for chunk in answer for value in values_at(path, chunk)]
-        for value in wanted if len(held) < len(wanted) else ():
-            if value and value not in held:
+        answer_values = [
+            value for path in rule.get("returns", ()) for chunk in answer for value in values_at(path, chunk)
+        ]
+        for value in answer_values if len(request_values) < len(answer_values) else ():
+            if value and value not in request_values:
                 yield f"{rule['path']} lacks {value!r:.60} of the answer {source}"
     yield from _unanswered(protocol, request)
 
@@ -63,12 +65,12 @@ def values_at(path: str, value: Any) -> Iterator[Any]:
         for item in value if isinstance(value, list) else ():
             yield from values_at(rest, item)
     elif isinstance(value, Mapping):
-        name, _, wanted = step.partition("=")
+        name, _, pattern = step.partition("=")
         if step[0] in "!+":
             yield from values_at(rest, value) if (value.get(step[1:]) is not None) == (step[0] == "+") else ()
-        elif wanted and fnmatchcase(str(value.get(name)), wanted):
+        elif pattern and fnmatchcase(str(value.get(name)), pattern):
             yield from values_at(rest, value)
-        elif not wanted and value.get(name) is not None:
+        elif not pattern and value.get(name) is not None:
             yield from values_at(rest, value[name])
 
 

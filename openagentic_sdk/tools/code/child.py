@@ -112,20 +112,24 @@ def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callabl
 
 def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., Any]:
     """The function of one tool: arguments by name, or in the order of its schema with the required ones first."""
-    properties, wanted = tool["schema"].get("properties"), tool["schema"].get("required")
+    properties, required_keys = tool["schema"].get("properties"), tool["schema"].get("required")
     properties = properties if isinstance(properties, dict) else {}
-    required = [key for key in wanted if isinstance(key, str) and key in properties] if isinstance(wanted, list) else []
+    required = (
+        [key for key in required_keys if isinstance(key, str) and key in properties]
+        if isinstance(required_keys, list)
+        else []
+    )
     required = list(dict.fromkeys(required))
     order = [*required, *(key for key in properties if key not in required)]
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(order):
             raise TypeError(f"{name}() takes {len(order)} arguments but {len(args)} were given")
-        given = dict(zip(order, args, strict=False))
-        doubled = given.keys() & kwargs.keys()
+        arguments = dict(zip(order, args, strict=False))
+        doubled = arguments.keys() & kwargs.keys()
         if doubled:
             raise TypeError(f"{name}() got {', '.join(doubled)} twice")
-        return await host.call(tool["name"], {**given, **kwargs})
+        return await host.call(tool["name"], {**arguments, **kwargs})
 
     usual = [key for key in order if key.isidentifier() and not keyword.iskeyword(key)]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -170,9 +174,9 @@ def run(code: str, names: dict[str, Any]) -> int:
         while trace is not None and trace.tb_frame.f_code.co_filename != "code":
             trace = trace.tb_next
         sys.stdout.flush()
-        told = traceback.TracebackException(type(error), error, trace, limit=-20)
-        told.stack[:] = [frame for frame in told.stack if frame.filename != "<string>"]  # frames of this file
-        told.print()
+        report = traceback.TracebackException(type(error), error, trace, limit=-20)
+        report.stack[:] = [frame for frame in report.stack if frame.filename != "<string>"]  # frames of this file
+        report.print()
         return 1
     return 0
 

@@ -58,8 +58,8 @@ async def run_program(code: str, tools: Sequence[BareTool], call: CallTool, limi
     program = _CodeProgram(call, limits)
     with code_place(files(__package__).joinpath("child.py").read_text("utf-8"), limits) as spec:
         try:
-            told = [{"name": t.name, "description": t.description, "schema": dict(t.input_schema)} for t in tools]
-            await program.start(spec, _framed({"code": code, "tools": told}))
+            tool_facts = [{"name": t.name, "description": t.description, "schema": dict(t.input_schema)} for t in tools]
+            await program.start(spec, _framed({"code": code, "tools": tool_facts}))
             await program.watch()
         finally:
             await program.end()
@@ -268,8 +268,8 @@ class _CodeProgram:
             return _framed({"id": number, "error": {"type": kind, "message": message}})
 
         if self.ended.calls >= self._limits.max_calls:
-            said = f"this code has made its {self._limits.max_calls} calls: go on in another call of Code"
-            return failed("ToolError", said)
+            message = f"this code has made its {self._limits.max_calls} calls: go on in another call of Code"
+            return failed("ToolError", message)
         self.ended.calls += 1
         self._count(1)
         try:
@@ -293,7 +293,7 @@ class _CodeProgram:
             self._worked_s += self._loop.time() - self._working_since
 
 
-def _read_call(body: bytes, seen: set[int]) -> tuple[int, str, Mapping[str, Any]]:
+def _read_call(body: bytes, used_numbers: set[int]) -> tuple[int, str, Mapping[str, Any]]:
     """Parse one call from an untrusted process. Raises `ToolError`."""
     try:
         frame = loads_json(body)
@@ -302,9 +302,9 @@ def _read_call(body: bytes, seen: set[int]) -> tuple[int, str, Mapping[str, Any]
     if not isinstance(frame, dict) or frame.keys() != {"id", "tool", "input"}:
         raise ToolError("what came is not a call")
     number, tool, input = frame["id"], frame["tool"], frame["input"]
-    if type(number) is not int or number in seen or number < 0 or number > sys.maxsize:
+    if type(number) is not int or number in used_numbers or number < 0 or number > sys.maxsize:
         raise ToolError("the number of a call is taken, or is none")
     if not isinstance(tool, str) or len(tool) > MAX_NAME_CHARS or not isinstance(input, dict):
         raise ToolError("a call has no name, or no arguments")
-    seen.add(number)
+    used_numbers.add(number)
     return number, tool, input

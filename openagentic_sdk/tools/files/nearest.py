@@ -20,37 +20,37 @@ _SPACES = regex(r"\s+")
 
 def explain_missing(text: str, old: str) -> str:
     """One or two sentences: a known reason if there is one, then the nearest match with its line numbers."""
-    wanted = old.splitlines()
-    if all(_NUMBERED.match(line) for line in wanted):
+    old_lines = old.splitlines()
+    if all(_NUMBERED.match(line) for line in old_lines):
         return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"
     lines = text.split("\n", MAX_LINES)[:MAX_LINES]
-    start = _same_but_spaces(lines, wanted)
+    start = _same_but_spaces(lines, old_lines)
     if start is not None:
         return (
-            f"Only white space differs from lines {start + 1}-{start + len(wanted)}, which are "
-            f"(spaces, tabs and ends made visible): {_visible(lines[start : start + len(wanted)])}"
+            f"Only white space differs from lines {start + 1}-{start + len(old_lines)}, which are "
+            f"(spaces, tabs and ends made visible): {_visible(lines[start : start + len(old_lines)])}"
         )
     if old.casefold() in text.casefold():
         return "It is there with other upper and lower case: copy it exactly"
     from difflib import SequenceMatcher
 
     best, ratio = 0, 0.0
-    target = "\n".join(wanted)[:4_000]
+    target = "\n".join(old_lines)[:4_000]
     matcher = SequenceMatcher(autojunk=False)
     matcher.set_seq2(target)
-    for start in _candidates(lines, wanted):
-        matcher.set_seq1("\n".join(lines[start : start + len(wanted)])[:4_000])
-        if matcher.quick_ratio() > ratio and (found := matcher.ratio()) > ratio:
-            best, ratio = start, found
+    for start in _candidates(lines, old_lines):
+        matcher.set_seq1("\n".join(lines[start : start + len(old_lines)])[:4_000])
+        if matcher.quick_ratio() > ratio and (new_ratio := matcher.ratio()) > ratio:
+            best, ratio = start, new_ratio
     if ratio < MIN_RATIO:
         return "Nothing in it looks alike: Read the file again"
-    end = best + min(len(wanted), MAX_SHOWN_LINES)
+    end = best + min(len(old_lines), MAX_SHOWN_LINES)
     return f"The nearest text is at line {best + 1} ({ratio:.0%} alike): {_visible(lines[best:end])}"
 
 
-def _same_but_spaces(lines: list[str], wanted: list[str]) -> int | None:
+def _same_but_spaces(lines: list[str], old_lines: list[str]) -> int | None:
     """Where the same lines occur, ignoring white space; a single line may also be part of one."""
-    target = [_squeeze(line) for line in wanted]
+    target = [_squeeze(line) for line in old_lines]
     if not any(target):
         return None
     squeezed = [_squeeze(line) for line in lines]
@@ -67,11 +67,11 @@ def _squeeze(line: str) -> str:
     return _SPACES.sub("", line)
 
 
-def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
+def _candidates(lines: list[str], old_lines: list[str]) -> list[int]:
     """Where the nearest match may begin: the windows that share most words with the text, at most a few hundred."""
-    words = set(re.findall(r"\w+", "\n".join(wanted)))
+    words = set(re.findall(r"\w+", "\n".join(old_lines)))
     shared = [len(words.intersection(re.findall(r"\w+", line[:500]))) for line in lines]
-    size = len(wanted)
+    size = len(old_lines)
     total = sum(shared[:size])
     scores = [(total, 0)]
     for start in range(1, max(1, len(lines) - size + 1)):
@@ -81,5 +81,5 @@ def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
 
 
 def _visible(lines: list[str]) -> str:
-    shown = [line[:300] for line in lines[:MAX_SHOWN_LINES]]
-    return repr("\n".join(shown))
+    excerpt = [line[:300] for line in lines[:MAX_SHOWN_LINES]]
+    return repr("\n".join(excerpt))

@@ -44,8 +44,8 @@ def _output_text(output: Mapping[str, Any]) -> str:
     if not isinstance(data, dict):
         return ""
     others = [kind for kind in data if kind != "text/plain"]
-    shown = _text(data.get("text/plain"))
-    return f"{shown}\n({', '.join(others)} not shown)" if others else shown
+    plain_text = _text(data.get("text/plain"))
+    return f"{plain_text}\n({', '.join(others)} not shown)" if others else plain_text
 
 
 def _text(value: Any) -> str:

@@ -39,21 +39,21 @@ class LineWindow:
     def feed(self, text: str) -> None:
         start = 0
         while start < len(text) and not self.closed and self._number < self.first:
-            found = text.find("\n", start)
-            self._length += (len(text) if found < 0 else found) - start
-            start = len(text) if found < 0 else found + 1
-            if found >= 0:
+            newline = text.find("\n", start)
+            self._length += (len(text) if newline < 0 else newline) - start
+            start = len(text) if newline < 0 else newline + 1
+            if newline >= 0:
                 self._next_line()
         while start < len(text) and not self.closed:
-            found = text.find("\n", start)
-            end = len(text) if found < 0 else found
+            newline = text.find("\n", start)
+            end = len(text) if newline < 0 else newline
             # More than is shown, to detect a carriage return at the limit, and not to cut a secret that must be masked.
             room = self.max_line_chars + 1 + (CUT_MARGIN if self.redact else 0) - len(self._head)
             if room > 0:
                 self._head += text[start : min(end, start + room)]
             self._length += end - start
-            start = len(text) if found < 0 else found + 1
-            if found >= 0:
+            start = len(text) if newline < 0 else newline + 1
+            if newline >= 0:
                 self._keep_line()
         if start < len(text):
             self._number += text.count("\n", start)

@@ -126,8 +126,8 @@ def observed_digest(path: ResolvedPath, ctx: ToolContext) -> str | None:
 
 def refuse_if_stale(path: ResolvedPath, sha256: str | None, ctx: ToolContext) -> None:
     """Raise `ToolError` if the file differs from what the model has seen; `sha256` is its current digest."""
-    seen = observed_digest(path, ctx)
-    if seen is None or seen == sha256:
+    digest = observed_digest(path, ctx)
+    if digest is None or digest == sha256:
         return
     what = "was deleted" if sha256 is None else "has changed"
     raise ToolError(

@@ -116,8 +116,10 @@ def _files(search: Search) -> Iterator[ListedFile]:
         except FileNotFoundError:
             raise missing_file(root, search.ctx.cwd, "file or folder") from None
         return
-    named = search.input.get("file_glob")
-    glob = GlobPattern("**" if named is None else named.removeprefix("./") if "/" in named else f"**/{named}")
+    file_glob = search.input.get("file_glob")
+    glob = GlobPattern(
+        "**" if file_glob is None else file_glob.removeprefix("./") if "/" in file_glob else f"**/{file_glob}"
+    )
     for folder, names in matching_files(search, glob):
         base = folder.path if folder.path.endswith("/") else folder.path + "/"
         inodes = {entry.name: entry.inode() for entry in folder.entries if not entry.is_symlink()}

@@ -39,13 +39,13 @@ def find_files(search: Search, max_matches: int) -> dict[str, Any]:
 def _matches(search: Search, *, keep: int | None) -> tuple[list[str], int]:
     """The first matches, at least `keep` of them if there are as many (None: all), and their total number."""
     pattern = _relative_pattern(search.input["pattern"], search.root)
-    found: list[str] = []
+    matches: list[str] = []
     total = 0
     for folder, names in matching_files(search, GlobPattern(pattern), _worth_entering(pattern)):
         total += len(names)
-        if keep is None or len(found) < keep:
-            found += [folder.prefix + name for name in sorted(names)]
-    return found, total
+        if keep is None or len(matches) < keep:
+            matches += [folder.prefix + name for name in sorted(names)]
+    return matches, total
 
 
 def _relative_pattern(pattern: str, root: ResolvedPath) -> str:

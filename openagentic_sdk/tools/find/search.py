@@ -69,8 +69,8 @@ class Query:
         self.bytes_pattern = _bytes_pattern(plain, flags)
 
 
-def _plain_set(found: re.Match[str]) -> str:
-    text = found[0]
+def _plain_set(match: re.Match[str]) -> str:
+    text = match[0]
     return text if text[0] == "\\" else "[" + _DOUBTFUL.sub(r"\\\g<0>", text[1:])
 
 
@@ -218,14 +218,14 @@ def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
         if failed >= MAX_FAILED_CHECKS:  # searching the whole block is not worthwhile with this pattern
             yield from _spans_line_by_line(data, query, pos)
             return
-        found = find(pos)
-        if found is None or (found[0] >= size and data[-1:] == newline):
+        span = find(pos)
+        if span is None or (span[0] >= size and data[-1:] == newline):
             return
-        start = data.rfind(newline, pos, found[0]) + 1 or pos
-        end = data.find(newline, found[0])
+        start = data.rfind(newline, pos, span[0]) + 1 or pos
+        end = data.find(newline, span[0])
         end = size if end < 0 else end
-        at = found[0]
-        if found[1] > end:
+        at = span[0]
+        if span[1] > end:
             again = _finder(data[start:end], query)(0)
             at = -1 if again is None else start + again[0]
             failed += again is None
@@ -239,9 +239,9 @@ def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[Span]:
     while pos < len(data):
         end = data.find(newline, pos)
         end = len(data) if end < 0 else end
-        found = _finder(data[pos:end], query)(0)
-        if found is not None:
-            yield pos, end, pos + found[0]
+        span = _finder(data[pos:end], query)(0)
+        if span is not None:
+            yield pos, end, pos + span[0]
         pos = end + 1
 
 
@@ -250,13 +250,13 @@ def multiline_spans(data: AnyStr, query: Query) -> Iterator[Span]:
     newline = _newline(data)
     find = _finder(data, query)
     pos, size = 0, len(data)
-    while pos < size and (found := find(pos)) is not None:
-        if found[0] >= size and data[-1:] == newline:
+    while pos < size and (span := find(pos)) is not None:
+        if span[0] >= size and data[-1:] == newline:
             return
-        start = data.rfind(newline, 0, found[0]) + 1
-        end = data.find(newline, max(found[0], found[1] - 1))
+        start = data.rfind(newline, 0, span[0]) + 1
+        end = data.find(newline, max(span[0], span[1] - 1))
         end = size if end < 0 else end
-        yield start, end, found[0]
+        yield start, end, span[0]
         pos = end + 1
 
 
@@ -267,11 +267,11 @@ def _newline(data: AnyStr) -> AnyStr:
 def _finder(data: AnyStr, query: Query) -> Find:
     """A function from a position to the start and end of the next match."""
     if query.is_literal:
-        wanted: AnyStr = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
-        size = len(wanted)
+        needle: AnyStr = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
+        size = len(needle)
 
         def find_literal(pos: int) -> tuple[int, int] | None:
-            at = data.find(wanted, pos)
+            at = data.find(needle, pos)
             return (at, at + size) if at >= 0 else None
 
         return find_literal

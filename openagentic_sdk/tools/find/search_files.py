@@ -63,8 +63,8 @@ class FileSearch:
         try:
             fd = open_listed(file.real, file.inode)
             if fd < 0:
-                with open_file(file.real) as found:
-                    return search_file(found, self._query)
+                with open_file(file.real) as stream:
+                    return search_file(stream, self._query)
             try:
                 return search_file(fd, self._query)
             finally:
@@ -74,12 +74,12 @@ class FileSearch:
 
     def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
         """Search in the worker: one batch is always under way while the previous one's answers are read."""
-        asked: list[ListedFile] = []
+        pending: list[ListedFile] = []
         for batch in _batches(files):
             self._worker.send([(file.real, file.inode) for file in batch])
-            yield from self._receive(asked)
-            asked = batch
-        yield from self._receive(asked)
+            yield from self._receive(pending)
+            pending = batch
+        yield from self._receive(pending)
 
     def _receive(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
         for file in files:

@@ -84,9 +84,9 @@ def matching_files(
     search: Search, pattern: GlobPattern, enters: Callable[[str], bool] | None = None
 ) -> Iterator[tuple[Folder, list[str]]]:
     """The folders of a search that may contain a match, each with the names of the files that match."""
-    given = search.input
-    suffixes = type_suffixes(given["type"]) if given.get("type") else None
-    options = WalkOptions(bool(given.get("include_ignored")), given.get("include_hidden", True), enters)
+    input = search.input
+    suffixes = type_suffixes(input["type"]) if input.get("type") else None
+    options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True), enters)
     for folder in walk(search.root, options, search.ctx):
         pick = pattern.in_folder(folder.prefix)
         if pick is None:
@@ -99,8 +99,8 @@ def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _Entri
     """The names of the files to show, all entries, the folders to enter, and the ignore files that apply below."""
     fd = _open_listed(here)
     try:
-        with os.scandir(fd) as found:
-            entries = list(found)
+        with os.scandir(fd) as scan:
+            entries = list(scan)
         names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
         folders: _Entries = []
         if len(names) < len(entries):  # never `.git`, never through a link

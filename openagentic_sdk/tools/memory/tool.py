@@ -84,16 +84,16 @@ class MemoryTool(BlockingTool):
 
     def _view(self, path: str, view_range: list[int] | None) -> Any:
         scope, name = split_path(path)
-        found = {entry.path: entry for entry in self.memory.entries()}
+        entries = {entry.path: entry for entry in self.memory.entries()}
         place = "/".join(part for part in (ROOT, scope, name) if part)
-        if place not in found:
-            if name and not any(other.startswith(f"{place}/") for other in found):
+        if place not in entries:
+            if name and not any(other.startswith(f"{place}/") for other in entries):
                 raise ToolError(f"The path {place} does not exist. Please provide a valid path.")
-            listing = _listing(place, found)
-            doubtful = [other for other, entry in found.items() if entry.doubt and other.startswith(f"{place}/")]
-            said = {"untrusted": f"memory: names of {len(doubtful)} doubtful notes below {place}"}
-            return ToolOutput(listing, meta=said) if doubtful else listing
-        entry = found[place]
+            listing = _listing(place, entries)
+            doubtful = [other for other, entry in entries.items() if entry.doubt and other.startswith(f"{place}/")]
+            meta = {"untrusted": f"memory: names of {len(doubtful)} doubtful notes below {place}"}
+            return ToolOutput(listing, meta=meta) if doubtful else listing
+        entry = entries[place]
         lines = entry.text.split("\n")
         first, last = view_range or (1, -1)
         last = len(lines) if last == -1 else last
@@ -115,29 +115,29 @@ class MemoryTool(BlockingTool):
             raise ToolError(f"{ROOT} and its two folders stay as they are: name a file or folder in one of them")
         folder, place = self.memory.folders[scope], f"{ROOT}/{scope}/{name}"
         untrusted = ctx.services.find(UntrustedFold)
-        read = {} if untrusted is None else untrusted.sources
-        sources = tuple(f"{source} (event {seq})" for source, seq in read.items())
+        untrusted_sources = {} if untrusted is None else untrusted.sources
+        sources = tuple(f"{source} (event {seq})" for source, seq in untrusted_sources.items())
         write = Write(command, ctx.session_id or "", ctx.seq or 0, round(time.time(), 3), sources[:5])
-        given = {key: str(input.get(key) or "") for key in ("file_text", "old_str", "new_str", "insert_text")}
+        texts = {key: str(input.get(key) or "") for key in ("file_text", "old_str", "new_str", "insert_text")}
         masked = ctx.services.get(Secrets).redact or str
-        text = {key: masked(value.replace("\r\n", "\n")) for key, value in given.items()}
-        with folder.changing() as kept:
-            below = [other for other in kept if other == name or other.startswith(f"{name}/")]
+        text = {key: masked(value.replace("\r\n", "\n")) for key, value in texts.items()}
+        with folder.changing() as entries:
+            below = [other for other in entries if other == name or other.startswith(f"{name}/")]
             if command == "create":
-                _refuse_taken(kept, name, place)
-                folder.put(kept, name, checked_text(text["file_text"]), write)
+                _refuse_taken(entries, name, place)
+                folder.put(entries, name, checked_text(text["file_text"]), write)
                 return f"File created successfully at: {place}"
             if not below:
                 raise ToolError(f"The path {place} does not exist. Please provide a valid path.")
             if command == "delete":
                 for other in below:
-                    del kept[other]
+                    del entries[other]
                 return f"Successfully deleted {place}"
             if command == "rename":
-                return _rename(folder, kept, below, (scope, name), str(input["new_path"]), write)
-            if name not in kept:
+                return _rename(folder, entries, below, (scope, name), str(input["new_path"]), write)
+            if name not in entries:
                 raise ToolError(f"The path {place} is a directory: name a file")
-            lines = folder.entry(name, kept[name]).text.split("\n")
+            lines = folder.entry(name, entries[name]).text.split("\n")
             if command == "insert":
                 line = int(input["insert_line"])
                 if not 0 <= line <= len(lines):
@@ -148,38 +148,38 @@ class MemoryTool(BlockingTool):
                 changed = [*lines[:line], *text["insert_text"].removesuffix("\n").split("\n"), *lines[line:]]
             else:
                 changed = _replaced(lines, text["old_str"], text["new_str"], place)
-            folder.put(kept, name, checked_text("\n".join(changed)), write)
+            folder.put(entries, name, checked_text("\n".join(changed)), write)
         if command == "insert":
             return f"The file {place} has been edited."
         at = "\n".join(lines).partition(text["old_str"])[0].count("\n") + 1
         first = max(at - 2, 1)
-        shown = changed[first - 1 : at + text["new_str"].count("\n") + 2]
-        return f"The memory file has been edited.\n{number_lines(shown, first)}"
+        excerpt = changed[first - 1 : at + text["new_str"].count("\n") + 2]
+        return f"The memory file has been edited.\n{number_lines(excerpt, first)}"
 
 
-def _refuse_taken(kept: Mapping[str, Any], name: str, place: str) -> None:
+def _refuse_taken(entries: Mapping[str, Any], name: str, place: str) -> None:
     """Refuse a path that is taken by a file or a folder, or is inside a file."""
     parts = name.split("/")
-    if name in kept or any(other.startswith(f"{name}/") for other in kept):
+    if name in entries or any(other.startswith(f"{name}/") for other in entries):
         raise ToolError(f"File {place} already exists")
-    taken = next((above for n in range(1, len(parts)) if (above := "/".join(parts[:n])) in kept), None)
-    if taken is not None:
-        raise ToolError(f"{taken} is a file, so nothing can lie in it: choose another path")
+    file_above = next((above for n in range(1, len(parts)) if (above := "/".join(parts[:n])) in entries), None)
+    if file_above is not None:
+        raise ToolError(f"{file_above} is a file, so nothing can lie in it: choose another path")
 
 
 def _rename(
-    folder: MemoryFolder, kept: dict[str, Any], below: list[str], old: tuple[str, str], new_path: str, write: Write
+    folder: MemoryFolder, entries: dict[str, Any], below: list[str], old: tuple[str, str], new_path: str, write: Write
 ) -> str:
     (scope, name), (new_scope, new) = old, split_path(new_path)
     if new_scope != scope or not new or new.startswith(f"{name}/"):
         raise ToolError(f"a rename stays within {ROOT}/{scope} and leads to a new path there")
     place = f"{ROOT}/{scope}/{new}"
-    taken = {other: 0 for other in kept if other not in below}
+    used_paths = {other: 0 for other in entries if other not in below}
     for other in below:
-        _refuse_taken(taken, new + other[len(name) :], f"The destination {place}")
+        _refuse_taken(used_paths, new + other[len(name) :], f"The destination {place}")
     for other in below:
-        text = folder.entry(other, kept[other]).text
-        folder.put(kept, new + other[len(name) :], text, write, moved_from=other)
+        text = folder.entry(other, entries[other]).text
+        folder.put(entries, new + other[len(name) :], text, write, moved_from=other)
     return f"Successfully renamed {ROOT}/{scope}/{name} to {place}"
 
 
@@ -189,17 +189,17 @@ def _replaced(lines: list[str], old: str, new: str, place: str) -> list[str]:
     if not starts:
         raise ToolError(f"No replacement was performed, old_str `{old}` did not appear verbatim in {place}.")
     if len(starts) > 1:
-        found = ", ".join(str(text.count("\n", 0, at) + 1) for at in starts[:20])
-        many = f"Multiple occurrences of old_str `{old}` in lines: {found}"
+        line_list = ", ".join(str(text.count("\n", 0, at) + 1) for at in starts[:20])
+        many = f"Multiple occurrences of old_str `{old}` in lines: {line_list}"
         raise ToolError(f"No replacement was performed. {many}. Please ensure it is unique")
     return text.replace(old, new).split("\n")
 
 
-def _listing(place: str, found: Mapping[str, Entry]) -> str:
+def _listing(place: str, entries: Mapping[str, Entry]) -> str:
     """The files and folders in a folder, and those one level below."""
     names = {place: 0} if place != ROOT else dict.fromkeys([ROOT, *(f"{ROOT}/{scope}" for scope in SCOPES)], 0)
     marks = {}
-    for path, entry in found.items():
+    for path, entry in entries.items():
         parts = path.removeprefix(f"{place}/").split("/") if path.startswith(f"{place}/") else []
         names[place] += entry.size if parts else 0
         for depth in range(1, min(len(parts), 2) + 1):

@@ -86,10 +86,10 @@ class AskUserQuestionTool(Tool):
     allowed_callers = ("direct",)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
-        if not given:
+        items: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
+        if not items:
             raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
-        questions = [_question(item) for item in given]
+        questions = [_question(item) for item in items]
         answers, stopped = [], None
         for question in questions:
             try:
@@ -104,8 +104,8 @@ class AskUserQuestionTool(Tool):
 
 
 def _question(item: Mapping[str, Any]) -> Question:
-    given = item.get("choices", item.get("options", ()))
-    choices = [{"label": choice} if isinstance(choice, str) else choice for choice in given]
+    raw_choices = item.get("choices", item.get("options", ()))
+    choices = [{"label": choice} if isinstance(choice, str) else choice for choice in raw_choices]
     header = f"{item['header']}: " if item.get("header") else ""
     return Question(
         text=header + item["question"],
@@ -118,7 +118,7 @@ def _question(item: Mapping[str, Any]) -> Question:
 
 async def _ask(question: Question, ctx: ToolContext) -> dict[str, Any]:
     details = {"free_text": True, "multi_select": question.multi_select, "header": question.header}
-    said = (await ctx.services.get(Questions).ask(ctx, question.prompt, question.choices, details)).strip()
-    picked = pick_choices(said, question.choices, several=question.multi_select, numbered=True)
-    answer = ", ".join(picked) if picked else said
+    reply = (await ctx.services.get(Questions).ask(ctx, question.prompt, question.choices, details)).strip()
+    picked = pick_choices(reply, question.choices, several=question.multi_select, numbered=True)
+    answer = ", ".join(picked) if picked else reply
     return {"question": question.text, "answer": answer, "is_choice": bool(picked)}

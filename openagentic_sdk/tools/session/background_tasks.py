@@ -67,8 +67,8 @@ class RunTasks:
 
     def get(self, task_id: str) -> BackgroundTask:
         if task_id not in self._tasks:
-            known = ", ".join(self._tasks) or "(none)"
-            raise ToolInputError(f"there is no task {task_id!r}: the tasks of this run are {known}", path="task_id")
+            task_ids = ", ".join(self._tasks) or "(none)"
+            raise ToolInputError(f"there is no task {task_id!r}: the tasks of this run are {task_ids}", path="task_id")
         return self._tasks[task_id]
 
     def close(self) -> None:

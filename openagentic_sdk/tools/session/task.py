@@ -77,8 +77,8 @@ class TaskTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         agent = input.get("agent")
         if isinstance(agent, str) and agent not in self.agents:
-            known = ", ".join(sorted(self.agents)) or "(none)"
-            raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
+            agent_list = ", ".join(sorted(self.agents)) or "(none)"
+            raise ToolInputError(f"there is no agent {agent!r}: the agents are {agent_list}", path="agent")
         subagents = ctx.services.find(Subagents)
         if subagents is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")

@@ -46,8 +46,8 @@ class TodoWriteTool(Tool):
     effect = "idempotent"
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        known = ("content", "status", "activeForm")
-        todos = [{key: entry[key] for key in known if entry.get(key)} for entry in input["todos"]]
+        keys = ("content", "status", "activeForm")
+        todos = [{key: entry[key] for key in keys if entry.get(key)} for entry in input["todos"]]
         await ctx.services.get(SessionLog).record(TodoUpdated(todos=todos))
         statuses = [todo["status"] for todo in todos]
         return {"todos": todos, "counts": {status: statuses.count(status) for status in STATUSES}}

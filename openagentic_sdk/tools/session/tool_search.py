@@ -60,22 +60,22 @@ class ToolSearchTool(Tool):
         self._catalog = catalog
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        found = rank_tools(str(input["query"]), self._catalog(), int(input.get("limit") or _USUAL_FOUND))
-        if found:
-            names = [tool.name for tool in found]
+        matches = rank_tools(str(input["query"]), self._catalog(), int(input.get("limit") or _USUAL_FOUND))
+        if matches:
+            names = [tool.name for tool in matches]
             loaded = ToolsLoaded(names, query=str(input["query"]), tool_use_id=ctx.tool_use_id)
             await ctx.services.get(SessionLog).record(loaded)
-        if not found:
+        if not matches:
             return {"tools": [], "note": "no tool fits: try other words for what it should do"}
         return {
-            "tools": [{"name": t.name, "description": shortened(t.description, _MAX_DESCRIPTION, "…")} for t in found]
+            "tools": [{"name": t.name, "description": shortened(t.description, _MAX_DESCRIPTION, "…")} for t in matches]
         }
 
 
 def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND) -> list[BareTool]:
     """The tools that match a query, best first; those named exactly in it come before all others."""
-    wanted = set(re.split(r"[\s,;\"'`()]+", query))
-    exact = [tool for tool in tools if tool.name in wanted]
+    words = set(re.split(r"[\s,;\"'`()]+", query))
+    exact = [tool for tool in tools if tool.name in words]
     terms = set(_words(query))
     counts = [_weights(tool) for tool in tools]
     lengths = [sum(count.values()) for count in counts]
@@ -94,14 +94,14 @@ def rank_tools(query: str, tools: Sequence[BareTool], limit: int = _USUAL_FOUND)
 
 def _weights(tool: BareTool) -> Mapping[str, float]:
     """The frequency of each word in a tool's definition, weighted by location."""
-    found: dict[str, float] = {}
-    told = [(_NAME, tool.name), (_DESCRIPTION, tool.description)]
+    weights: dict[str, float] = {}
+    texts = [(_NAME, tool.name), (_DESCRIPTION, tool.description)]
     for name, schema in as_mapping(tool.input_schema.get("properties")).items():
-        told.append((_PARAMETER, f"{name} {as_text(as_mapping(schema).get('description'))}"))
-    for weight, text in told:
+        texts.append((_PARAMETER, f"{name} {as_text(as_mapping(schema).get('description'))}"))
+    for weight, text in texts:
         for word in _words(text):
-            found[word] = found.get(word, 0.0) + weight
-    return found
+            weights[word] = weights.get(word, 0.0) + weight
+    return weights
 
 
 def _words(text: str) -> list[str]:

@@ -52,11 +52,11 @@ class _Stream:
             file.seek(self.offset + max(len(head), new_bytes - edge_bytes))
             tail = file.read(new_bytes - len(head)) if new_bytes > len(head) else b""
         if not is_last:
-            held = tail or head
-            cut = trim_incomplete(held)
+            data = tail or head
+            cut = trim_incomplete(data)
             if redact and (end := cut.rfind(b"\n") + 1) >= 0 and len(cut) - end < CUT_MARGIN:
                 cut = cut[:end]
-            new_bytes -= len(held) - len(cut)
+            new_bytes -= len(data) - len(cut)
             head, tail = (head, cut) if tail else (cut, tail)
         self.offset += new_bytes
         return keep_text(head, tail, new_bytes, max_bytes, None if redact is None else _going_on(earlier, redact))
@@ -65,11 +65,11 @@ class _Stream:
 def _going_on(earlier: bytes, redact: Redact) -> Redact:
     """Mask a text that continues an earlier one: a secret of several lines that began there is masked to its end."""
     context = earlier.decode("utf-8", "replace")
-    known = redact(context)
+    masked_context = redact(context)
 
     def masked(text: str) -> str:
         whole = redact(context + text)
-        return whole[len(known) :] if context and whole.startswith(known) else redact(text)
+        return whole[len(masked_context) :] if context and whole.startswith(masked_context) else redact(text)
 
     return masked
 
@@ -144,8 +144,8 @@ class CommandFolder:
 
     def kept(self) -> str | None:
         """The folder in which the last command ended, None for the session's folder and for one that is gone."""
-        kept = self._left_in
-        if kept is None or not os.path.isdir(kept) or os.path.realpath(kept) != kept:  # it was not replaced with a link
+        path = self._left_in
+        if path is None or not os.path.isdir(path) or os.path.realpath(path) != path:  # it was not replaced with a link
             self._left_in = None
         return self._left_in
 
@@ -183,9 +183,9 @@ class RunShells:
 
     def get(self, shell_id: str) -> BackgroundShell:
         if shell_id not in self._shells:
-            known = ", ".join(self._shells) or "(none)"
+            shell_ids = ", ".join(self._shells) or "(none)"
             raise ToolInputError(
-                f"there is no background shell {shell_id!r}: the shells of this run are {known}", path="shell_id"
+                f"there is no background shell {shell_id!r}: the shells of this run are {shell_ids}", path="shell_id"
             )
         return self._shells[shell_id]
 
@@ -213,9 +213,9 @@ def run_shells(ctx: ToolContext) -> RunShells:
 
 def command_folder(ctx: ToolContext) -> CommandFolder:
     """The folder of the run of `ctx`. If the gate that judges calls does not receive it, nothing is kept."""
-    found = ctx.services.find(CommandFolder)
-    if found is not None:
-        return found
+    folder = ctx.services.find(CommandFolder)
+    if folder is not None:
+        return folder
     return run_shells(ctx).folder if ctx.session_id is None else CommandFolder()
 
 

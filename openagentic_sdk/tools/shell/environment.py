@@ -54,13 +54,13 @@ def command_environment(
     passed unchanged although they would be dropped or shortened. Pagers and interactive prompts of programs are turned off.
     """
     source = os.environ if host is None else host
-    kept = frozenset(keep)
+    kept_names = frozenset(keep)
     environment = {
         name: value
         for name, value in source.items()
-        if name in kept or not (_is_dropped_name(name) or ("@" in value and is_dropped(name, value)))
+        if name in kept_names or not (_is_dropped_name(name) or ("@" in value and is_dropped(name, value)))
     }
-    if "PATH" not in kept:
+    if "PATH" not in kept_names:
         environment["PATH"] = os.pathsep.join(search_path(environment.get("PATH", ""), workspace)[0]) or os.defpath
     environment.update(_QUIET)
     environment.update(extra or {})

@@ -61,7 +61,7 @@ class FilePolicy:
     @property
     def git_dirs(self) -> list[str]:
         """Where commits are stored outside the workspace: for a worktree, or a workspace that is part of a repository."""
-        found = []
+        dirs = []
         for root in self.roots if self.git_writes else ():
             top = nearest_holding(".git", root)
             git_dir = None if top is None else os.path.realpath(repository_of(top))
@@ -70,8 +70,8 @@ class FilePolicy:
                 and os.path.isdir(git_dir)
                 and not any(is_within(git_dir, root) for root in self.roots)
             ):
-                found.append(git_dir)
-        return list(dict.fromkeys(found))
+                dirs.append(git_dir)
+        return list(dict.fromkeys(dirs))
 
 
 # The policy for an unconfined command.
@@ -80,11 +80,11 @@ NOTHING_CLOSED = FilePolicy(roots=(), protected=Protected())
 
 def outermost(folders: Sequence[str]) -> tuple[str, ...]:
     """The existing real folders that are in no other of them."""
-    found: list[str] = []
+    outer_folders: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in folders if os.path.isdir(folder)}):
-        if not any(is_within(folder, outer) for outer in found):
-            found.append(folder)
-    return tuple(found)
+        if not any(is_within(folder, outer) for outer in outer_folders):
+            outer_folders.append(folder)
+    return tuple(outer_folders)
 
 
 class CommandRules:

@@ -42,10 +42,10 @@ _MOST_FOLDERS = 20_000
 
 def overruling(count: int = 0) -> dict[str, str]:
     """The variables that override a repository's settings; `count` is the number of settings already in the environment."""
-    found = {"GIT_CONFIG_COUNT": str(count + len(_OVERRULED))}
+    variables = {"GIT_CONFIG_COUNT": str(count + len(_OVERRULED))}
     for number, (key, value) in enumerate(_OVERRULED.items(), count):
-        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return found
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
 
 
 def is_powerless(settings: GitSettings) -> bool:
@@ -57,12 +57,12 @@ def foreign_settings(folder: str, roots: Sequence[str], *, deep: bool) -> dict[s
     """The configurations that could run something, by resolved path, of the repositories that contain a folder and those of
     the workspace and, with `deep`, of those inside the workspace, within the first 20,000 folders.
     """
-    found: dict[str, GitSettings] = {}
+    by_path: dict[str, GitSettings] = {}
     for path in _all_configurations(folder, roots, deep):
         settings = read_config(path)
         if settings is not None and settings.dropped:
-            found[os.path.realpath(path)] = settings
-    return found
+            by_path[os.path.realpath(path)] = settings
+    return by_path
 
 
 def hook_folders(folder: str, roots: Sequence[str]) -> Iterator[str]:
@@ -117,10 +117,12 @@ def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, i
     dropped = {name for settings in foreign.values() for name in settings.dropped}
     if _CHANGES.search(command) and ("core.hookspath" in dropped or _has_hooks(folder)):
         parts.append("git's hooks were off: what they check has not been checked")
-    named = sorted(dropped - _POWERLESS)
-    if named and is_left_out and _GIT.search(command):
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        parts.append(f"git did not follow these settings of a repository here: {', '.join(named[:_MOST_NAMED])}{more}")
+    setting_names = sorted(dropped - _POWERLESS)
+    if setting_names and is_left_out and _GIT.search(command):
+        more = f" and {len(setting_names) - _MOST_NAMED} more" if len(setting_names) > _MOST_NAMED else ""
+        parts.append(
+            f"git did not follow these settings of a repository here: {', '.join(setting_names[:_MOST_NAMED])}{more}"
+        )
     return f"{'; '.join(parts)}, as this project is not trusted" if parts else None
 
 

@@ -75,18 +75,18 @@ def read_config(path: str) -> GitSettings | None:
         return None
     except ValueError as error:
         return GitSettings("", (str(error),))
-    section, kept, dropped = "", [], []
+    section, safe_lines, dropped = "", [], []
     for line in lines:
         line = line.strip(" \t\r")
         header, key = _SECTION.fullmatch(line), _KEY.fullmatch(line)
         if line.startswith("["):
             section = "" if header is None else header[1].lower()
             if section in HARMLESS:
-                kept.append(line)
+                safe_lines.append(line)
             elif header is None:
                 dropped.append(line)
         elif key is not None and key[1].lower() in HARMLESS.get(section, ()):
-            kept.append(line)
+            safe_lines.append(line)
         elif line and line[0] not in "#;":
             dropped.append(f"{section}.{key[1].lower()}" if key is not None and section else line)
-    return GitSettings("".join(f"{line}\n" for line in kept), tuple(dict.fromkeys(dropped)))
+    return GitSettings("".join(f"{line}\n" for line in safe_lines), tuple(dict.fromkeys(dropped)))

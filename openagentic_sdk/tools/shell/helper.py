@@ -151,7 +151,7 @@ def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
 
     The remaining processes of one that failed or was killed are ours now: kill them.
     """
-    lost = False
+    has_lost = False
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -164,8 +164,8 @@ def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
                 send_signal(pid, SIGKILL)
         elif pid in supervisors:
             supervisors.discard(pid)
-            lost = lost or status != 0
-    if lost:
+            has_lost = has_lost or status != 0
+    if has_lost:
         parents = process_parents()
         live = {*supervisors, spare_pid}
         spared = live | descendants(live, parents)
@@ -489,10 +489,10 @@ class Seed:
         """Turn it into the command and return its pid once that runs. Raises OSError with the reason if it cannot be
         started, and `BrokenPipeError` if it ended before it received the spec.
         """
-        left, is_gone = memoryview(marshal.dumps(spec, 2)), False
+        rest, is_gone = memoryview(marshal.dumps(spec, 2)), False
         try:
-            while left:
-                left = left[os.write(self._spec_w, left) :]
+            while rest:
+                rest = rest[os.write(self._spec_w, rest) :]
         except BrokenPipeError:
             is_gone = True
         os.close(self._spec_w)
@@ -611,14 +611,14 @@ def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
+    below: set[int] = set()
     waiting = list(roots)
     while waiting:
         for pid in children.get(waiting.pop(), ()):
-            if pid not in found and pid not in roots:
-                found.add(pid)
+            if pid not in below and pid not in roots:
+                below.add(pid)
                 waiting.append(pid)
-    return found
+    return below
 
 
 def send_signal(pid: int, number: int) -> None:

@@ -148,13 +148,13 @@ def _pieces(source: int, cancelled: threading.Event) -> Iterator[bytes]:
 
 
 def _masked(pieces: Iterable[bytes], redact: Redact) -> Iterator[bytes]:
-    decoder, held = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    decoder, text = codecs.getincrementaldecoder("utf-8")("replace"), ""
     for piece in pieces:
-        held += decoder.decode(piece)
-        end = safe_cut(held, len(held) - CUT_MARGIN, redact) if len(held) > CUT_MARGIN else 0
-        yield redact(held[:end]).encode("utf-8", "replace")
-        held = held[end:]
-    yield redact(held + decoder.decode(b"", True)).encode("utf-8", "replace")
+        text += decoder.decode(piece)
+        end = safe_cut(text, len(text) - CUT_MARGIN, redact) if len(text) > CUT_MARGIN else 0
+        yield redact(text[:end]).encode("utf-8", "replace")
+        text = text[end:]
+    yield redact(text + decoder.decode(b"", True)).encode("utf-8", "replace")
 
 
 def _temporary_dir() -> str:

@@ -80,9 +80,9 @@ def _folder_effects(
     elif stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
         yield Effect("changed", path, is_folder=True)
     if before is not None and stat.S_ISDIR(before.st_mode) and _attribute(os.path.join(upper, path), "opaque") == b"y":
-        kept = set(os.listdir(os.path.join(upper, path)))
+        upper_names = set(os.listdir(os.path.join(upper, path)))
         for entry in os.scandir(os.path.join(folder, path)):
-            if entry.name not in kept:
+            if entry.name not in upper_names:
                 yield Effect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
     yield from _effects(folder, upper, path, times)
 
@@ -119,10 +119,10 @@ def permitted_effects(
             dropped.add(path)
             refused[path] = why
         elif effect.kind == "deleted" and effect.is_folder:
-            inner, kept = _deletions(folder, effect.path, refusal)
+            inner, stays = _deletions(folder, effect.path, refusal)
             permitted += inner
-            refused |= kept
-            if kept:  # nor can it be replaced
+            refused |= stays
+            if stays:  # nor can it be replaced
                 refused[path] = "something in it stays"
         else:
             permitted.append(effect)
@@ -142,18 +142,18 @@ def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) ->
     except OSError:
         return [whole], {}
     inner: list[Effect] = []
-    kept: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for entry in entries:
         path = os.path.join(below, entry.name)
         why = refusal(entry.path)
         if why is not None:
-            kept[entry.path] = why
+            reasons[entry.path] = why
         elif entry.is_dir(follow_symlinks=False):
             more, stays = _deletions(folder, path, refusal)
-            inner, kept = inner + more, kept | stays
+            inner, reasons = inner + more, reasons | stays
         else:
             inner.append(Effect("deleted", path))
-    return (inner, kept) if kept else ([whole], {})
+    return (inner, reasons) if reasons else ([whole], {})
 
 
 def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:

@@ -458,21 +458,21 @@ def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes
 def _end_marked(mark: str) -> None:
     """Kill every process that carries a call's mark, each stopped first so that it cannot fork."""
     needle, until = f"{MARK}={mark}".encode(), time.monotonic() + HELPER_EXIT_LIMIT_S
-    while (found := _processes_with(needle)) and time.monotonic() < until:
+    while (pids := _processes_with(needle)) and time.monotonic() < until:
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
+            for pid in pids:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
         time.sleep(0.001)
 
 
 def _processes_with(needle: bytes) -> list[int]:
-    found = []
+    pids = []
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
         with suppress(OSError, ValueError):  # no such process, an ended one, or another user's
             if needle in Path(f"/proc/{int(name)}/environ").read_bytes().split(b"\0"):
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def _parse_report(received: bytes) -> CommandReport:

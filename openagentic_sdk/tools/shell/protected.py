@@ -160,7 +160,7 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
     """The files and folders, existing or not, that git configuration files include, use as hooks or run; `top` is the
     working tree.
     """
-    found: dict[str, None] = {}
+    places: dict[str, None] = {}
     todo, seen = list(files), set[str]()
     while todo and len(seen) < _MAX_INCLUDES:
         path = todo.pop()
@@ -171,17 +171,17 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
             kind = section.partition(".")[0]
             if kind in ("include", "includeif") and name == "path":
                 todo.append(_absolute(value, os.path.dirname(path)))
-                found[todo[-1]] = None
+                places[todo[-1]] = None
             elif name not in HARMLESS.get(kind, ()):
                 if name.endswith(_NAMES_A_PATH):
-                    found[_absolute(value, top)] = None
+                    places[_absolute(value, top)] = None
                 words = value.removeprefix("!").replace("'", " ").replace('"', " ").split()
                 paths = ((word, _absolute(word, top)) for word in words if word[0] != "-")
-                found.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
-    if not found:
+                places.update((path, None) for word, path in paths if "/" in word or os.path.isfile(path))
+    if not places:
         return []
-    real = [os.path.realpath(path) for path in found]
-    return [path for path in dict.fromkeys((*found, *real)) if not is_within(top, path)]
+    real = [os.path.realpath(path) for path in places]
+    return [path for path in dict.fromkeys((*places, *real)) if not is_within(top, path)]
 
 
 def git_places_above(folder: str) -> list[str]:
@@ -227,7 +227,7 @@ def _settings(path: str) -> list[tuple[str, str, str]]:
         lines = "\n".join(config_lines(path)).replace("\\\n", "").split("\n")
     except (OSError, ValueError):
         return []
-    section, found = "", []
+    section, settings = "", []
     for line in lines:
         header = _SECTION.search(line) if line.lstrip().startswith("[") else None
         if header:
@@ -236,8 +236,8 @@ def _settings(path: str) -> list[tuple[str, str, str]]:
         name, equals, value = line.partition("=")
         name = name.strip().lower()
         if equals and name.isascii() and name[:1].isalpha() and name.replace("-", "").isalnum():
-            found.append((section, name, value.strip().strip('"')))
-    return found
+            settings.append((section, name, value.strip().strip('"')))
+    return settings
 
 
 def _absolute(name: str, folder: str) -> str:

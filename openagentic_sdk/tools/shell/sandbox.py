@@ -170,8 +170,8 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
             _set_read_only(place, kind in ("read", "hide"))
     for place in covers:
         _set_read_only(place, True, recursive=False)
-    kept = [mount[1] for mount in mounts if mount[0] in ("write", "put", "overlay")]
-    _mount_dev(any(path.startswith("/dev/shm") for path in (*kept, plan["cwd"])))
+    mount_points = [mount[1] for mount in mounts if mount[0] in ("write", "put", "overlay")]
+    _mount_dev(any(path.startswith("/dev/shm") for path in (*mount_points, plan["cwd"])))
 
 
 def _make_place(path: str, like_fd: int | None = None) -> None:
@@ -208,10 +208,10 @@ def _build_root(closed: dict[str, Any], cwd: str) -> None:
 
 def _mount_dev(keeps_shm: bool) -> None:
     """Mount a private /dev with a few harmless devices and new terminals: the person's terminal is not among them."""
-    kept = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES if os.path.exists(f"/dev/{name}")}
+    device_fds = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES if os.path.exists(f"/dev/{name}")}
     shm = os.open("/dev/shm", os.O_PATH) if keeps_shm else -1
     _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755")
-    for name, fd in kept.items():
+    for name, fd in device_fds.items():
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o600))
         _mount(f"/proc/self/fd/{fd}", f"/dev/{name}", None, MS_BIND)
         os.close(fd)
@@ -279,16 +279,16 @@ def _drop_capabilities(dropped: Iterable[int]) -> None:
     """Drop all capabilities, also across exec: in its own user namespace even an ordinary user begins with all of them."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
-    _check(_libc.capget(header, held), "reading capabilities")
+    capabilities = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
+    _check(_libc.capget(header, capabilities), "reading capabilities")
     for capability in dropped:
         # Fails if there is none to drop, or if the kernel has no capability with that number.
         if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0 and ctypes.get_errno() == EINVAL:
             break
         half, bit = divmod(capability, 32)
         for place in range(3):
-            held[half * 3 + place] &= ~(1 << bit)
-    _check(_libc.capset(header, held), "dropping capabilities")
+            capabilities[half * 3 + place] &= ~(1 << bit)
+    _check(_libc.capset(header, capabilities), "dropping capabilities")
 
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     _check(ruleset, "a Landlock ruleset")
     # Landlock alone cannot mount a folder over another: the source folder is used at its own place.
     source = 1 if has_own_dev else 2
-    written = [mount[source] for mount in plan["mounts"] if mount[0] in ("write", "put", "overlay")]
-    for path in (*written, *([plan["cwd"]] if plan["closed"] else [])):
+    writable = [mount[source] for mount in plan["mounts"] if mount[0] in ("write", "put", "overlay")]
+    for path in (*writable, *([plan["cwd"]] if plan["closed"] else [])):
         _allow_below(ruleset, path, rights)
     if has_own_dev:
         _allow_below(ruleset, "/dev", rights)
@@ -329,7 +329,7 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
             _allow_below(ruleset, f"/dev/{name}", _READ_FILE | _WRITE_FILE)
     else:
         hidden = [mount[1] for mount in plan["mounts"] if mount[0] in ("hide", "cover")]
-        for path in _readable_around("/", ["/dev", *hidden], written):
+        for path in _readable_around("/", ["/dev", *hidden], writable):
             _allow_below(ruleset, path, _READ_FILE)
         for name in _DEVICES:
             if os.path.exists(f"/dev/{name}"):
@@ -338,14 +338,14 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     os.close(ruleset)
 
 
-def _readable_around(folder: str, hidden: list[str], written: list[str]) -> Iterable[str]:
+def _readable_around(folder: str, hidden: list[str], writable: list[str]) -> Iterable[str]:
     """The readable part of a folder: nothing hidden, but a command can also read where it writes."""
     for name in os.listdir(folder):
         path = f"{folder.rstrip('/')}/{name}"
         if path in hidden or os.path.islink(path):
             continue
-        if path not in written and any(other.startswith(f"{path}/") for other in hidden):
-            yield from _readable_around(path, hidden, written)
+        if path not in writable and any(other.startswith(f"{path}/") for other in hidden):
+            yield from _readable_around(path, hidden, writable)
         else:
             yield path
 
@@ -460,8 +460,8 @@ def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
         if closed:
             raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
         return None
-    if (kept := _filters.get((families, bool(closed)))) is not None:
-        return kept
+    if (program := _filters.get((families, bool(closed)))) is not None:
+        return program
     code = b"".join(
         op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
         for op, true, false, value in filter_program(machine, families, is_closed=bool(closed))

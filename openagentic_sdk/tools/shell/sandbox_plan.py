@@ -167,23 +167,23 @@ def sandbox_plan(
     `covered` folder is empty except for explicit entries. `hidden` is `control_sockets()` if None. The key of this
     installation is always hidden: with it, a command could forge approvals.
     """
-    lost = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
+    hidden_paths = control_sockets() if hidden is None else [path for path in hidden if os.path.lexists(path)]
     with suppress(OptionsError):
-        lost += [key] if os.path.isfile(key := os.path.realpath(key_path())) else []
-    lost, below = _outermost(lost)
-    wanted: list[tuple[Any, ...]] = [("overlay", *overlay[:1], *overlay) for overlay in overlays]
-    wanted += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
-    wanted += [("read", path, path) for path in readable]
-    wanted += [("hide", *pair) for pair in (replaced or {}).items()]
-    wanted = [mount for mount in wanted if not f"{mount[1]}/".startswith(below)]
-    file, folder = _nothing() if lost else ("", "")
-    wanted += [("hide", path, folder if os.path.isdir(path) else file) for path in lost]
-    wanted += [("cover", path) for path in dict.fromkeys(covered) if not f"{path}/".startswith(below)]
+        hidden_paths += [key] if os.path.isfile(key := os.path.realpath(key_path())) else []
+    hidden_paths, below = _outermost(hidden_paths)
+    mounts: list[tuple[Any, ...]] = [("overlay", *overlay[:1], *overlay) for overlay in overlays]
+    mounts += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
+    mounts += [("read", path, path) for path in readable]
+    mounts += [("hide", *pair) for pair in (replaced or {}).items()]
+    mounts = [mount for mount in mounts if not f"{mount[1]}/".startswith(below)]
+    file, folder = _nothing() if hidden_paths else ("", "")
+    mounts += [("hide", path, folder if os.path.isdir(path) else file) for path in hidden_paths]
+    mounts += [("cover", path) for path in dict.fromkeys(covered) if not f"{path}/".startswith(below)]
     plan = {
         "level": level,
         "home": "P" if level != "namespaces" else "O" if network else "C",
         "cwd": cwd,
-        "mounts": [] if closed else sorted(dict.fromkeys(wanted), key=_by_depth),
+        "mounts": [] if closed else sorted(dict.fromkeys(mounts), key=_by_depth),
         "network": network,
         "unix_sockets": unix_sockets,
         "limits": [tuple(limit) for limit in limits],
@@ -259,9 +259,9 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
             rows = [line.split(maxsplit=7) for line in file]
     except OSError:
         rows = []
-    named = {row[7].rstrip("\n") for row in rows if len(row) == 8 and row[7].startswith("/")}
+    socket_paths = {row[7].rstrip("\n") for row in rows if len(row) == 8 and row[7].startswith("/")}
     hidden = set()
-    for path in {os.path.realpath(path) for path in (*named, *control_sockets()) if os.path.exists(path)}:
+    for path in {os.path.realpath(path) for path in (*socket_paths, *control_sockets()) if os.path.exists(path)}:
         if any(is_within(path, folder) for folder in needed):
             continue
         folder = os.path.dirname(path)
@@ -272,9 +272,9 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
 
 def _outermost(paths: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
     """The paths that are in no other one, and the prefixes of everything below them, each with a trailing slash."""
-    known = [*dict.fromkeys(paths)]
-    below = tuple([path.rstrip("/") + "/" for path in known])
-    return [path for path in known if not path.startswith(below)], below
+    unique_paths = [*dict.fromkeys(paths)]
+    below = tuple([path.rstrip("/") + "/" for path in unique_paths])
+    return [path for path in unique_paths if not path.startswith(below)], below
 
 
 @contextmanager

@@ -177,8 +177,8 @@ class BashSandbox:
         guarded = (
             "" if report.is_mounted else "; denied files, .git and settings in the workspace are not protected by it"
         )
-        seen = "; what other programs run with can be read" if report.sees_environments else ""
-        return f"commands run in a sandbox ({', '.join(notes)}{guarded}{seen})"
+        leak = "; what other programs run with can be read" if report.sees_environments else ""
+        return f"commands run in a sandbox ({', '.join(notes)}{guarded}{leak})"
 
     def _has_unix_sockets(self, report: SandboxReport) -> bool:
         """Whether local sockets can be provided without those of other programs: files need mounts, abstract names
@@ -204,38 +204,40 @@ class BashSandbox:
     ) -> ConfinedCommand:
         is_off = self.mode == "off"  # then everything happens in the copy, so nothing is protected
         is_mounted = on_copy or report.is_mounted
-        made = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
-        kept: list[str] = []
+        command = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
+        readonly_paths: list[str] = []
         overlays: list[tuple[str, str, str]] = []
         if report.overlay and report.level == "namespaces" and not is_off:
             overlays += _caches(f"{os.path.dirname(temp)}/caches", roots)
         if on_copy:
             copies = _overlays(stack, roots)
             overlays += copies
-            made.layers = [(root, upper) for root, upper, _ in copies]
-            made.began_ns = max(os.stat(upper).st_ctime_ns for _, upper in made.layers)
+            command.layers = [(root, upper) for root, upper, _ in copies]
+            command.began_ns = max(os.stat(upper).st_ctime_ns for _, upper in command.layers)
         else:
-            found = survey(roots, policy.refusal)
+            result = survey(roots, policy.refusal)
             left_out = (".git",) if policy.git_writes else ()
-            kept += stack.enter_context(placeholders(policy.roots, left_out)) if is_mounted else []
-            kept += [path for path in found.kinds if path not in found.links and path not in kept]
-            named = found.named_places(roots)
-            kept += [path for path in named if os.path.exists(path)]
-            kept += [path for path in other_names(kept, roots) if policy.refusal(path) is None]
-            known = replace(found, kinds={**dict.fromkeys(filter(os.path.lexists, named), "file"), **found.kinds})
-            bound = replace(policy, protected=policy.protected.plus(named))
-            stack.enter_context(new_set_aside(known, roots, bound.refusal, made.dropped))
-        kept += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
+            readonly_paths += stack.enter_context(placeholders(policy.roots, left_out)) if is_mounted else []
+            readonly_paths += [path for path in result.kinds if path not in result.links and path not in readonly_paths]
+            special_paths = result.named_places(roots)
+            readonly_paths += [path for path in special_paths if os.path.exists(path)]
+            readonly_paths += [path for path in other_names(readonly_paths, roots) if policy.refusal(path) is None]
+            full_result = replace(
+                result, kinds={**dict.fromkeys(filter(os.path.lexists, special_paths), "file"), **result.kinds}
+            )
+            bound = replace(policy, protected=policy.protected.plus(special_paths))
+            stack.enter_context(new_set_aside(full_result, roots, bound.refusal, command.dropped))
+        readonly_paths += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
         sockets = sockets_outside(_existing([*roots, *self.writable])) if unix_sockets and not is_off else None
-        written = [] if on_copy else [*roots, *_folders_on_the_way((*kept, *policy.hidden), roots)]
-        written += _existing([*self.writable, *policy.writable])
-        made.plan = sandbox_plan(
+        writable = [] if on_copy else [*roots, *_folders_on_the_way((*readonly_paths, *policy.hidden), roots)]
+        writable += _existing([*self.writable, *policy.writable])
+        command.plan = sandbox_plan(
             "namespaces" if on_copy else report.level,
             cwd=cwd,
-            writable=written,
-            readable=[*kept, *_seen_in([*temps, *policy.covered], (cwd, *policy.shown), (*roots, *written))],
+            writable=writable,
+            readable=[*readonly_paths, *_seen_in([*temps, *policy.covered], (cwd, *policy.shown), (*roots, *writable))],
             overlays=overlays,
             put=dict.fromkeys(temps, temp),
             hidden=[*policy.hidden, *(sockets or ())] if sockets is not None else [*policy.hidden, *control_sockets()],
@@ -246,12 +248,14 @@ class BashSandbox:
             limits=self.limits,
         )
         # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
-        made.environment = {
+        command.environment = {
             "TMPDIR": temps[0] if is_mounted and temps else temp,
             "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
         }
-        made.environment |= {name: f"{made.environment['TMPDIR']}/{place}" for name, place in _missing_caches().items()}
-        return made
+        command.environment |= {
+            name: f"{command.environment['TMPDIR']}/{place}" for name, place in _missing_caches().items()
+        }
+        return command
 
     def settle(
         self,
@@ -294,8 +298,8 @@ class BashSandbox:
             return effects
         forbids = forbids_nothing
         if self.mode != "off":
-            known = survey([folder], policy.refusal, files=False).named_places([folder])
-            forbids = replace(policy, protected=policy.protected.plus((*self.protected, *known))).refusal
+            special_paths = survey([folder], policy.refusal, files=False).named_places([folder])
+            forbids = replace(policy, protected=policy.protected.plus((*self.protected, *special_paths))).refusal
 
         def refusal(path: str) -> str | None:
             is_lost = meanwhile_changed(folder, upper, path, confinement.began_ns)
@@ -371,8 +375,8 @@ MAX_REFUSALS = 10
 
 def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
     notes = [f"what the command did to {path} was dropped: {why}" for path, why in [*refused.items()][:MAX_REFUSALS]]
-    left = len(refused) - len(notes)
-    return [*notes, f"so was what it did to {left} other such paths"] if left > 0 else notes
+    remaining = len(refused) - len(notes)
+    return [*notes, f"so was what it did to {remaining} other such paths"] if remaining > 0 else notes
 
 
 def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -399,7 +403,7 @@ def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
     """Overlays over this user's caches: writes of commands belong to the run, and are removed with it."""
     home = os.path.realpath(user_home())
     folders = [os.path.join(home, name) for name in _CACHES]
-    found = []
+    overlays = []
     for folder in folders:
         if not os.path.isdir(folder) or os.path.realpath(folder) != folder:
             continue
@@ -408,14 +412,14 @@ def _caches(layers: str, roots: Sequence[str]) -> list[tuple[str, str, str]]:
             upper, work = (os.path.join(layers, f"{kind}-{os.path.basename(folder)}") for kind in ("upper", "work"))
             os.makedirs(upper, exist_ok=True)
             os.makedirs(work, exist_ok=True)
-            found.append((folder, upper, work))
-    return found
+            overlays.append((folder, upper, work))
+    return overlays
 
 
 def _missing_caches() -> dict[str, str]:
     """Variables that point tools to temporary folders if the user has no writable cache."""
-    home, wanted = user_home(), {".cache": "XDG_CACHE_HOME", ".npm": "npm_config_cache", ".cargo": "CARGO_HOME"}
-    return {variable: name for name, variable in wanted.items() if not os.path.isdir(os.path.join(home, name))}
+    home, variables = user_home(), {".cache": "XDG_CACHE_HOME", ".npm": "npm_config_cache", ".cargo": "CARGO_HOME"}
+    return {variable: name for name, variable in variables.items() if not os.path.isdir(os.path.join(home, name))}
 
 
 @cache
@@ -434,22 +438,22 @@ def _takes_overlay(root: str) -> bool:
 
 def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
     """Existing unchangeable entries at the tops of the workspace, and of named places: a command gets an error at once."""
-    named = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
+    paths = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
     for root in roots:
         tops = (entry.path for entry in os.scandir(root) if not entry.is_symlink())
-        named += [path for path in tops if policy.is_protected(path)]
-    named = [path for path in named if os.path.exists(path) and (git or "/.git" not in path)]
-    return [path for path in named if path not in roots and any(is_within(path, root) for root in roots)]
+        paths += [path for path in tops if policy.is_protected(path)]
+    paths = [path for path in paths if os.path.exists(path) and (git or "/.git" not in path)]
+    return [path for path in paths if path not in roots and any(is_within(path, root) for root in roots)]
 
 
 def _folders_on_the_way(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
     """The parents of these paths in the workspace: mounted folders cannot be renamed, which would remove their contents."""
-    found: dict[str, None] = {}
+    parents: dict[str, None] = {}
     for root in roots:
         for path in paths:
-            while is_within(path := os.path.dirname(path), root) and path != root and path not in found:
-                found[path] = None
-    return list(found)
+            while is_within(path := os.path.dirname(path), root) and path != root and path not in parents:
+                parents[path] = None
+    return list(parents)
 
 
 def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[str, str]:
@@ -474,16 +478,16 @@ def _temporary_folders(roots: Sequence[str]) -> list[str]:
     return [path for path in folders if not any(is_within(path, root) for root in roots)]
 
 
-def _seen_in(covers: Sequence[str], shown: Sequence[str], written: Sequence[str]) -> list[str]:
+def _seen_in(covers: Sequence[str], visible: Sequence[str], writable: Sequence[str]) -> list[str]:
     """What a command still sees in a covered folder: its own folder, programs, and explicit entries."""
     code, prefixes, others = program_places()
     searched = search_path(os.environ.get("PATH", ""), ())[0]
-    places = {os.path.realpath(path) for path in (*shown, *code, *prefixes, *others, *searched, sys.prefix)}
+    places = {os.path.realpath(path) for path in (*visible, *code, *prefixes, *others, *searched, sys.prefix)}
     return [
         path
         for path in places
         if any(is_within(path, cover) and path != cover for cover in covers)
-        and not any(is_within(path, folder) for folder in written)
+        and not any(is_within(path, folder) for folder in writable)
         and os.path.exists(path)
     ]
 

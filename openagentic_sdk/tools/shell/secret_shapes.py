@@ -34,14 +34,14 @@ class NamedSecretShape(SecretShape):
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The positions of the values of such names in a text."""
         for match in self.pattern.finditer(text):
-            found = match.groupdict()
-            kind = next(kind for kind in ("quoted", "set", "said") if found.get(kind) is not None)
-            name, value = found["name"], found[kind]
+            groups = match.groupdict()
+            kind = next(kind for kind in ("quoted", "set", "said") if groups.get(kind) is not None)
+            name, value = groups["name"], groups[kind]
             # Text that turns out to be code or prose is consumed, too, so that nothing is scanned twice.
             is_whole = {
-                "quoted": found.get("close"),
-                "set": not found.get("call"),
-                "said": found.get("end") is not None,
+                "quoted": groups.get("close"),
+                "set": not groups.get("call"),
+                "said": groups.get("end") is not None,
             }
             if not is_whole[kind] or value.startswith("[masked") or _PLAIN_VALUE.fullmatch(value):
                 continue

@@ -37,11 +37,13 @@ class Survey:
 
     def named_places(self, roots: Sequence[str]) -> list[str]:
         """The targets of links with a protected name in these folders, and the paths in git's configuration there."""
-        named = [os.path.realpath(path) for path in self.links]
+        targets = [os.path.realpath(path) for path in self.links]
         for top in self.repositories:
             git_dir = repository_of(top) if os.path.lexists(f"{top}/.git") else top
-            named += git_places([f"{git_dir}/config", f"{git_dir}/config.worktree"], top)
-        return [path for path in dict.fromkeys(named) if any(is_within(path, root) and path != root for root in roots)]
+            targets += git_places([f"{git_dir}/config", f"{git_dir}/config.worktree"], top)
+        return [
+            path for path in dict.fromkeys(targets) if any(is_within(path, root) and path != root for root in roots)
+        ]
 
     def known_to(self, earlier: Survey, roots: Sequence[str]) -> Survey:
         """This survey without what an earlier one of these folders did not find."""
@@ -61,10 +63,11 @@ def survey(
     refusal: Callable[[str], str | None],
     *,
     files: bool = True,
-    known: Sequence[str] | None = None,
+    known_repositories: Sequence[str] | None = None,
 ) -> Survey:
     """Search the whole folders without following links; the contents of a folder that was found are part of it. Without
-    `files`, search folders and links alone: it takes a tenth of the time. `known` are the repositories that existed before.
+    `files`, search folders and links alone: it takes a tenth of the time. `known_repositories` are those that
+    existed before.
     """
     kinds: dict[str, Kind] = {}
     links: dict[str, str] = {}
@@ -73,8 +76,8 @@ def survey(
     while stack:
         folder = stack.pop()
         try:
-            with os.scandir(folder) as found:
-                entries = list(found)
+            with os.scandir(folder) as scan:
+                entries = list(scan)
         except OSError:  # cannot be listed, so it cannot be changed either
             continue
         names = {entry.name for entry in entries}
@@ -92,7 +95,7 @@ def survey(
                 entry.name == ".git"
                 and is_folder
                 and refusal(f"{entry.path}/index") is None
-                and folder in (known or [folder])
+                and folder in (known_repositories or [folder])
             ):
                 stack.append(entry.path)
             else:
@@ -108,11 +111,11 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
     """Device and inode number of each regular file with several names among the paths, and in folders among them below
     `roots`.
     """
-    found: set[tuple[int, int]] = set()
-    stack, left, below = list(paths), _MOST_CLOSED, tuple(map("{}/".format, roots))
-    while stack and left > 0:
+    inodes: set[tuple[int, int]] = set()
+    stack, budget, below = list(paths), _MOST_CLOSED, tuple(map("{}/".format, roots))
+    while stack and budget > 0:
         path = stack.pop()
-        left -= 1
+        budget -= 1
         try:
             status = os.lstat(path)
             if stat.S_ISDIR(status.st_mode) and path.startswith(below):
@@ -121,30 +124,30 @@ def linked_files(paths: Iterable[str], roots: Iterable[str]) -> set[tuple[int, i
         except OSError:  # deleted, or not accessible to this user
             continue
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            found.add((status.st_dev, status.st_ino))
-    return found
+            inodes.add((status.st_dev, status.st_ino))
+    return inodes
 
 
 def other_names(paths: Iterable[str], roots: Sequence[str]) -> list[str]:
     """The names in the folders of those files among the paths that have several (hard links)."""
-    wanted = linked_files(paths, roots)
-    if not wanted:
+    inodes = linked_files(paths, roots)
+    if not inodes:
         return []
-    numbers = {number for _, number in wanted}
-    found: list[str] = []
-    stack, left = list(roots), _MOST_NAMES
-    while stack and left > 0:
+    numbers = {number for _, number in inodes}
+    names: list[str] = []
+    stack, budget = list(roots), _MOST_NAMES
+    while stack and budget > 0:
         try:
             entries = list(os.scandir(stack.pop()))
         except OSError:
             continue
-        left -= len(entries)
+        budget -= len(entries)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 stack.append(entry.path)
-            elif entry.inode() in numbers and (entry.stat(follow_symlinks=False).st_dev, entry.inode()) in wanted:
-                found.append(entry.path)
-    return found
+            elif entry.inode() in numbers and (entry.stat(follow_symlinks=False).st_dev, entry.inode()) in inodes:
+                names.append(entry.path)
+    return names
 
 
 # The state before the first of the commands that are now writing directly, with the folders of each.
@@ -178,7 +181,7 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
     for path, target in before.links.items():
         if not os.path.islink(path) or os.readlink(path) != target:
             _rename_aside(path, roots, refusal, notes, link_to=target)
-    for path in survey(roots, refusal, known=["", *before.repositories]).kinds:
+    for path in survey(roots, refusal, known_repositories=["", *before.repositories]).kinds:
         if path not in before.kinds and not (os.path.dirname(path) in roots and _is_placeholder(path)):
             _rename_aside(path, roots, refusal, notes)
 
@@ -205,7 +208,9 @@ def _rename_aside(
         if is_there:
             os.replace(path, aside)
             inner = (
-                [] if os.path.islink(aside) or not os.path.isdir(aside) else survey([aside], refusal, known=[""]).kinds
+                []
+                if os.path.islink(aside) or not os.path.isdir(aside)
+                else survey([aside], refusal, known_repositories=[""]).kinds
             )
             for name in inner:
                 _rename_aside(name, roots, refusal, [])

@@ -132,8 +132,8 @@ def covered_folders(covered: Sequence[str]) -> tuple[str, ...]:
     import pwd  # systems without trials may lack it
 
     homes = [user.pw_dir for user in pwd.getpwall() if user.pw_uid == 0 or user.pw_uid >= 1000]
-    found = [*covered, user_home(), *homes, *(path for path in _OTHERS.split() if os.path.isdir(path))]
-    real = {os.path.realpath(path) for path in found if os.path.isdir(path)} - {"/", "/nonexistent"}
+    candidates = [*covered, user_home(), *homes, *(path for path in _OTHERS.split() if os.path.isdir(path))]
+    real = {os.path.realpath(path) for path in candidates if os.path.isdir(path)} - {"/", "/nonexistent"}
     return tuple(sorted(path for path in real if not any(is_within(path, other) for other in real if other != path)))
 
 

@@ -83,13 +83,13 @@ def find_charset(data: bytes, declared: str) -> tuple[str, str]:
         if data.startswith(mark):
             return name, ""
     start = data[:_SNIFF_BYTES]
-    found = _META_CHARSET.search(start) or _XML_CHARSET.search(start)
-    inside = found[1].decode("ascii").lower() if found else ""
+    match = _META_CHARSET.search(start) or _XML_CHARSET.search(start)
+    inside = match[1].decode("ascii").lower() if match else ""
     for name in (declared, inside):
-        known = known_charset(name)
-        if known is not None:
+        charset = known_charset(name)
+        if charset is not None:
             # A readable <meta> proves that the page is not in UTF-16, whatever it claims (WHATWG HTML 13.2.3.2).
-            return ("utf-8" if name == inside and name != declared and known.startswith("utf-16") else known), ""
+            return ("utf-8" if name == inside and name != declared and charset.startswith("utf-16") else charset), ""
     note = f"the page claims the unknown character set {declared or inside!r}" if declared or inside else ""
     try:
         data.decode("utf-8")
@@ -105,14 +105,14 @@ def known_charset(name: str) -> str | None:
     if not name:
         return None
     try:
-        found = codecs.lookup(name)
-        b"x".decode(found.name, "replace")  # refuses codecs that are not text encodings, such as zip and rot13
+        codec = codecs.lookup(name)
+        b"x".decode(codec.name, "replace")  # refuses codecs that are not text encodings, such as zip and rot13
     except (LookupError, ValueError):
         return None
     # No page is served in these, and each decodes bytes in its own way.
     return (
         None
-        if found.name in ("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
+        if codec.name in ("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
         else name
     )
 

@@ -254,7 +254,7 @@ class _Writer(HTMLParser):
             return ""
         if scheme in ("javascript", "data", "vbscript"):
             return ""
-        return re.sub(r"[\s<>()]", lambda found: f"%{ord(found.group()):02X}", joined)
+        return re.sub(r"[\s<>()]", lambda match: f"%{ord(match.group()):02X}", joined)
 
     # --- lists, quotes, tables
 
@@ -373,17 +373,17 @@ class _Writer(HTMLParser):
             self._end_pre()
         self._flush()
         # Collapse empty lines into one; an empty line in a quote keeps the quote's mark.
-        kept: list[str] = []
+        output_lines: list[str] = []
         for line in (line.rstrip() for line in self._lines):
             is_gap = not line.strip("> ")
-            if is_gap and (not kept or not kept[-1].strip("> ")):
+            if is_gap and (not output_lines or not output_lines[-1].strip("> ")):
                 continue
-            if kept and not kept[-1].strip("> ") and not line.startswith(">"):
-                kept[-1] = ""
-            kept.append(line)
-        while kept and not kept[-1].strip("> "):
-            kept.pop()
-        return "\n".join(kept).strip()
+            if output_lines and not output_lines[-1].strip("> ") and not line.startswith(">"):
+                output_lines[-1] = ""
+            output_lines.append(line)
+        while output_lines and not output_lines[-1].strip("> "):
+            output_lines.pop()
+        return "\n".join(output_lines).strip()
 
     def page_title(self) -> str:
         return _SPACE.sub(" ", "".join(self._title)).strip()

@@ -86,7 +86,7 @@ def _exchange(
             if not piece:
                 break
             body += piece
-        answered = {name.lower(): value for name, value in response.getheaders()}
-        return FetchAnswer(response.status, answered, bytes(body[:max_bytes]), len(body) > max_bytes)
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return FetchAnswer(response.status, headers, bytes(body[:max_bytes]), len(body) > max_bytes)
     finally:
         response.close()

@@ -117,8 +117,8 @@ def run(args: argparse.Namespace) -> int:
     traces = traces_of(os.environ)
     tell(f"traces: {on_one_line(line, 500)}" for line in traces)
     configured = configured_servers(around.project)
-    named = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
-    lines, servers = _look_at(screen, around.project, named) if named else ([], [])
+    candidates = [one for one in configured.found if one.state != "disabled"] if configured is not None else []
+    lines, servers = _look_at(screen, around.project, candidates) if candidates else ([], [])
     tell(line if line.startswith(" ") else f"server: {line}" for line in lines)
     model, findings = asyncio.run(examine(provider, model)) if provider is not None else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
@@ -146,48 +146,50 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
     from ...project_report import read_report
 
     report = read_report(working_dir())
-    sections = {kind: found for kind, found in report.sections.items() if found}
+    sections = {kind: group for kind, group in report.sections.items() if group}
     trusted = "trusted" if report.is_trusted else "not trusted, and looked at as if it were"
     lines = [f"project {on_one_line(report.project.root)}, {trusted}: {on_one_line(report.reason)}"]
     if not report.is_trusted:
         lines.append(screen.styled("  `openagentic-sdk trust add` trusts its files as they are now", "yellow"))
-    for kind, found in sections.items():
-        works = sum(finding.works is True for finding in found)
-        lines.append(f"{kind}: {works} of {len(found)} work" if kind != "other findings" else f"{kind}:")
-        for finding, behind in zip(found, [*found[1:], None], strict=True):
+    for kind, group in sections.items():
+        works = sum(finding.works is True for finding in group)
+        lines.append(f"{kind}: {works} of {len(group)} work" if kind != "other findings" else f"{kind}:")
+        for finding, behind in zip(group, [*group[1:], None], strict=True):
             is_said_below = behind is not None and behind.advice == finding.advice
             lines += (replace(finding, advice="") if is_said_below else finding).lines(screen)
     if not sections:
         lines.append("  its files bring no hooks, agents, commands in texts, servers or rules")
     data = {"root": report.project.root, "trusted": report.is_trusted, "reason": report.reason}
-    rows = {kind: [asdict(finding) for finding in found] for kind, found in report.sections.items()}
+    rows = {kind: [asdict(finding) for finding in group] for kind, group in report.sections.items()}
     screen.tell(args.json, {**data, "sections": rows}, lines)
-    return FAILED if any(finding.works is False for found in sections.values() for finding in found) else OK
+    return FAILED if any(finding.works is False for group in sections.values() for finding in group) else OK
 
 
-def _look_at(screen: Screen, project: OpenedProject, named: list[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
+def _look_at(
+    screen: Screen, project: OpenedProject, candidates: list[Configured]
+) -> tuple[list[str], list[dict[str, Any]]]:
     """Import the room that tries MCP servers."""
     from ...servers.here import Here
     from ...servers.reach import look_at
 
-    return look_at(Here(screen, project, mcp_home()), named)
+    return look_at(Here(screen, project, mcp_home()), candidates)
 
 
-def _store_notices(named: str | None) -> list[str]:
+def _store_notices(address: str | None) -> list[str]:
     """What people should know about the named store: possible losses, and slow operations."""
-    if not named:
+    if not address:
         return []
     try:
-        with closing(open_session_store(named)) as store:
+        with closing(open_session_store(address)) as store:
             return [notice for notice in (store.durability_notice(), store.search_notice()) if notice]
     except OpenAgentSdkError as error:
         return [str(error)]
 
 
-def _unpriced_models(named: str | None) -> list[str]:
+def _unpriced_models(address: str | None) -> list[str]:
     """The models without a known price in the store's newest sessions; empty if it cannot be read."""
     try:
-        with closing(open_session_store(named)) as store:
+        with closing(open_session_store(address)) as store:
             rows = store.list_session_summaries(limit=_MOST_ROWS, include_children=True)
             return [name for name in cost_report(rows, "model").unpriced_models if name]
     except OpenAgentSdkError:
@@ -197,7 +199,7 @@ def _unpriced_models(named: str | None) -> list[str]:
 def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:
     """The endpoint and model in the flags. Raises `OptionsError` if there are none."""
     timeouts = Timeouts(first_byte_s=args.timeout_s, idle_s=args.timeout_s, total_s=args.timeout_s)
-    named, model = split_model(args.model)
+    provider_name, model = split_model(args.model)
     if args.base_url:
         key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
         if args.api_key_env and not key:
@@ -207,14 +209,14 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
         return OpenAICompatibleProvider(
             base_url=args.base_url, api_key=key, api_key_header=header, http=http
         ), args.model
-    if named is None:
+    if provider_name is None:
         flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
-        if given := [flag for flag, value in flags.items() if value]:
+        if flag_names := [flag for flag, value in flags.items() if value]:
             raise OptionsError(
-                f"{given[0]} says how an endpoint is asked: name it with --base-url, or as --model PROVIDER:MODEL"
+                f"{flag_names[0]} says how an endpoint is asked: name it with --base-url, or as --model PROVIDER:MODEL"
             )
         return None, None
-    provider = find_provider(named, api_key_env=args.api_key_env, model=model)
+    provider = find_provider(provider_name, api_key_env=args.api_key_env, model=model)
     if not isinstance(provider, EndpointProvider):
         return None, None
     return provider.with_settings(timeouts=timeouts), model
@@ -244,8 +246,8 @@ async def examine(provider: EndpointProvider, model: str | None) -> tuple[str | 
         reachable, models = await _list_models(provider)
         model = model or (models[0] if models else None)
         if models:
-            shown = ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
-            listed = Finding("models", True, shown, "" if model in models else f"{model!r} is not among them")
+            model_list = ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+            listed = Finding("models", True, model_list, "" if model in models else f"{model!r} is not among them")
         else:
             advice = "" if model else "name one with --model"
             listed = Finding("models", None, "the endpoint does not list its models", advice, needed=model is None)
@@ -268,7 +270,7 @@ class _Examination:
         answer = await self.finding_of("plain answer", self.plain, needed=True)
         if not answer.works:
             return [answer]
-        found = [
+        results = [
             answer,
             await self.finding_of("streaming", self.streaming, needed=True),
             await self.finding_of("tool call", self.tool_call, needed=True),
@@ -278,7 +280,7 @@ class _Examination:
             await self.finding_of("structured output", self.structured),
         ]
         reasoning = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
-        return [*found, Finding("reasoning", self._reasoning or None, reasoning)]
+        return [*results, Finding("reasoning", self._reasoning or None, reasoning)]
 
     async def finding_of(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:
         try:
@@ -295,10 +297,10 @@ class _Examination:
     async def plain(self) -> Finding:
         began = time.perf_counter()
         output = await self.ask(_user("Answer with the word: ready"))
-        said = on_one_line(output.assistant_text or "", 40)
-        detail = f"{said!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
+        answer = on_one_line(output.assistant_text or "", 40)
+        detail = f"{answer!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
         return Finding(
-            "", bool(output.assistant_text), detail, "" if said else "the model said nothing: try another one"
+            "", bool(output.assistant_text), detail, "" if answer else "the model said nothing: try another one"
         )
 
     async def streaming(self) -> Finding:
@@ -328,8 +330,8 @@ class _Examination:
             {"role": "tool", "tool_call_id": "call_1", "content": "5"},
             tools=[_ADD],
         )
-        said = output.assistant_text or ("another call" if output.tool_calls else "")
-        return Finding("", bool(said), f"{on_one_line(said, 40)!r}")
+        answer = output.assistant_text or ("another call" if output.tool_calls else "")
+        return Finding("", bool(answer), f"{on_one_line(answer, 40)!r}")
 
     async def parallel(self) -> Finding:
         text = "Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4."

@@ -59,16 +59,16 @@ def _check(args: argparse.Namespace) -> int:
         if progress.can_rewrite:
             progress.rewrite(f"{number} of {len(files)}: {path}")
         try:
-            found = [one for exchange in read_recording(path) if (one := check_exchange(exchange)) is not None]
+            results = [one for exchange in read_recording(path) if (one := check_exchange(exchange)) is not None]
         except OptionsError as error:
-            found = []
+            results = []
             unreadable.append(str(error))
-        checked += found
+        checked += results
         if not args.json:
-            shown = [line for one in found for line in _lines(one)]
-            if shown and progress.can_rewrite:
+            lines = [line for one in results for line in _lines(one)]
+            if lines and progress.can_rewrite:
                 progress.rewrite("")
-            screen.lines(shown)
+            screen.lines(lines)
     if progress.can_rewrite:
         progress.rewrite("")
     totals = _totals(files, checked, unreadable)
@@ -84,8 +84,8 @@ def _check(args: argparse.Namespace) -> int:
     return FAILED if totals["different"] or unreadable else OK
 
 
-def _files(named: Sequence[Path]) -> Iterator[Path]:
-    for path in named:
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
         if path.is_dir():
             below = (one for one in sorted(path.rglob("*")) if one.is_file())
             yield from (one for one in below if one.name.removesuffix(".gz").endswith(_SUFFIXES))
@@ -124,5 +124,5 @@ def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadabl
 def _summary(totals: dict[str, Any]) -> str:
     answers = sum(totals["protocols"].values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in totals["kinds"].items())
-    told = f"{answers} answers in {totals['files']} files, {totals['cuts']} cuts: {totals['different']} different"
-    return f"{told} ({kinds})" if kinds else told
+    text = f"{answers} answers in {totals['files']} files, {totals['cuts']} cuts: {totals['different']} different"
+    return f"{text} ({kinds})" if kinds else text

@@ -63,15 +63,15 @@ def _add(args: argparse.Namespace, screen: Screen) -> int:
 
 def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
     """The sentence after adding a plugin: whether it is enabled, and the setting that enables or disables it."""
-    wanted = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
-    on = [name for name in names if wanted.get(name, name.endswith("@local"))]
+    switches = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).settings.plugins
+    on = [name for name in names if switches.get(name, name.endswith("@local"))]
     off = [name for name in names if name not in on]
     if on:
-        shown = json.dumps({"enabledPlugins": {on[0]: False}})
-        yield f"{_some(on)} {'counts' if len(on) == 1 else 'count'} from now on: {shown} in settings switches one off"
+        setting = json.dumps({"enabledPlugins": {on[0]: False}})
+        yield f"{_some(on)} {'counts' if len(on) == 1 else 'count'} from now on: {setting} in settings switches one off"
     if off:
-        place, shown = os.path.join(claude_home(), "settings.json"), json.dumps({"enabledPlugins": {off[0]: True}})
-        yield f"{_some(off)} {'counts' if len(off) == 1 else 'count'} once settings say so: write {shown} into {place}"
+        place, setting = os.path.join(claude_home(), "settings.json"), json.dumps({"enabledPlugins": {off[0]: True}})
+        yield f"{_some(off)} {'counts' if len(off) == 1 else 'count'} once settings say so: write {setting} into {place}"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -85,9 +85,9 @@ def _remove(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _list(args: argparse.Namespace, screen: Screen) -> int:
-    found = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).plugins
-    screen.lines(f"{on_one_line(each.id)} [{each.scope}]  {on_one_line(each.root)}" for each in found.plugins)
-    return _tell(found.diagnostics, screen)
+    plugins = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).plugins
+    screen.lines(f"{on_one_line(each.id)} [{each.scope}]  {on_one_line(each.root)}" for each in plugins.plugins)
+    return _tell(plugins.diagnostics, screen)
 
 
 def _tell(notes: Sequence[Diagnostic], screen: Screen) -> int:
@@ -125,8 +125,8 @@ def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
         "commands": [f"/{command.name}" for command in commands.commands],
         "agents": [agent.name for agent in agents.agents],
     }
-    for kind, found in names.items():
-        screen.line(f"  {kind}: {on_one_line(', '.join(found)) or 'none'}")
+    for kind, items in names.items():
+        screen.line(f"  {kind}: {on_one_line(', '.join(items)) or 'none'}")
     roots = plugin.skill_roots()
     skills = SkillIndex(plugins=roots).read().skills
     screen.line(f"  skills: {on_one_line(', '.join(skill.name for skill in skills)) or 'none'}")

@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     options = OpenAgenticOptions(cwd=args.cwd, setting_sources=SETTING_SOURCES)
     trust = open_project(options).trust
     look = look_at(options if trust.is_trusted else replace(options, trust_project=True))
-    found = list(reasons(look, args.name))
-    if not found:
+    matches = list(reasons(look, args.name))
+    if not matches:
         near = look_alikes(args.name, known_names(look), 0.6)
         advice = (
             f"did you mean {' or '.join(near)}?" if near else "`openagentic-sdk skills sources` lists what there is"
@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
     data = {
         "name": args.name,
         "trusted": trust.is_trusted,
-        "found": [{**vars(each), "lines": list(each.lines)} for each in found],
+        "found": [{**vars(each), "lines": list(each.lines)} for each in matches],
     }
-    lines = [line for each in found for line in each.shown(screen)]
-    if not trust.is_trusted and any(each.scope in ("project", "local") for each in found):
-        told = f"the project is not trusted ({trust.reason}): what its files grant counts once `openagentic-sdk trust add` "
-        lines.append(screen.styled(on_one_line(f"{told}has trusted them"), "yellow"))
+    lines = [line for each in matches for line in each.shown(screen)]
+    if not trust.is_trusted and any(each.scope in ("project", "local") for each in matches):
+        note = f"the project is not trusted ({trust.reason}): what its files grant counts once `openagentic-sdk trust add` "
+        lines.append(screen.styled(on_one_line(f"{note}has trusted them"), "yellow"))
     screen.tell(args.json, data, lines)
     return OK
 
@@ -163,12 +163,12 @@ def _brought(look: Look, plugin: str) -> dict[str, list[str]]:
         "commands": [command.name for command in project.commands.commands],
         "agents": [agent.name for agent in project.agents.agents],
     }
-    return {kind: [name for name in found if name.startswith(prefix)] for kind, found in names.items()}
+    return {kind: [name for name in group if name.startswith(prefix)] for kind, group in names.items()}
 
 
 def _hidden(notes: tuple[Diagnostic, ...], kind: str, name: str) -> list[str]:
-    wanted = name_key(f"the {kind} {name} is hidden by ")
-    return [f"hidden: {note.path}" for note in notes if name_key(note.message).startswith(wanted)]
+    prefix = name_key(f"the {kind} {name} is hidden by ")
+    return [f"hidden: {note.path}" for note in notes if name_key(note.message).startswith(prefix)]
 
 
 def _hooks(look: Look, name: str) -> Iterator[Reason]:
@@ -190,9 +190,9 @@ def _rules(look: Look, name: str) -> Iterator[Reason]:
             if name not in (rule.text, rule.text.partition("(")[0]):
                 continue
             one: dict[str, Any] = {"allow": (), "ask": (), "deny": (), effect: (rule,)}
-            read = rules_of_settings(replace(Settings(), **one), look.project.root, look.project.cwd)
-            lines = [note.message for note in read.diagnostics]
-            for parsed in (*read.allow, *read.ask, *read.deny) if not lines else ():
+            rules = rules_of_settings(replace(Settings(), **one), look.project.root, look.project.cwd)
+            lines = [note.message for note in rules.diagnostics]
+            for parsed in (*rules.allow, *rules.ask, *rules.deny) if not lines else ():
                 reason, advice = matches_nothing(parsed, look.agent.tools.names())
                 lines += [f"matches nothing: {reason}", advice] if reason else []
             place = f"{rule.source}:{rule.line}" if rule.line else rule.source
@@ -203,14 +203,14 @@ def _servers(look: Look, name: str) -> Iterator[Reason]:
     configured = configured_servers(look.project)
     for one in configured.found if configured is not None else ():
         if one.entry.name == name:
-            said = "starts with a run" if one.state == "ready" else one.reason
-            yield Reason("server", name, one.entry.source, one.entry.scope, (said,))
+            status = "starts with a run" if one.state == "ready" else one.reason
+            yield Reason("server", name, one.entry.source, one.entry.scope, (status,))
 
 
 def _words(name: str) -> Iterator[Reason]:
     """The entries for a name in the table of documented words."""
-    for kind, found in rows().items():
-        row = found.get(name)
+    for kind, by_word in rows().items():
+        row = by_word.get(name)
         if row is not None:
             page = (f"see https://code.claude.com/docs/en/{row.page}",) if row.page else ()
             how = (row.how,) if row.how else ()
