@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 os.environ["COLUMNS"] = "100"  # how wide argparse writes
 
 SECTIONS = {
-    "Start": "start",
+    "Start": "start a-z",
     "Guides": "agent tools approvals permissions injection providers context workflows claude mcp terminal undo costs"
     " testing evals embedding serving editors fleet schedulers record",
     "Cookbook": "cookbook",
@@ -67,6 +67,7 @@ def gather(folder: Path) -> None:
     with (folder / "index.md").open("a", encoding="utf-8") as index:
         for section, pages in SECTIONS.items():
             index.write(f"\n```{{toctree}}\n:hidden:\n:caption: {section}\n\n" + "\n".join(pages.split()) + "\n```\n")
+    index_terms(folder)
     decisions = sorted(page.stem for page in (folder / "decisions").glob("0*.md"))
     with (folder / "decisions/README.md").open("a", encoding="utf-8") as index:
         index.write("\n```{toctree}\n:hidden:\n\n" + "\n".join(decisions) + "\n```\n")
@@ -95,6 +96,29 @@ def with_moved_links(page: str, text: str, folder: Path) -> str:
         return posixpath.relpath(target, at or ".") + (match[2] or "")
 
     return LINK.sub(moved, text)
+
+
+def index_terms(folder: Path) -> None:
+    """Make index entries, which the search lists first, of the words in a-z.md, at the heading that each row links."""
+    text = (folder / "a-z.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| \[.+?\]\(([^)#]+)(?:#([^)]+))?\) \|$", text, re.MULTILINE)
+    if not rows:
+        raise SystemExit("a-z.md has no rows: | word, word | [Page](page.md#heading) |")
+    for words, page, heading in rows:
+        path = folder / page
+        if path.suffix != ".md":
+            continue
+        lines = path.read_text("utf-8").split("\n")
+        at = [number for number, line in enumerate(lines) if line.startswith("#") and heading in ("", slug(line))]
+        if not at:
+            raise SystemExit(f"a-z.md: {page} has no heading #{heading}")
+        lines[at[0] + 1 : at[0] + 1] = [f"\n```{{index}} ! single: {word.strip()}\n```" for word in words.split(",")]
+        path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as MyST and GitHub make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lstrip("# ").lower()).strip().replace(" ", "-")
 
 
 def commands_page() -> str:

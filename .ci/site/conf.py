@@ -1,5 +1,7 @@
 """Sphinx's settings for the documentation; `build.py` gathers the pages."""
 
+from pathlib import Path
+
 project = "openagentic_sdk"
 copyright = "the authors"
 extensions = ["myst_parser", "sphinx_copybutton"]
@@ -10,3 +12,9 @@ html_show_sourcelink = False
 myst_heading_anchors = 3
 pygments_style = "friendly"
 pygments_dark_style = "native"
+html_search_scorer = str(
+    Path(__file__).with_name("search.js")
+)  # other paths are relative to this file, this one is not
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_extra_path = ["404.html"]
