@@ -337,7 +337,7 @@ class _Assembly:
         self._label_rules, label_notes = _label_rules(options, project)
         self._label_words = _label_words(options, project)
         self._makes_plans = PLAN in self._label_words
-        self._prices = _prices(options.prices)
+        self._prices = _prices(options.prices, self._home)
         built_in = BUILT_IN_AGENTS if options.setting_sources else ()
         files = {file.name: file for file in (*built_in, *project.agents.agents)}
         self._agents = {**{name: _definition(file) for name, file in files.items()}, **options.agents}
@@ -672,9 +672,10 @@ def _agent_mode(definition: AgentDefinition) -> PermissionMode | None:
     return words.get(str(definition.permission_mode), definition.permission_mode)
 
 
-def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
+def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceTable:
     if prices is None:
-        return built_in_prices()
+        own = None if home is None else home / "prices.json"
+        return built_in_prices() if own is None or not own.exists() else with_prices(own)
     return with_prices(prices) if isinstance(prices, str) else own_prices(prices)
 
 

@@ -366,7 +366,7 @@ class Limits(WithAdvice):
     """"auto" defers the definitions of servers' and the caller's tools until ToolSearch has found them, if all definitions
     exceed a tenth of the model's window; "off" never does.
     """
-    max_context_tokens: Annotated[Positive | None, Doors(toml=True)] = None
+    max_context_tokens: Annotated[Positive | None, Doors(toml=True, flag="--window TOKENS")] = None
     """The model's window; the conversation is summarized when it nears this size. None waits until the endpoint rejects a
     prompt as too long.
     """
@@ -414,7 +414,9 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     output_repair_turns: int = 2
     """How often a final answer that does not fit is sent back."""
     prices: Prices | None = None
-    """Prices that replace or extend the built-in table: {model: {...}}, or the path of such a file."""
+    """Prices that replace or extend the built-in table: {model: {...}}, or the path of such a file (default: prices.json in
+    $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk, if it exists).
+    """
 
     # --- Tools and agents ----------------------------------------------------------------------------------------------
 

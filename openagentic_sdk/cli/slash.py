@@ -15,7 +15,10 @@ from ..ground.disk import write_for_one
 from ..ground.text import on_one_line
 from ..options import with_model
 from ..parts.masking import known_here
+from ..parts.record.folds.costs import cost_report
 from ..parts.record.folds.export import to_markdown
+from ..parts.record.folds.prices import price_setting
+from ..parts.record.folds.window import session_window
 from ..parts.record.lifecycle import fork_session, rewind_point, rewind_session
 from ..parts.record.undo import plan_restore
 from ..permissions.gate import permission_gate
@@ -105,6 +108,13 @@ class SlashCommands:
     async def _cost(self, rest: str) -> None:
         row = self._conversation.store.read_summary(self._session())
         self._say(f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens, {cost_words(row.cost_usd)}")
+        unpriced = cost_report([row], "model").unpriced_models
+        self._say(*(f"no price of {name or 'the model'} is known: {price_setting(name)}" for name in unpriced))
+
+    async def _context(self, rest: str) -> None:
+        conversation = self._conversation
+        window = conversation.turns.options.max_context_tokens
+        self._say(*session_window(conversation.store, self._session(), window).lines())
 
     async def _diff(self, rest: str) -> None:
         conversation = self._conversation
@@ -187,6 +197,7 @@ COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]]
     "/model": (SlashCommands._model, "show the model, or go on with another: /model NAME"),
     "/mode": (SlashCommands._mode, "show the permission mode, or change it: /mode acceptEdits"),
     "/permissions": (SlashCommands._permissions, "the mode and the rules that hold"),
+    "/context": (SlashCommands._context, "how full the model's window is, and what a compaction would drop"),
     "/cost": (SlashCommands._cost, "turns, tokens and cost of this session"),
     "/diff": (SlashCommands._diff, "what this session changed in files"),
     "/undo": (SlashCommands._undo, "take the newest turn back, with its files: /undo 2 for two turns"),

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError
-from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
+from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, PartState, SystemNotice
 from ..ground.threads import call_guest, error_words, run_in_thread
 from ..kernel.agent import AgentRuntime, Run, RunRequest
 from ..kernel.channel import EventChannel
@@ -29,6 +29,7 @@ from ..sessions.folds.clearing import ClearingPlan, plan_clearing
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
     INSTRUCTION_BEHIND,
+    WINDOW_STATE,
     CompactionPlan,
     ContextLimits,
     compacted_event,
@@ -40,6 +41,7 @@ from ..sessions.folds.compaction import (
     plan_compaction,
     summary_request,
 )
+from ..sessions.folds.features.all import PartStatesFold
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import size_of, system_messages
 from ..sessions.request import canonical_json, request_sha256
@@ -61,6 +63,13 @@ class Compaction(Part):
 
     def services(self) -> Mapping[type, object]:
         return {Compaction: self}
+
+    def opening_events(self) -> Sequence[Event]:
+        """Note the limits of this run if they differ from those of the last one, for readers of the log."""
+        limits = {"max_tokens": self._limits.max_tokens, "max_bytes": self._limits.max_bytes}
+        noted = self.run.view.fold(PartStatesFold).newest(WINDOW_STATE)
+        before = dict.fromkeys(limits) if noted is None else noted.data
+        return () if before == limits else (PartState(WINDOW_STATE, 1, limits),)
 
     async def make_room(self) -> bool:
         return await self.compact("overflow")

@@ -268,6 +268,20 @@ async def explain_session(call: HttpCall, office: Office) -> None:
     await call.reply(200, vars(await off_loop(True, why_session, office.desk.store, call.parts[2])))
 
 
+async def show_context(call: HttpCall, office: Office) -> None:
+    """Return how full the model's window is, also while a run goes on."""
+    from ..parts.record.folds.window import session_window
+
+    session_id, window = call.parts[2], call.asked.get("window")
+    if window == 0:
+        raise RequestRefusedError(400, "window is the size of the model's window in tokens, from 1 on")
+    await office.desk.row(call.principal, session_id)
+    found = await off_loop(True, session_window, office.desk.store, session_id, window)
+    dropped = [{"seq": seq, "text": text} for seq, text in found.dropped]
+    shown = {"session_id": session_id, **vars(found), "dropped": dropped, "lines": found.lines()}
+    await call.reply(200, shown)
+
+
 async def show_events(call: HttpCall, office: Office) -> None:
     """Return a page of JSON, or server-sent events if the request accepts them."""
     after_seq = cursor_of(call)
@@ -447,6 +461,7 @@ NATIVE: Mapping[str, Handler] = {
     "search": search,
     "show_session": show_session,
     "explain_session": explain_session,
+    "show_context": show_context,
     "show_events": show_events,
     **dict.fromkeys(
         ("create_run", "answer", "send_message", "cancel", "fork", "rewind", "rename", "archive", "delete"),

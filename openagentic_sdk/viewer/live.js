@@ -1,8 +1,9 @@
 // Served pages only: follow the session over one WebSocket, and send the person's messages over the same one.
 
 const MAX_SENT = 4000000; // the server's limit for one message
+const CHANGES_CONTEXT = new Set(["model.response", "session.compacted", "context.cleared", "session.rewound", "result"]);
 const RUNS_AGAIN = new Set(["stopped", "suspended", "failed"]);
-const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "" };
+const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "", reading: null };
 
 // --- the WebSocket: only one, because a browser limits the connections to a server across all its tabs -----------------
 
@@ -115,6 +116,7 @@ function notice(event) {
     live.partials.get(key)?.node.remove();
     live.partials.delete(key);
   }
+  if (!key && CHANGES_CONTEXT.has(event.type)) readContext();
   if (event.type === "user.question") ask(event);
   if (event.type === "user.answer") settle(event.question_id);
   if (event.type === "assistant.message" && event.text && !key) say("status", `The agent: ${event.text.slice(0, 300)}`);
@@ -123,6 +125,15 @@ function notice(event) {
     if (event.stop_reason !== "waiting") for (const id of [...live.asked.keys()]) settle(id);
     stand({ waiting: "waiting", suspended: "suspended", error: "failed" }[event.stop_reason] ?? "idle");
   } else if (/^(user\.message|system\.init|model\.|tool\.)/.test(event.type)) stand("running");
+}
+
+// Ask for the window again, at most once a second while the run goes on.
+function readContext() {
+  live.reading ??= setTimeout(async () => {
+    live.reading = null;
+    const answer = await fetch(given.live.address.replace(/\/events$/, "/context")).catch(() => null);
+    if (answer?.ok) showContext((await answer.json()).lines);
+  }, 1000);
 }
 
 // The state of the session: available buttons, and the announcement for screen readers.

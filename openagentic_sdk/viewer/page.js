@@ -300,6 +300,7 @@ function take(events) {
   const responses = state.events.filter((event) => event.type === "model.response");
   const sum = (name) => responses.reduce((total, event) => total + (event.usage?.[name] ?? 0), 0);
   const cost = state.curves.at(-1)?.cost ?? 0;
+  const unknown = responses.some((event) => event.usage && event.cost_usd == null);
   const facts = [
     `${responses.length} model calls`,
     usageText({
@@ -307,7 +308,7 @@ function take(events) {
       output_tokens: sum("output_tokens"),
       cached_input_tokens: sum("cached_input_tokens"),
     }),
-    cost ? `$${cost.toFixed(4)}` : "cost unknown",
+    cost || !unknown ? `$${cost.toFixed(4)}${unknown ? " + unknown" : ""}` : "cost unknown",
     `${bounds().length.toFixed(1)} s`,
   ];
   byId("facts").textContent = facts.join(", ");
@@ -318,9 +319,17 @@ function take(events) {
   draw();
 }
 
+// The size of the next request, and below it what it consists of and what a compaction would drop.
+function showContext(lines) {
+  const [first, ...rest] = lines.map(seen);
+  byId("context").firstElementChild.textContent = first;
+  byId("context").lastElementChild.textContent = rest.join("\n");
+}
+
 function begin() {
   byId("title").textContent = seen(given.title);
   byId("why").textContent = (given.why ?? []).map(seen).join("\n");
+  showContext(given.context);
   for (const kind of Object.keys(KINDS)) {
     const button = document.createElement("button");
     button.type = "button";

@@ -24,6 +24,7 @@ from ..ground.patterns import regex
 from ..ground.text import on_one_line, plural
 from ..parts.masking import shown
 from ..parts.record.bundle import bundle_of
+from ..parts.record.folds.window import read_window
 from ..runs.why import Cause
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
@@ -69,7 +70,9 @@ def build_page(
     total, they are described instead.
     """
     connect = "connect-src 'none'" if live is None else "connect-src 'self'"
-    rows = [event_to_dict(shown(event)) for event in events]
+    masked = [shown(event) for event in events]
+    rows = [event_to_dict(event) for event in masked]
+    window = read_window(masked)
     pictures = {} if read_blob is None else _pictures(rows, read_blob)
     session_id = next((event.get("session_id") for event in rows if event["type"] == SystemInit.type), None)
     data = {
@@ -81,6 +84,7 @@ def build_page(
         "events": rows,
         "pictures": pictures,
         "why": None if cause is None or not cause.kind else cause.lines(),
+        "context": window.lines(),
     }
     script = asset("reader.js") + asset("flow.js") + ("" if live is None else asset("live.js")) + asset("page.js")
     parts = {"BACK": "", "DESK": ""}

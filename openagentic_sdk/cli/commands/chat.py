@@ -25,6 +25,7 @@ from ...assemble import open_project
 from ...ground.disk import write_for_one
 from ...ground.text import printable
 from ...options import OpenAgenticOptions
+from ...parts.record.folds.window import WindowMeter
 from ...runs.turns import Turns
 from ...sessions.seal import known_home
 from ..conversation import Chat
@@ -89,7 +90,8 @@ class _LineChat:
 
     def begin(self, options: OpenAgenticOptions) -> None:
         def make_turn(turns: Turns) -> Turn:
-            return Turn(turns, EventPrinter(self._screen), Countdown(self._screen))
+            printer = EventPrinter(self._screen, window=options.max_context_tokens)
+            return Turn(turns, printer, Countdown(self._screen))
 
         self.conversation = Chat(options, self._screen, self.asker, make_turn)
         self.asker.park = lambda: self.conversation.turn is not None and self.conversation.turn.park()
@@ -169,6 +171,7 @@ class _LiveChat:
         return self._console
 
     def begin(self, options: OpenAgenticOptions) -> None:
+        self._printer.meter = WindowMeter(options.max_context_tokens)
         make_turn = partial(Turn, printer=self._printer, tick=self._printer.tick)
         self.conversation = Chat(options, self._screen, self._console, make_turn)
         cwd, project = str(options.cwd), open_project(options)

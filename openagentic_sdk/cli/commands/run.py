@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if wrong := check_prompt(options, prompt):
         raise OptionsError(wrong)
     if is_result:
-        turn = Turn(Turns(options), ResultPrinter(None if args.quiet else EventPrinter(screen)))
+        turn = Turn(Turns(options), ResultPrinter(None if args.quiet else _printer(options, screen)))
     else:
         turn = Turn(Turns(options), JsonPrinter()) if args.json else printed_turn(options, screen)
     with asyncio.Runner() as runner:
@@ -66,11 +66,15 @@ def run(args: argparse.Namespace) -> int:
 def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
     """A turn in the form that the screen supports: with changing rows or line by line, with or without the live screen."""
     if not screen.can_rewrite or not is_installed("cli.screen"):
-        return Turn(Turns(options), EventPrinter(screen), Countdown(screen))
+        return Turn(Turns(options), _printer(options, screen), Countdown(screen))
     from ..screen.live import LivePrinter
 
-    printer = LivePrinter(screen)
+    printer = LivePrinter(screen, window=options.max_context_tokens)
     return Turn(Turns(options), printer, tick=printer.tick)
+
+
+def _printer(options: OpenAgenticOptions, screen: Screen) -> EventPrinter:
+    return EventPrinter(screen, window=options.max_context_tokens)
 
 
 def _read_schema(path: str) -> dict[str, Any]:

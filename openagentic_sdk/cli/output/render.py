@@ -30,6 +30,8 @@ from ...events import (
 from ...ground.text import on_one_line, printable, settled
 from ...parts.masking import known_here, shown
 from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, note_of, printed_by_plan
+from ...parts.record.folds.prices import price_setting
+from ...parts.record.folds.window import WindowMeter
 from ...sessions.folds.usage import cached_share, normalize_usage
 from ...sessions.rebuild import describe_attachment
 from .terminal import Screen
@@ -49,12 +51,16 @@ _ADVICE = {
 
 
 class EventPrinter:
-    """Prints events, in order, on a screen. `transcript` also prints prompts, for readers of a log."""
+    """Prints events, in order, on a screen. `transcript` also prints prompts, for readers of a log.
 
-    def __init__(self, screen: Screen, *, transcript: bool = False) -> None:
+    `window` is the `max_context_tokens` of runs that are shown while they happen.
+    """
+
+    def __init__(self, screen: Screen, *, transcript: bool = False, window: int | None = None) -> None:
         self._screen = screen
         self._transcript = transcript
         self._known = known_here()
+        self.meter = WindowMeter(window)
         self._cwd = ""
         self._uses: dict[str, ToolUse] = {}
         self._depths: dict[str, int] = {}  # of the agent that made each call
@@ -65,6 +71,7 @@ class EventPrinter:
 
     def show(self, event: Event) -> None:
         """Print one event; kinds that do not concern a reader print nothing."""
+        self.meter.take(event)
         printer = _PRINTERS.get(event.type)
         if printer is not None:
             printer(self, shown(event, self._known))
@@ -75,6 +82,7 @@ class EventPrinter:
 
     def learn(self, event: Event) -> None:
         """Remember what later lines refer to, without printing."""
+        self.meter.take(event)
         if isinstance(event, SystemInit):
             self._init(event)
         elif isinstance(event, ToolUse):
@@ -219,13 +227,20 @@ class EventPrinter:
 
     def _end(self, event: Result) -> None:
         if event.parent_tool_use_id is None:
-            self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+            self._close(event)
+
+    def _close(self, event: Result, id_letters: int | None = None) -> None:
+        """Print the closing line, and below it what makes an unknown cost known."""
+        self._line(closing_line(event, id_letters, self.meter.words), "dim" if event.stop_reason == "end" else "yellow")
+        for model in self.meter.unpriced if event.cost_usd is None else ():
+            self._line(f"  no price of {on_one_line(model) or 'the model'} is known: {price_setting(model)}", "dim")
 
 
-def closing_line(event: Result, id_letters: int | None = None) -> str:
-    """The summary of a run in one line: why it ended, its session, steps, tokens, cost and time.
+def closing_line(event: Result, id_letters: int | None = None, window: str = "") -> str:
+    """The summary of a run in one line: why it ended, its session, steps, tokens, cost, window and time.
 
-    `id_letters` is how many characters of a session's id are shown, None for all.
+    `id_letters` is how many characters of a session's id are shown, None for all. `window` says how full the model's window
+    is, if that is known.
     """
     parts = [
         f"session {on_one_line(event.session_id)[:id_letters]}",
@@ -237,6 +252,7 @@ def closing_line(event: Result, id_letters: int | None = None) -> str:
     if share := cached_share(event.usage):
         parts.append(f"{share:.0%} cached")
     parts.append(cost_words(event.cost_usd))
+    parts += [window] if window else []
     if event.duration_s is not None:
         parts.append(seconds(event.duration_s))
     if event.stop_reason == "end" and event.cut_by is None:

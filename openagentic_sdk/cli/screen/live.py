@@ -41,7 +41,7 @@ from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, printed
 from ...sessions.folds.usage import add_cost, normalize_usage
 from ...sessions.rebuild import describe_attachment
 from ..output.diffs import shown_diff
-from ..output.render import EventPrinter, closing_line, seconds
+from ..output.render import EventPrinter, cost_words, seconds
 from ..output.terminal import Screen
 from ..output.widths import shortened, text_width, wrapped
 from .markdown import Markdown
@@ -92,8 +92,15 @@ class LivePrinter(EventPrinter):
     `outputs` are the newest calls with their full output, for `/show N`; their numbers continue from turn to turn.
     """
 
-    def __init__(self, screen: Screen, *, outputs: CallOutputs | None = None, hint: str = "ctrl-c interrupts") -> None:
-        super().__init__(screen)
+    def __init__(
+        self,
+        screen: Screen,
+        *,
+        outputs: CallOutputs | None = None,
+        hint: str = "ctrl-c interrupts",
+        window: int | None = None,
+    ) -> None:
+        super().__init__(screen, window=window)
         self.outputs = outputs or CallOutputs()
         self.footer: list[str] = []
         self._hint = hint
@@ -108,6 +115,7 @@ class LivePrinter(EventPrinter):
     def show(self, event: Event) -> None:
         """Print one event, or only count it if it is a subagent's."""
         event = shown(event, self._known)
+        self.meter.take(event)
         act = _ACTS.get(event.type)
         if self._coming and not isinstance(event, AssistantDelta):
             self._write_coming()
@@ -266,7 +274,7 @@ class LivePrinter(EventPrinter):
                 self._line(row)
         self._status = None
         self._running.clear()
-        self._line(closing_line(event, SHOWN_ID_LETTERS), "dim" if event.stop_reason == "end" else "yellow")
+        self._close(event, SHOWN_ID_LETTERS)
 
     # --- what goes on ------------------------------------------------------------------------------------------------
 
@@ -301,14 +309,14 @@ class LivePrinter(EventPrinter):
             rows.append(f"{what}{styled(f'{inner} · {seconds(time.monotonic() - call.began)}', 'dim')}")
         rows += self._todo_rows(status.todos)
         tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
-        cost = f"${status.cost_usd:.4f}" if status.cost_usd else ""
+        cost = cost_words(status.cost_usd) if status.cost_usd != 0 else ""
         phase = f"{len(self._running)} running" if self._running else status.phase
         duration_s = time.monotonic() - status.began
         took = f"{int(duration_s)} s" if duration_s < 60 else f"{int(duration_s // 60)} min {int(duration_s % 60)} s"
         if status.is_asked:
-            parts = ("waiting for your answer", took, tokens, cost, "ctrl-c interrupts")
+            parts = ("waiting for your answer", took, tokens, cost, self.meter.words, "ctrl-c interrupts")
         else:
-            parts = (phase, took, tokens, cost, self._hint)
+            parts = (phase, took, tokens, cost, self.meter.words, self._hint)
         return [*rows, styled("· " + " · ".join(part for part in parts if part), "dim")]
 
     def _todo_rows(self, todos: list[dict[str, Any]]) -> list[str]:

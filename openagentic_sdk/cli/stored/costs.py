@@ -18,7 +18,7 @@ from ...parts.budgets import LimitLeft
 from ...parts.masking import known_here, mask_value
 from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...parts.record.folds.explain import find_misses
-from ...parts.record.folds.prices import session_cost
+from ...parts.record.folds.prices import price_setting, session_cost
 from ...parts.record.lifecycle import rows_of_tag
 from ...sessions.base import SessionStore
 from ...sessions.folds.spent import SECONDS_PER_DAY
@@ -144,13 +144,6 @@ def report_lines(report: CostReport, screen: Screen) -> list[str]:
         unpriced = ", ".join(on_one_line(name or "(no name)") for name in report.unpriced_models)
         lines.append(f"no known price: {unpriced}; {price_setting(report.unpriced_models[0])}")
     return lines
-
-
-def price_setting(model: str) -> str:
-    """The setting that defines a model's price, in a sentence."""
-    quoted_name = json.dumps(model or "MODEL")
-    price = f'OpenAgenticOptions(prices={{{quoted_name}: {{"input": USD, "output": USD}}}})'
-    return f"{price}, each for a million tokens, makes it known"
 
 
 def _line(name: str, cells: Sequence[str], names: int, widths: Sequence[int]) -> str:

@@ -117,6 +117,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         {200: values.SessionCause},
     ),
     Endpoint(
+        "show_context",
+        "GET",
+        f"{_SESSION}/context",
+        "Return how full the model's window is and what a compaction would drop",
+        {200: values.SessionContext},
+        query={"window": QueryField("the size of the window in tokens, if the session does not name it", int, 10**15)},
+    ),
+    Endpoint(
         "show_events",
         "GET",
         f"{_SESSION}/events",

@@ -227,6 +227,41 @@ class SessionCause:
 
 
 @frozen
+class DroppedPrompt:
+    """A prompt that a compaction would replace by its summary."""
+
+    seq: Count
+    text: str
+
+
+@frozen
+class SessionContext:
+    """How full the model's window is, and what a compaction would drop now.
+
+    `tokens` is the estimated size of the next request and `by_kind` what it consists of, `last_request_tokens` is the
+    endpoint's count of the last one. `window` is null if the size of the window is unknown; `source` says where it comes
+    from. A compaction starts at `starts_at` tokens; if that is null, when the endpoint refuses a request as too long. It
+    would clear the outputs of the calls `cleared`, or replace everything up to event `up_to_seq` by a summary, with the
+    prompts `dropped`. `unpriced` are models without a known price. `lines` describes all of it for people.
+    """
+
+    session_id: str
+    tokens: Count
+    last_request_tokens: Count | None
+    by_kind: dict[str, int]
+    window: Count | None
+    source: Literal["", "max_context_tokens", "model", "caller"]
+    starts_at: Count | None
+    cleared: list[str]
+    up_to_seq: Count | None
+    dropped_messages: Count
+    dropped_tokens: Count
+    dropped: list[DroppedPrompt]
+    unpriced: list[str]
+    lines: list[str]
+
+
+@frozen
 class SessionList:
     """A page of sessions, most recently updated first; `next` is the cursor of the next page, null on the last one."""
 

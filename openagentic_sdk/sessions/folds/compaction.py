@@ -35,6 +35,9 @@ MAX_FILES_LISTED = 100
 _OUTPUT_CHARS = (2000, 400, 80)
 _CUT = " [...] "
 
+# The name of the `part.state` with the limits of a session's runs: {"max_tokens", "max_bytes"}, each a number or null.
+WINDOW_STATE = "context window"
+
 _WANTED = (
     "Write what is needed to continue the work without it: what the user asked for and decided, in their words where these "
     "matter; what was done and found out, with file paths, names, commands and exact values; what failed and why; what "

@@ -19,6 +19,7 @@ from ....errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderH
 from ....ground.system import working_dir
 from ....ground.text import on_one_line
 from ....parts.record.folds.costs import cost_report
+from ....parts.record.folds.prices import price_setting
 from ....providers.base import Done, ModelOutput, TextDelta
 from ....providers.endpoint import EndpointProvider
 from ....providers.named import find_provider, split_model
@@ -32,7 +33,6 @@ from ... import doctor_endpoints, doctor_machine
 from ...exits import FAILED, OK
 from ...finding import Finding
 from ...output.terminal import Screen
-from ...stored.costs import price_setting
 from ...stored.stores import add_store_flag, open_session_store
 
 if TYPE_CHECKING:

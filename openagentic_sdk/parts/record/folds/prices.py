@@ -92,12 +92,12 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:
     """The price of a model, by its exact name, without a vendor prefix, or without a release date suffix."""
-    return next((prices[name] for name in _priced_names(model) if name in prices), None) if model else None
+    return next((prices[name] for name in priced_names(model) if name in prices), None) if model else None
 
 
 @lru_cache(maxsize=64)
-def _priced_names(model: str) -> tuple[str, ...]:
-    """The names under which a table may contain this model's price."""
+def priced_names(model: str) -> tuple[str, ...]:
+    """The names under which a table may contain this model."""
     bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
     return model, bare, re.sub(_RELEASE, "", bare)
 
@@ -127,6 +127,15 @@ def own_prices(entries: Any) -> PriceTable:
             )
         table[name] = price
     return {**built_in_prices(), **table}
+
+
+def price_setting(model: str) -> str:
+    """The setting that defines a model's price, in a sentence."""
+    entry = f'{{{json.dumps(model or "MODEL")}: {{"input": USD, "output": USD}}}}'
+    return (
+        f"OpenAgenticOptions(prices={entry}), each for a million tokens, makes it known, as does prices.json with {entry} in "
+        "$OPENAGENTIC_SDK_HOME (~/.openagentic-sdk)"
+    )
 
 
 def price_date() -> str:
