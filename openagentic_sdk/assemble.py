@@ -324,7 +324,8 @@ class _Assembly:
         self._home = known_home()
         self._limits_path = _limits_path(options, self._home)
         rules = rules_of_settings(project.settings, project.root, project.cwd)
-        kept_paths = [self._limits_path] if self._limits_path is not None and os.path.exists(self._limits_path) else []
+        own_files = (self._limits_path, None if self._home is None else os.path.join(self._home, "prices.json"))
+        kept_paths = [path for path in own_files if path is not None and os.path.exists(path)]
         self._gate, mode_notes = _gate(options, project, rules, _secret_rules(options.key_file, self._home, kept_paths))
         configured = configured_servers(project)
         opened, server_secrets = _servers(options, project, configured)

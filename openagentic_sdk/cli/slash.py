@@ -18,11 +18,11 @@ from ..parts.masking import known_here
 from ..parts.record.folds.costs import cost_report
 from ..parts.record.folds.export import to_markdown
 from ..parts.record.folds.prices import price_setting
-from ..parts.record.folds.window import session_window
 from ..parts.record.lifecycle import fork_session, rewind_point, rewind_session
 from ..parts.record.undo import plan_restore
 from ..permissions.gate import permission_gate
 from ..permissions.layers import read_mode
+from ..runs.window import session_window
 from ..sessions.seal import Seal
 from .conversation import Chat
 from .output.render import cost_words

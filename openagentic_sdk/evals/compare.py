@@ -25,13 +25,14 @@ on changed cases).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from math import comb, sqrt
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import OptionsError
 from ..ground.frozen import frozen
-from .report import EvalReport, Row, mean, xml_attributes
+from .report import EvalReport, FailOn, Row, mean, xml_attributes
 
 LEAST_CASES = 6
 MOST_EXACT = 16
@@ -71,7 +72,7 @@ class Comparison:
 
     `better` and `worse` are cases whose pass rate rose and fell; `only_a` and `only_b` are unpaired cases. `p_value` is
     McNemar's, None if no case changed. `replayed` are the equality checks, `differs` those of them that are equal less
-    often in B.
+    often in B. `failing` are the cases that B fails and A does not, for each word of `--fail-on`.
     """
 
     better: Sequence[str]
@@ -83,6 +84,7 @@ class Comparison:
     p_value: float | None
     replayed: Sequence[str] = ()
     differs: Sequence[str] = ()
+    failing: Mapping[FailOn, Sequence[str]] = field(default_factory=dict)
 
     @property
     def cases(self) -> int:
@@ -126,6 +128,10 @@ def compare_reports(
         only_b=[pair_name(key) for key in right if key not in left],
         replayed=list(map(pair_name, replayed)),
         differs=[pair_name(key) for key in replayed if right[key].rate < left[key].rate],
+        failing={
+            word: [pair_name(key) for key in both if right[key].fails(word) and not left[key].fails(word)]
+            for word in get_args(FailOn)
+        },
         differences=[]
         if not pairs
         else [
@@ -264,16 +270,28 @@ def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
     return means[place], means[-place - 1]
 
 
-def comparison_junit(comparison: Comparison, suite: str) -> str:
-    """JUnit XML of a comparison: a test case for each pair, which fails if B is worse."""
-    cases = [(case, case in comparison.worse) for case in (*comparison.worse, *comparison.better, *comparison.same)]
-    tests = [
-        f"<testcase{xml_attributes({'name': case, 'classname': suite, 'time': '0'})}"
-        + ('><failure message="worse than before" type="compare"></failure></testcase>' if is_worse else "/>")
-        for case, is_worse in cases
-    ]
-    attributes = {"name": suite, "tests": str(len(cases)), "failures": str(len(comparison.worse)), "errors": "0"}
-    body = "\n".join(tests)
+def comparison_junit(comparison: Comparison, suite: str, fail_on: FailOn = "most") -> str:
+    """JUnit XML of a comparison: a test case for each pair, which fails if B fails and A does not.
+
+    One that is worse and does not fail counts as skipped.
+    """
+    failing = comparison.failing[fail_on]
+    inner = {
+        **dict.fromkeys(comparison.worse, '><skipped message="worse than before in some repeats"/></testcase>'),
+        **dict.fromkeys(failing, '><failure message="worse than before" type="compare"></failure></testcase>'),
+    }
+    cases = (*comparison.worse, *comparison.better, *comparison.same)
+    body = "\n".join(
+        f"<testcase{xml_attributes({'name': case, 'classname': suite, 'time': '0'})}{inner.get(case, '/>')}"
+        for case in cases
+    )
+    attributes = {
+        "name": suite,
+        "tests": str(len(cases)),
+        "failures": str(len(failing)),
+        "skipped": str(len(inner) - len(failing)),
+        "errors": "0",
+    }
     return (
         '<?xml version="1.0" '
         f'encoding="UTF-8"?>\n<testsuites>\n<testsuite{xml_attributes(attributes)}>\n{body}\n</testsuite>\n'

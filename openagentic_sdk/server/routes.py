@@ -270,7 +270,7 @@ async def explain_session(call: HttpCall, office: Office) -> None:
 
 async def show_context(call: HttpCall, office: Office) -> None:
     """Return how full the model's window is, also while a run goes on."""
-    from ..parts.record.folds.window import session_window
+    from ..runs.window import session_window
 
     session_id, window = call.parts[2], call.asked.get("window")
     if window == 0:

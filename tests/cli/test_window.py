@@ -3,12 +3,18 @@
 import contextlib
 import io
 import json
+import os
+import pathlib
 import tempfile
 import unittest
 
 from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate, run_sync, tool
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.events import SessionCompacted
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import ModelRequest, ModelResponse, PartState, SessionCompacted, SessionRewound, SystemInit
+from openagentic_sdk.parts.record.folds.window import WindowMeter
+from openagentic_sdk.runs.window import session_window
+from openagentic_sdk.sessions.folds.compaction import WINDOW_STATE
 from openagentic_sdk.testing import ScriptedProvider
 
 
@@ -24,10 +30,11 @@ class WindowTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder, self.store = folder.name, FileSessionStore(folder.name)
 
-    def record(self, *turns, prompt="Read the report.", resume=None):
+    def record(self, *turns, prompt="Read the report.", resume=None, model="our-own", max_context_tokens=None):
         options = OpenAgenticOptions(
             provider=ScriptedProvider(turns),
-            model="our-own",
+            model=model,
+            max_context_tokens=max_context_tokens,
             tools=[page],
             session_store=self.store,
             resume=resume,
@@ -74,10 +81,85 @@ class WindowTest(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("--window 0 is not a number of tokens", words)
 
+    def test_the_log_says_which_window_a_run_had_and_the_table_what_a_model_has(self):
+        known = self.record("Read.", prompt="Is there tea?", model="gpt-4o")
+        text = self.command("sessions", "context", known)[1]
+        self.assertIn("% of the model's window of 128,000", text)
+        self.assertIn(
+            "when the endpoint refuses a request as too long; max_context_tokens=128000 starts one before", text
+        )
+        set_by_hand = self.record("Read.", prompt="Is there tea?", model="gpt-4o", max_context_tokens=5_000)
+        found = json.loads(self.command("sessions", "context", set_by_hand, "--json")[1])
+        self.assertEqual((found["window"], found["source"], found["starts_at"]), (5_000, "max_context_tokens", 4_000))
+        self.assertEqual(session_window(self.store, set_by_hand).window, 5_000)
+        # A run with the same limit notes nothing again, one without it does.
+        for limit, notes in ((5_000, 1), (None, 2), (None, 2)):
+            self.record("Read.", resume=set_by_hand, model="gpt-4o", max_context_tokens=limit)
+            events = self.store.read_events(set_by_hand)
+            self.assertEqual(sum(e.type == "part.state" for e in events), notes)
+        self.assertEqual(session_window(self.store, set_by_hand).source, "model")
+        other = json.loads(self.command("sessions", "context", set_by_hand, "--window", "999", "--json")[1])
+        self.assertEqual((other["window"], other["source"]), (999, "caller"))
+
+    def test_a_meter_follows_the_window_and_warns_before_a_compaction(self):
+        meter = WindowMeter()
+        usage = {"input_tokens": 7_000, "output_tokens": 1_000}
+        steps = (
+            (SystemInit("s", "/", "1", model="own"), ""),
+            (ModelResponse(1, 1, usage=usage), ""),
+            (PartState(WINDOW_STATE, 1, {"max_tokens": 10_000, "max_bytes": None}), "window 80%, compacts next"),
+            (SessionCompacted(3, "x", tokens_after=1_200), "window 12%"),
+            (ModelResponse(2, 1, usage=usage, parent_tool_use_id="call_1"), "window 12%"),
+            (ModelRequest(2, 1, "", 1, purpose="compaction"), "window 12%"),
+            (ModelResponse(2, 1, usage=usage), "window 12%"),
+            (SessionRewound(1), ""),
+            (PartState(WINDOW_STATE, 1, {"max_tokens": -5, "max_bytes": "x"}), ""),
+            (PartState(WINDOW_STATE, 1, ["?"]), ""),
+            (SystemInit("other", "/", "1", model="openai/gpt-4o"), ""),
+            (ModelRequest(1, 1, "", 1), ""),
+            (ModelResponse(1, 1, usage={**usage, "input_tokens": 127_000}), "window 100%"),
+        )
+        for event, words in steps:
+            meter.take(event)
+            self.assertEqual(meter.words, words, event)
+        self.assertEqual(list(meter.unpriced), ["openai/gpt-4o"])
+
+    def test_a_run_ends_with_the_share_of_the_window_and_what_makes_its_cost_known(self):
+        script = pathlib.Path(self.folder, "script.json")
+        script.write_text(
+            json.dumps({"turns": [{"text": "Tea.", "usage": {"input_tokens": 9_990, "output_tokens": 10}}]})
+        )
+        words = ("run", "Tea?", "--script", str(script), "--setting-sources", "", "--window", "40000")
+        code, text, _ = self.command(*words)
+        self.assertEqual(code, 0)
+        self.assertIn("cost unknown, window 25%", text)
+        self.assertIn("no price of scripted is known: OpenAgenticOptions(prices=", text)
+        session = self.store.list_session_summaries()[0].id
+        # The log has noted the limit before, so this run notes nothing.
+        script.write_text(
+            json.dumps({"turns": [{"text": "Tea.", "usage": {"input_tokens": 37_990, "output_tokens": 10}}]})
+        )
+        self.assertIn("window 95%, compacts next", self.command(*words, "--resume", session)[1])
+
+    def test_prices_of_the_home_folder_make_a_cost_known(self):
+        home = tempfile.TemporaryDirectory()
+        self.addCleanup(home.cleanup)
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ["OPENAGENTIC_SDK_HOME"] = home.name
+        pathlib.Path(home.name, "prices.json").write_text('{"our-own": {"input": 1, "output": 2}}')
+        session = self.record("Read.")
+        self.assertNotIn("cost unknown", self.command("sessions", "cost", session)[1])
+        self.assertEqual(session_window(self.store, session).unpriced, ())
+        pathlib.Path(home.name, "prices.json").write_text('{"our-own": {"input": 1}}')
+        with self.assertRaisesRegex(OptionsError, "needs both input and output"):
+            self.record("Read.")
+
     def test_what_makes_an_unknown_price_known_is_said_by_costs_and_by_doctor(self):
         session = self.record("Read.")
         setting = 'OpenAgenticOptions(prices={"our-own": {"input": USD, "output": USD}})'
-        for words in (("sessions", "cost", session), ("sessions", "cost", "--by", "model"), ("doctor",)):
+        shown = (("sessions", "context", session), ("sessions", "cost", session), ("sessions", "cost", "--by", "model"))
+        for words in (*shown, ("doctor",)):
             self.assertIn(setting, self.command(*words)[1], words)
         self.assertEqual(json.loads(self.command("doctor", "--json")[1])["unpriced_models"], ["our-own"])
 

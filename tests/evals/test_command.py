@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from openagentic_sdk import FileSessionStore
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.events import EvalCase, EvalStarted
+from openagentic_sdk.events import EvalCase, EvalFinished, EvalStarted
 from tests.pythons import run_python
 
 from .support import recorded
@@ -82,6 +82,36 @@ class Command(unittest.TestCase):
         self.assertNotIn("<b>rude", text)
         suite = ElementTree.fromstring(junit.read_text())[0]
         self.assertEqual((suite.get("tests"), suite.get("failures")), ("2", "2"))
+
+    def test_a_comparison_takes_the_words_of_fail_on(self) -> None:
+        store = FileSessionStore(self.folder / "store")
+        session = store.create_session()
+        runs = [
+            ("plain", True),
+            ("plain", True),
+            ("plain", True),
+            ("wavers", True),
+            ("wavers", True),
+            ("wavers", False),
+        ]
+        cases = [
+            EvalCase(case="a", variant=variant, repeat=number % 3 + 1, mode="live", passed=passed)
+            for number, (variant, passed) in enumerate(runs)
+        ]
+        start = EvalStarted("s", "0", [{"id": "a"}], ["plain", "wavers"], repeats=3)
+        store.append_events(session, [start, *cases, EvalFinished(reason="end", passed=5, failed=1, left=0)])
+        sides = f"{session}:plain", f"{session}:wavers"
+        for words, code, told in (
+            ((), 0, "worse in some repeats, no failure with --fail-on most: a"),
+            (("--fail-on", "most"), 0, "no failure with --fail-on most: a"),
+            (("--fail-on", "any"), 1, "  worse: a"),
+            (("--fail-on", "all"), 0, "no failure with --fail-on all: a"),
+        ):
+            with self.subTest(words):
+                found = self.call("compare", *sides, *words)
+                self.assertEqual(found[0], code)
+                self.assertIn(told, found[1])
+        self.assertIs(json.loads(self.call("compare", *sides, "--fail-on", "any", "--json")[1])["ok"], False)
 
     def listed(self, *flags: str) -> list[dict[str, Any]]:
         with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -6,11 +6,13 @@ import random
 import unittest
 from collections.abc import Mapping, Sequence
 from math import comb
+from xml.etree import ElementTree
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.evals import EvalReport, compare_reports
 from openagentic_sdk.evals.compare import (
     bootstrap,
+    comparison_junit,
     difference,
     exact_p_value,
     median_interval,
@@ -90,6 +92,21 @@ class Cases(unittest.TestCase):
         self.assertEqual(found.worse, ["a"])
         self.assertEqual(found.differences[0].cases, 2)
         self.assertIsNone(found.differences[0].low)
+
+    def test_the_words_of_fail_on_say_which_cases_fail_in_b_and_not_in_a(self) -> None:
+        a = report({"wavers": [True] * 3, "falls": [True, True, False], "gone": [True] * 3, "bad": [False] * 3})
+        b = report(
+            {"wavers": [True, True, False], "falls": [True, False, False], "gone": [False] * 3, "bad": [False] * 3}
+        )
+        found = compare_reports(a, b)
+        self.assertEqual(found.worse, ["wavers", "falls", "gone"])
+        # `any`: A fails "falls" already.
+        self.assertEqual(found.failing, {"any": ["wavers", "gone"], "most": ["falls", "gone"], "all": ["gone"]})
+        for word, failures, skipped in (("any", "2", "1"), ("most", "2", "1"), ("all", "1", "2")):
+            suite = ElementTree.fromstring(comparison_junit(found, "s", word))[0]
+            self.assertEqual((suite.get("failures"), suite.get("skipped")), (failures, skipped), word)
+            self.assertEqual(len(suite.findall(".//failure")), int(failures))
+            self.assertEqual(len(suite.findall(".//skipped")), int(skipped))
 
     def test_the_same_twice_gives_the_same_figures(self) -> None:
         chance = random.Random(5)

@@ -105,6 +105,20 @@ class LivePage(unittest.TestCase):
         page.get_by_role("link", name="Tea, please.").wait_for()
         self.assertEqual(self.complaints, [])
 
+    def test_the_page_says_how_full_the_window_is_while_the_run_goes_on(self):
+        self.serve({"text": "Looking.", "tool_calls": [{"name": "hold", "arguments": {}}]}, "Here it is.")
+        page = self.open()
+        self.start(page, "Tea, please.")
+        context = page.locator("#context")
+        context.locator("summary").filter(has_text="the endpoint counted").wait_for()
+        context.locator("summary").click()
+        for words in ("prompts and notes:", "the window is not known", "no price of scripted is known"):
+            context.locator("pre").filter(has_text=words).wait_for()
+        page.locator("#facts").filter(has_text="cost unknown").wait_for()
+        self.gate.open.set()
+        context.locator("pre").filter(has_text="results of calls:").wait_for()
+        self.assertEqual(self.complaints, [])
+
     def test_words_are_shown_before_their_message_is_stored(self):
         parts = [{"type": "text_delta", "delta": "Half of "}, {"type": "text_delta", "delta": "it"}]
         gate = self.gate

@@ -32,8 +32,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "eval",
         description="Run a suite and keep the results as a session; `eval show ID` shows one again, `eval compare A B` "
-        "says what got better and worse between two evals, or variants (ID:VARIANT). Exit code 1 when something failed or "
-        "got worse.",
+        "says what got better and worse between two evals, or variants (ID:VARIANT). Exit code 1 when something failed, or "
+        "fails in B and not in A; --fail-on says when a case fails.",
     )
     parser.add_argument("suite", metavar="SUITE", help="suite.toml, suite.py, module:name; or show, or compare")
     parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or the start of it")
@@ -73,16 +73,19 @@ def run(args: argparse.Namespace) -> int:
         reports = _read(store, a), _read(store, b)
         comparison = compare_reports(*reports, variant_a=variant_a, variant_b=variant_b)
         if args.junit:
-            write_for_one(Path(args.junit), comparison_junit(comparison, f"{args.ids[0]} against {args.ids[1]}"))
+            title = f"{args.ids[0]} against {args.ids[1]}"
+            write_for_one(Path(args.junit), comparison_junit(comparison, title, args.fail_on))
         if args.page:
             from ...viewer.evals import build_comparison_page
 
             left, right = paired_rows(*reports, variant_a, variant_b)
             pairs = [(pair_name(key), left[key], right[key]) for key in left if key in right]
-            page = build_comparison_page(comparison_lines(comparison), pairs, store.read_events)
+            page = build_comparison_page(comparison_lines(comparison, args.fail_on), pairs, store.read_events)
             write_for_one(Path(args.page), page)
-        Screen(sys.stdout).tell(args.json, comparison.to_dict(), comparison_lines(comparison))
-        return FAILED if comparison.worse else OK
+        failing = comparison.failing[args.fail_on]
+        lines = comparison_lines(comparison, args.fail_on)
+        Screen(sys.stdout).tell(args.json, {**comparison.to_dict(), "ok": not failing}, lines)
+        return FAILED if failing else OK
     if args.suite == "show":
         return _give(_read(store, find_session(store, args.ids[0])), args)
     return _run(store, args)
@@ -235,13 +238,16 @@ def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
     return find_session(store, text), None
 
 
-def comparison_lines(comparison: Comparison) -> list[str]:
-    """What improved and worsened between two evals, in sentences."""
+def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[str]:
+    """What improved and worsened between two evals, in sentences; cases that are worse and do not fail waver."""
     lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
     if comparison.replayed:
         lines.append(f"  {len(comparison.replayed)} were replayed, a check of equality and no score")
         lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in comparison.differs[:_MAX_CHANGED]]
-    for word, names in (("worse", comparison.worse), ("better", comparison.better)):
+    failing = comparison.failing[fail_on]
+    wavering = [name for name in comparison.worse if name not in failing]
+    wavers = f"worse in some repeats, no failure with --fail-on {fail_on}"
+    for word, names in (("worse", failing), (wavers, wavering), ("better", comparison.better)):
         lines += [f"  {word}: {on_one_line(name, 200)}" for name in names[:_MAX_CHANGED]]
         lines += [f"  and {len(names) - _MAX_CHANGED} more"] if len(names) > _MAX_CHANGED else []
     for side, names in (("A", comparison.only_a), ("B", comparison.only_b)):

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ...errors import OptionsError
-from ...parts.record.folds.window import session_window
+from ...runs.window import session_window
 from ...sessions.base import SessionStore
 from ..actions import ActionList
 from ..exits import OK

@@ -29,7 +29,6 @@ from ....ground.frozen import changed, frozen
 from ....ground.loose import as_mapping
 from ....ground.packaged import read_packaged
 from ....ground.text import on_one_line, plural
-from ....sessions.base import SessionStore
 from ....sessions.folds.clearing import plan_clearing
 from ....sessions.folds.compaction import (
     WINDOW_STATE,
@@ -42,7 +41,6 @@ from ....sessions.folds.summary import total_tokens
 from ....sessions.folds.usage import normalize_usage
 from ....sessions.rebuild import Conversation, size_of, standing_events
 from ....sessions.request import canonical_json
-from ...masking import known_here, shown
 from .prices import price_setting, priced_names
 
 _KINDS = {"user": "prompts and notes", "assistant": "answers and calls", "tool": "results of calls"}
@@ -83,12 +81,17 @@ class ContextWindow:
     def lines(self) -> list[str]:
         """The window in sentences."""
         share = "" if self.share is None else f", {self.share:.1%} of {_whose(self.source)} {self.window:,}"
-        counted = "" if self.last_request_tokens is None else f"; the endpoint counted {self.last_request_tokens:,} in the last"
+        counted = (
+            ""
+            if self.last_request_tokens is None
+            else f"; the endpoint counted {self.last_request_tokens:,} in the last"
+        )
         lines = [f"next request: about {self.tokens:,} tokens{share}{counted}"]
         lines += [f"  {kind}: {tokens:,}" for kind, tokens in self.by_kind.items() if tokens]
         if self.window is None:
             lines.append(
-                "the window is not known: --window TOKENS says when a compaction starts; max_context_tokens makes a run do it"
+                "the window is not known: --window TOKENS says when a compaction starts; max_context_tokens makes a run do "
+                "it"
             )
         elif self.starts_at is None:
             lines.append(
@@ -100,7 +103,9 @@ class ContextWindow:
             when = f"{left:,} from now" if left > 0 else "before the next request"
             lines.append(f"a compaction starts at {self.starts_at:,} tokens, {when}")
         lines += self._lost()
-        lines += [f"cost unknown: no price of {on_one_line(name)} is known; {price_setting(name)}" for name in self.unpriced]
+        lines += [
+            f"cost unknown: no price of {on_one_line(name)} is known; {price_setting(name)}" for name in self.unpriced
+        ]
         return lines
 
     def _lost(self) -> list[str]:
@@ -123,12 +128,6 @@ class ContextWindow:
 
 def _whose(source: str) -> str:
     return {"max_context_tokens": "max_context_tokens,", "model": "the model's window of"}.get(source, "a window of")
-
-
-def session_window(store: SessionStore, session_id: str, window: int | None = None) -> ContextWindow:
-    """The window of a stored session, also while a run holds it. Raises like the store. See `read_window`."""
-    redact = known_here()
-    return read_window([shown(event, redact) for event in store.iter_events(session_id)], window)
 
 
 def read_window(events: Sequence[Event], window: int | None = None) -> ContextWindow:
@@ -158,7 +157,7 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
     limits = ContextLimits(None if source == "model" else own, meter.max_bytes if window is None else None)
     start = limits.budget_bytes(limits.start_at, weight)
     clearing = plan_clearing(conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
-    found = ContextWindow(
+    contents = ContextWindow(
         tokens=estimate_tokens(conversation.size_bytes() + overhead, weight),
         last_request_tokens=last_tokens,
         by_kind={kind: estimate_tokens(each, weight) for kind, each in sizes.most_common()},
@@ -169,15 +168,15 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
         unpriced=tuple(meter.unpriced),
     )
     if clearing is not None or not events:
-        return found
+        return contents
     plan = plan_compaction(events, limits, conversation=conversation, bytes_per_token=weight, overhead_bytes=overhead)
     if plan is None:
-        return found
+        return contents
     gone_before = max((e.up_to_seq for e in events if isinstance(e, SessionCompacted)), default=0)
     standing = (e for e in standing_events(events) if gone_before < (e.seq or 0) <= plan.up_to_seq)
     prompts = (e for e in standing if isinstance(e, UserMessage) and e.origin == "user")
     return changed(
-        found,
+        contents,
         up_to_seq=plan.up_to_seq,
         dropped_messages=len(plan.messages),
         dropped_tokens=estimate_tokens(size_of(plan.messages), weight),
@@ -188,9 +187,10 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
 class WindowMeter:
     """How full the window is after each event of a session: `tokens` of `window`, each None if unknown.
 
-    `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the size of the conversation after the last answer, as the endpoint counted it. `source` is that of
-    `ContextWindow`, `max_bytes` the run's limit in bytes, `context` what requests carry besides messages, and `unpriced` the
-    models that answered without a known price.
+    `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the
+    size of the conversation after the last answer, as the endpoint counted it. `source` is that of `ContextWindow`,
+    `max_bytes` the run's limit in bytes, `context` what requests carry besides messages, and `unpriced` the models that
+    answered without a known price.
     """
 
     def __init__(self, max_tokens: int | None = None) -> None:

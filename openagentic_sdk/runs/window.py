@@ -1,0 +1,16 @@
+"""How full the model's window of a stored session is, also while a run goes on."""
+
+from __future__ import annotations
+
+from ..parts.masking import known_here, shown
+from ..parts.record.folds.window import ContextWindow, read_window
+from ..sessions.base import SessionStore
+
+
+def session_window(store: SessionStore, session_id: str, window: int | None = None) -> ContextWindow:
+    """The use of the window, what fills it, and what a compaction would drop; texts are masked.
+
+    `window` is its size in tokens, if neither the session nor the packaged table names it. Raises like the store.
+    """
+    redact = known_here()
+    return read_window([shown(event, redact) for event in store.iter_events(session_id)], window)
