@@ -85,6 +85,13 @@ def run_recipe(text: str) -> dict[str, Any]:
     return names
 
 
+def anchors_of(target: Path, page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them; those of `page` for a link within it."""
+    text = (page if target == page.parent else target).read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 class Docs(unittest.TestCase):
     maxDiff = None
 
@@ -197,6 +204,15 @@ class Docs(unittest.TestCase):
             links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
             with self.subTest(page.name):
                 self.assertEqual([link for link in links if not (page.parent / link).exists()], [])
+
+    def test_every_anchor_leads_to_a_heading(self) -> None:
+        for page in [*PAGES, *DOCS.glob("decisions/*.md"), *ROOT.glob("*.md")]:
+            links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+            with self.subTest(page.name):
+                lost = [
+                    f"{path}#{anchor}" for path, anchor in links if anchor not in anchors_of(page.parent / path, page)
+                ]
+                self.assertEqual(lost, [])
 
     def test_every_decision_gives_context_choice_price_and_when_to_look_again_on_half_a_page(self) -> None:
         index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
