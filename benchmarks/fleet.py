@@ -86,15 +86,22 @@ def _address() -> Iterator[str]:
 
 
 def _claims(url: str) -> Iterator[Row]:
-    """Both by as many threads at once, each with its own connection."""
-    count = 1_600
+    """Both by as many threads at once. On Postgres, each has a connection; on SQLite they share that of the process.
+
+    On SQLite, a claim costs about 0.2 ms of processor time and the bare statement 0.07. Of the difference, finding the run
+    is 40 us (lost leases, tenants in turn, sessions in order), the row and its five indexes, four more pages of the log,
+    60, and Python, which reads back a row of 28 columns, 30. What the threads wait for each other is in both figures.
+    """
+    count = 2_400
     with closing(open_store(url)) as store:
         queue = Queue(tables_of(store))
         _enqueue(queue, count)
         queue.tables.change(_make_bare)
         queue.tables.change(lambda execute: execute(_FILL_BARE.format(count=count)))
-        bare_s = min(_all_at_once(lambda: _claim_bare(queue.tables), count // 4) for _ in range(3))
-        ours_s = min(_all_at_once(lambda: queue.claim(WHO) is not None, count // 4) for _ in range(3))
+        bare_s = ours_s = float("inf")
+        for _ in range(5):  # in turns: what else the machine does meets both
+            bare_s = min(bare_s, _all_at_once(lambda: _claim_bare(queue.tables), count // 6))
+            ours_s = min(ours_s, _all_at_once(lambda: queue.claim(WHO) is not None, count // 6))
     name = f"a claim, {CLAIMERS} workers at once"
     yield Row(name, ours_s * 1e3, "ms", ours_s / bare_s, "the bare statement", "ratio <= 3")
 

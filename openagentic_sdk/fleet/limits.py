@@ -67,12 +67,18 @@ IS_FULL = """
             AND budget.spent_usd + budget.reserved_usd >= budget.max_usd
     )
 """
-# Tenants with the fewest runs come first, then the run with the highest `rank`, which combines priority and age.
+# Tenants with the fewest runs come first, then the run with the highest `rank`, which combines priority and age. While the
+# runs of one tenant alone wait, nothing is counted.
+_RUNNING_OF_TENANT = """
+    CASE WHEN EXISTS (SELECT 1 FROM openagentic_runs WHERE state = 'queued' AND tenant < run.tenant)
+        OR EXISTS (SELECT 1 FROM openagentic_runs WHERE state = 'queued' AND tenant > run.tenant)
+    THEN (SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant) END
+"""
 FAIR = (
     f"WITH RECURSIVE {BUSY}, {_HEADS}, groups AS ("
     "SELECT run.tenant, run.queue, run.agent, run.rank FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
     "WHERE {mine} "
-    "ORDER BY (SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant), run.rank DESC, run.id LIMIT 10000) "
+    f"ORDER BY {_RUNNING_OF_TENANT}, run.rank DESC, run.id LIMIT 10000) "
     "SELECT found.id FROM (SELECT ({first}) AS id FROM groups LIMIT 10000) AS found WHERE found.id IS NOT NULL LIMIT 1"
 )
 

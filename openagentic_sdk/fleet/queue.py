@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ..errors import FleetError, RunNotFoundError
@@ -150,6 +151,8 @@ class Queue:
         self.tables = tables
         self.limits = FleetLimits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
+        # Whether the last claim found a run: the next one will find another, and need not look before it blocks writers.
+        self._found = False
 
     # --- enqueuing -----------------------------------------------------------------------------------------------------
 
@@ -182,11 +185,15 @@ class Queue:
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
         """Become the owner of the next run that is due or lost, or of the run `run_id`; None if there is none."""
-        if not self.tables.skip_locked:  # a writer blocks other writers
-            candidate, values = self._candidate(who, run_id)
-            if self.tables.read(f"SELECT {candidate}", values) == [(None,)]:
-                return None
-        name, attempts, takes_turns = os.urandom(8).hex(), 0, self.limits.are_any
+        one, takes_turns = run_id is not None, self.limits.are_any
+        look, take = _claiming(type(self.tables), len(who.agents), len(who.queues), one=one, limited=takes_turns)
+        mine = (FORMAT, *who.agents, *who.queues, *((run_id,) if one else ()))
+        values = (*mine, *mine, *(() if one else (FORMAT,)))
+        # Where a writer blocks others, look before taking the lock.
+        looks = not self.tables.skip_locked and not self._found
+        if looks and self.tables.read(look, values) == [(None,)]:
+            return None
+        name, attempts = os.urandom(8).hex(), 0
 
         def attempt(execute: Execute) -> Rows:
             nonlocal attempts
@@ -196,33 +203,13 @@ class Queue:
             if takes_turns:
                 self.tables.take_turn(execute)
             try:
-                candidate, values = self._candidate(who, run_id)
-                command = _CLAIM.format(now=self.tables.now, candidate=candidate, columns=self._columns)
-                return execute(command, (name, who.owner, who.lease_s, *values))
+                return execute(take, (name, who.owner, who.lease_s, *values))
             except self.tables.conflict:
                 return []  # another run of the same session was claimed first
 
         rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
+        self._found = bool(rows)
         return _read(rows[0]) if rows else None
-
-    def _candidate(self, who: Claimer, run_id: int | None) -> tuple[str, list[Any]]:
-        """The number of the next run to claim, as an SQL expression and its values."""
-        mine, values = f"run.format <= %s AND run.agent IN ({_marks(who.agents)})", [FORMAT, *who.agents]
-        if who.queues:
-            mine, values = f"{mine} AND run.queue IN ({_marks(who.queues)})", [*values, *who.queues]
-        if run_id is not None:
-            mine, values = f"{mine} AND run.id = %s", [*values, run_id]
-        now, skip_locked = self.tables.now, self.tables.skip_locked
-        lost_run = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
-        is_first = _IS_FIRST.format(now=now)
-        allowed = f"{mine} AND NOT ({IS_FULL})" if self.limits.are_any else mine
-        if run_id is None:
-            first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
-            queued, queued_values = FAIR.format(mine=allowed, first=first), [*values, FORMAT]
-        else:
-            one = _QUEUED.format(now=now, mine=allowed, is_first=is_first, skip_locked=skip_locked)
-            queued, queued_values = f"WITH {BUSY} {one}", values
-        return f"coalesce(({lost_run}), ({queued}))", [*values, *queued_values]
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Extend the leases of these runs (numbers and fences), counted from now.
@@ -345,6 +332,31 @@ class Queue:
 
     def _select(self, execute: Execute, where: str, values: Sequence[Any]) -> Rows:
         return execute(f"SELECT {self._columns} FROM openagentic_runs WHERE {where}", values)
+
+
+@lru_cache(maxsize=64)
+def _claiming(tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool) -> tuple[str, str]:
+    """The statements that find the next run to claim, or the `one` if it can be claimed, and that claim it.
+
+    Their last values are the format, so many agents and queues and the number of the `one`, twice, and the format again
+    unless there is the `one`.
+    """
+    mine = f"run.format <= %s AND run.agent IN ({_marks(range(agents))})"
+    if queues:
+        mine = f"{mine} AND run.queue IN ({_marks(range(queues))})"
+    if one:
+        mine = f"{mine} AND run.id = %s"
+    now, skip_locked = tables.now, tables.skip_locked
+    lost_run = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
+    is_first = _IS_FIRST.format(now=now)
+    allowed = f"{mine} AND NOT ({IS_FULL})" if limited else mine
+    if one:
+        queued = f"WITH {BUSY} {_QUEUED.format(now=now, mine=allowed, is_first=is_first, skip_locked=skip_locked)}"
+    else:
+        first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
+        queued = FAIR.format(mine=allowed, first=first)
+    candidate = f"coalesce(({lost_run}), ({queued}))"
+    return f"SELECT {candidate}", _CLAIM.format(now=now, candidate=candidate, columns=_COLUMNS.format(now=now))
 
 
 def _read(row: tuple[Any, ...]) -> FleetRun:

@@ -30,6 +30,7 @@ from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.tables import drive
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.server.support import TOKEN, ask, bearer, by_tenant
@@ -102,6 +103,42 @@ class Fairness(RulesTest):
         fleet.queue.add(_run("x", queue="slow"))
         mine = fleet.queue.add(_run("x"))
         self.assertEqual([run.id for run in self.claims(fleet, Claimer("w", 60.0, ("a",), ("default",)))], [mine])
+
+
+class Effort(RulesTest):
+    """What a claim makes SQLite do, in hundreds of instructions of its virtual machine."""
+
+    def effort(self, fleet: Fleet, claims: int) -> int:
+        done = 0
+
+        def count() -> int:
+            nonlocal done
+            done += 1
+            return 0
+
+        with fleet.queue.tables._file.reading() as db:  # type: ignore[attr-defined]
+            db.set_progress_handler(count, 100)
+            try:
+                for _ in range(claims):
+                    self.assertIsNotNone(fleet.queue.claim(WHO))
+            finally:
+                db.set_progress_handler(None, 100)
+        return done
+
+    def test_a_claim_takes_no_longer_while_many_runs_are_running(self) -> None:
+        fleet = self.host()
+        fleet.queue.tables.change(lambda execute: [drive(fleet.queue.adding(_run()), execute) for _ in range(400)])
+        few = self.effort(fleet, 20)
+        for _ in range(350):
+            fleet.queue.claim(WHO)
+        self.assertLess(self.effort(fleet, 20), 1.5 * few)
+
+    def test_a_worker_without_work_does_not_keep_others_from_writing(self) -> None:
+        fleet, other = self.host(), self.host()
+        fleet.queue.add(_run())
+        self.assertEqual(len(self.claims(fleet)), 1)
+        with other.queue.tables._file.transaction():  # type: ignore[attr-defined]
+            self.assertIsNone(fleet.queue.claim(WHO))  # it would wait for the end of the transaction, and fail
 
 
 class Concurrency(RulesTest):
