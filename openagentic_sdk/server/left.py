@@ -31,6 +31,8 @@ LOOK_S, SCAN_S = 0.5, 5.0
 SCAN_ROWS = 100
 # How many requests are resumed at the same time, so that one whose run is slow to begin does not delay the others.
 TOGETHER = 8
+# The states that a session can leave without another event in its log: its process dies, or resumes it.
+_MAY_CHANGE = frozenset((ROW_STATES["running"], ROW_STATES["parked"])) | LEFT_STATES
 
 
 class LeftRequests:
@@ -51,6 +53,7 @@ class LeftRequests:
         self._taken: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
         self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
         self._refused: dict[str, str] = {}  # the reasons for those that cannot be resumed here
+        self._at_rest: dict[str, int] = {}  # sessions that need no check until their logs have other ends than these
 
     async def why_left(self, session_id: str) -> str | None:
         """Why nobody resumes an abandoned request; None if it is not abandoned, or this process will try to resume it."""
@@ -90,7 +93,9 @@ class LeftRequests:
         loop, scans_at = asyncio.get_running_loop(), 0.0
         while not self._ends.is_set() and (self._scans or self._wanted or self._desk.followers):
             with suppress(StorageError):  # the store is temporarily unavailable
-                await self._look_at({follower.session_id for follower in self._desk.followers} | self._wanted)
+                followed = {follower.session_id: follower.last_seq for follower in self._desk.followers}
+                self._at_rest = dict(self._at_rest.items() & followed.items())
+                await self._look_at((followed.keys() - self._at_rest.keys()) | self._wanted)
                 if self._scans and loop.time() >= scans_at:
                     scans_at = loop.time() + self.scan_s
                     await self._scan()
@@ -132,7 +137,9 @@ class LeftRequests:
         for session_id in filterfalse(self._desk.goes_on, session_ids):
             with suppress(SessionError):
                 row = store.read_summary(session_id)
-                if is_left(store, row):
+                if row.state not in _MAY_CHANGE:
+                    self._at_rest[session_id] = row.events
+                elif is_left(store, row):
                     seqs[session_id] = row.events
         return seqs
 

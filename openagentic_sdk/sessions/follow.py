@@ -124,6 +124,11 @@ class Follower:
         self._feed = self._watch.enter(self)
 
     @property
+    def last_seq(self) -> int:
+        """The `seq` of the session's newest event known to this process; -1 before the first look."""
+        return self._feed.last_seq
+
+    @property
     def is_level(self) -> bool:
         """Whether it has seen everything known so far."""
         return self._knows_end and self.after_seq >= self._feed.last_seq
@@ -187,18 +192,16 @@ class Follower:
             self._timer.cancel()
         await self._watch.leave(self)
 
-    def _take(self) -> list[Event]:
+    def _take(self) -> Sequence[Event]:
         """The events available after the last one seen, then the deltas after those."""
-        recent = self._feed.recent
-        fresh_events = islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None)
-        events = list(_first_page(fresh_events))
+        events = self._feed.page(self.after_seq)
         if events:
             self._stand_at(events)
             self._knows_end = True  # up to the newest event known here
-        if self._wants_deltas and self._feed.last_seq == self.after_seq:
+        if self._wants_deltas and self._feed.last_seq == self.after_seq and len(self._feed.deltas) > self._deltas_taken:
             fresh = self._feed.deltas[self._deltas_taken :]
             self._deltas_taken += len(fresh)
-            events += fresh
+            events = [*events, *fresh]
         return events
 
     async def _read(self) -> Sequence[Event]:
@@ -233,6 +236,16 @@ class Feed:
         self.deltas: list[Event] = []
         self.last_seq = -1
         self.error: Exception | None = None
+        self._page: tuple[int, Sequence[Event]] = (-1, ())
+
+    def page(self, after_seq: int) -> Sequence[Event]:
+        """The cached events after this one, at most one page: the same sequence for all followers at that position."""
+        if after_seq >= self.last_seq:
+            return ()
+        if self._page[0] != after_seq:
+            fresh = islice(self.recent, max(0, len(self.recent) - (self.last_seq - after_seq)), None)
+            self._page = (after_seq, list(_first_page(fresh)))
+        return self._page[1]
 
     def reaches(self, after_seq: int) -> bool:
         """Whether all events after this one are cached."""
@@ -266,12 +279,14 @@ class Feed:
 
     def _keep(self, event: Event) -> None:
         """Cache one more event, evicting the oldest."""
+        self._page = (-1, ())
         self.recent.append(event)
         self._recent_chars += _chars(event)
         while len(self.recent) > MAX_RECENT_EVENTS or (self._recent_chars > MAX_PAGE_CHARS and len(self.recent) > 1):
             self._recent_chars -= _chars(self.recent.popleft())
 
     def _forget(self) -> None:
+        self._page = (-1, ())
         self.recent.clear()
         self._recent_chars = 0
 

@@ -7,6 +7,7 @@ import json
 import tempfile
 import threading
 import unittest
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.responses import response_id
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.waiting import until_async
 
 from .support import ASK, AUTH, TOKEN, WAIT_S, Answer, Gate, agents, ask, options, until_state
 
@@ -148,6 +150,40 @@ class Left(unittest.IsolatedAsyncioTestCase):
         store.append_events(session_id, left.read_events(session_id))
         await until_state(two, session_id, "idle")
         self.check_log(store, session_id)
+
+    async def test_a_followed_session_at_rest_is_not_read_again_until_its_log_grows(self) -> None:
+        reads = Counter[str]()
+
+        class Counted(MemorySessionStore):
+            def read_summary(self, session_id: str) -> Any:
+                reads[session_id] += 1
+                return super().read_summary(session_id)
+
+        async def are_read(name: str, times: int) -> None:
+            enough = reads[name] + times
+            await until_async(lambda: reads[name] >= enough, f"{name} is read {times} times")
+
+        store = Counted()
+        prompt = [SystemInit(session_id="s", cwd="/", sdk_version="1"), UserMessage("Tea?")]
+        parked = [UserQuestion("q", "Sugar?", ()), Result("", "s", "waiting")]
+        for name, end in (("rests", [Result("Milk.", "s", "end")]), ("parked", parked)):
+            store.create_session(session_id=name)
+            store.append_events(name, [*prompt, *end])
+        two = self.server(store, ["Milk."])
+        two.desk.left.scan_s = 1e9
+        async with (
+            two.desk.follow_known("rests", after_seq=0) as follower,
+            two.desk.follow_known("parked", after_seq=0) as other,
+        ):
+            await follower.batch()
+            await other.batch()
+            await are_read("parked", 3)
+            before = reads["rests"]
+            await are_read("parked", 5)
+            self.assertEqual(reads["rests"], before)
+            store.append_events("rests", prompt)
+            self.assertTrue(await follower.batch(WAIT_S))
+            await are_read("rests", 2)
 
     async def test_a_request_that_is_slow_to_begin_holds_up_no_other(self) -> None:
         async def start(one: Application) -> Answer:
