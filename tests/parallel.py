@@ -378,8 +378,10 @@ def command(pid: int) -> str:
 
 def tell_slowest(durations: list[tuple[float, str]]) -> None:
     """Write the slowest tests, as many as a variable says, one in a line."""
-    for took_s, name in sorted(durations, reverse=True)[: int(os.environ.get("OPENAGENTIC_TEST_SLOWEST", "0"))]:
-        print(f"slow {took_s:7.1f} s  {name}", file=sys.stderr, flush=True)
+    slowest = sorted(durations, reverse=True)[: int(os.environ.get("OPENAGENTIC_TEST_SLOWEST", "0"))]
+    lines = [f"slow {took_s:7.1f} s  {name}" for took_s, name in slowest]
+    if lines:  # behind the line of dots, where a search for lines would miss the first
+        print("", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def left_behind() -> list[str]:

@@ -153,16 +153,21 @@ def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None 
 
 
 _SERVE = """
-import atexit, fcntl, gc, json, os, runpy, socket, sys, termios, threading
+import atexit, fcntl, gc, importlib, json, os, pkgutil, runpy, socket, sys, termios, threading
 if os.fork():
     os._exit(0)  # no child of the test's process: some tests look for those that were left behind
 root, number = sys.argv[1:]
 sys.path[0] = root
 import asyncio, unittest
-import openagentic_sdk.server.acp.stdio, openagentic_sdk.assemble
-import openagentic_sdk.cli.commands.chat, openagentic_sdk.cli.commands.run
-import openagentic_sdk.cli.commands.fleet, openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
+import openagentic_sdk.assemble, openagentic_sdk.cli.commands, openagentic_sdk.cli.main, openagentic_sdk.server.acp.stdio
+import openagentic_sdk.testing.scripted, openagentic_sdk.tools.defaults, openagentic_sdk.tools.find
 import tests.stores.faulty
+for package in (openagentic_sdk.cli.commands, openagentic_sdk.tools.find):
+    for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(found.name)
+for thing in gc.get_objects():
+    if type(thing) is openagentic_sdk.ground.patterns._Pattern:
+        thing.pattern  # compile it: a run uses some fifty of them
 gc.freeze()
 end = socket.socket(fileno=int(number))
 pid = 1

@@ -18,16 +18,15 @@ Found = TypeVar("Found")
 
 # No test gets as far as this, however busy the machine.
 LIMIT_S = 300.0
-# Seconds between two looks.
-LOOK_S = 0.005
+# Seconds between two looks: at first, how much longer for each second of waiting, and at most. Many a look starts a program.
+LOOK_S, LOOK_GROWS, LOOK_MOST_S = 0.005, 0.1, 0.05
 
 
 def until(holds: Callable[[], Found], what: str | Callable[[], str], limit_s: float = LIMIT_S) -> Found:
     """What `holds` gives as soon as that is true. AssertionError if `what` has not come about by the limit."""
-    deadline = time.monotonic() + limit_s
+    began = time.monotonic()
     while not (found := holds()):
-        _check(deadline, what)
-        time.sleep(LOOK_S)
+        time.sleep(_until_next_look_s(began, limit_s, what))
     return found
 
 
@@ -35,19 +34,20 @@ async def until_async(
     holds: Callable[[], Found | Awaitable[Found]], what: str | Callable[[], str], limit_s: float = LIMIT_S
 ) -> Found:
     """As `until`; the event loop goes on meanwhile, and `holds` may be asked with await."""
-    deadline = time.monotonic() + limit_s
+    began = time.monotonic()
     while True:
         answer = holds()
         found: Found = await answer if inspect.isawaitable(answer) else answer
         if found:
             return found
-        _check(deadline, what)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(_until_next_look_s(began, limit_s, what))
 
 
-def _check(deadline: float, what: str | Callable[[], str]) -> None:
-    if time.monotonic() > deadline:
+def _until_next_look_s(began: float, limit_s: float, what: str | Callable[[], str]) -> float:
+    waited_s = time.monotonic() - began
+    if waited_s > limit_s:
         raise AssertionError(f"it never came to this: {what if isinstance(what, str) else what()}")
+    return min(LOOK_MOST_S, LOOK_S + LOOK_GROWS * waited_s)
 
 
 def pause(seconds: float, reason: str) -> None:

@@ -71,10 +71,10 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for other, summary in COMMANDS.items():
-        if command is not None and other == name:
-            command.add_parser(subparsers)
-        elif (other in FIRST_COMMANDS) is is_admin:
+    if command is not None:
+        command.add_parser(subparsers)  # alone: to set up the parsers of the others takes longer than many a command
+    for other, summary in COMMANDS.items() if command is None else ():
+        if (other in FIRST_COMMANDS) is is_admin:
             subparsers.add_parser(other, add_help=False)  # known, and not listed here
         else:
             subparsers.add_parser(other, help=summary, add_help=False)

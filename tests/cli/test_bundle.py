@@ -40,6 +40,7 @@ def places(source):
     ]
 
 
+@full_size
 class BundleTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -58,7 +59,6 @@ class BundleTest(unittest.TestCase):
     def test_it_is_smaller_than_a_megabyte_and_three_quarters(self):
         self.assertLess(self.size, 1_750_000)
 
-    @full_size
     def test_the_same_source_makes_the_same_bytes(self):
         again = self.folder / "again.pyz"
         write_bundle(again)
@@ -66,7 +66,7 @@ class BundleTest(unittest.TestCase):
 
     def test_a_command_that_fails_has_its_exit_code(self):
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(self.bundle), "sessions", "show", "missing", "--store", str(self.folder)],
+            [sys.executable, "-I", "-S", str(self.bundle), "verify", "missing", "--store", str(self.folder)],
             cwd=self.empty,
             capture_output=True,
             text=True,
@@ -75,7 +75,6 @@ class BundleTest(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stdout), (1, ""))
 
-    @full_size
     def test_its_help_teaches_and_it_runs_a_session_with_real_tools_and_replays_and_shows_it(self):
         store = ["--store", str(self.folder / "store")]
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")

@@ -7,7 +7,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,16 @@ class Module:
 
     name: str
     path: Path
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree, which is made when it is first asked for: that of the whole package takes seconds."""
+        gc.disable()  # all nodes are kept: looking through them for garbage takes most of the time
+        try:
+            return ast.parse(self.path.read_text(encoding="utf-8"), filename=str(self.path))
+        finally:
+            gc.freeze()
+            gc.enable()
 
     @property
     def room(self) -> str:
@@ -41,19 +50,14 @@ def package_modules() -> dict[str, Module]:
 @cache
 def read_modules(folder: str) -> tuple[Module, ...]:
     """Every module below a folder of the repository."""
-    gc.disable()  # a million nodes are made and all of them kept: looking through them for garbage takes most of the time
-    try:
-        return tuple(_read(path) for path in sorted((ROOT / folder).rglob("*.py")))
-    finally:
-        gc.freeze()
-        gc.enable()
+    return tuple(_module(path) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 @cache
 def modules_with(*words: str) -> tuple[Module, ...]:
-    """The package's modules in whose text one of the words stands; the others are not parsed, which takes seconds."""
+    """The package's modules whose text contains one of the words."""
     paths = sorted((ROOT / PACKAGE).rglob("*.py"))
-    return tuple(_read(path) for path in paths if any(word in path.read_text(encoding="utf-8") for word in words))
+    return tuple(_module(path) for path in paths if any(word in path.read_text(encoding="utf-8") for word in words))
 
 
 @cache
@@ -75,9 +79,8 @@ def _imports_in(module: Module) -> tuple[ast.Import | ast.ImportFrom, ...]:
     return tuple(node for node in nodes_of(module) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
-def _read(path: Path) -> Module:
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+def _module(path: Path) -> Module:
+    return Module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path)
 
 
 def forget_modules() -> None:

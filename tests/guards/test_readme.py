@@ -14,9 +14,13 @@ import tempfile
 import unittest
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from openagentic_sdk.cli.commands import COMMANDS, FIRST_COMMANDS
 from openagentic_sdk.cli.main import main, read_command_line
+from tests.pythons import run_python
+from tests.size import FULL
 
 from .source import ROOT
 
@@ -55,8 +59,17 @@ class Readme(unittest.TestCase):
         self.environ = {**offline, "HOME": home.name, "PYTHONIOENCODING": "utf-8"}
 
     def _run(self, words: list[str]) -> str:
-        command = [sys.executable, *words[1:]] if words[0] == "python3" else words
-        done = subprocess.run(command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=600)
+        settings: dict[str, Any] = {"cwd": ROOT, "env": self.environ, "text": True, "timeout": 600}
+        match words:
+            case ["python3", "-m" | "-c", *_]:
+                done = run_python(*words[1:], **settings)
+            case ["python3", example] if not FULL and example.startswith("examples/"):
+                # tests/examples compares this file with what the example prints.
+                return (ROOT / "examples" / "expected" / f"{Path(example).stem}.txt").read_text(encoding="utf-8")
+            case ["python3", *arguments]:
+                done = subprocess.run([sys.executable, *arguments], capture_output=True, **settings)
+            case _:
+                done = subprocess.run(words, capture_output=True, **settings)
         self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shlex.join(words)}\n{done.stdout}")
         return done.stdout
 

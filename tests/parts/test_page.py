@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -15,6 +13,8 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import part_contract
+from tests.pythons import run_python
+from tests.size import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(
@@ -53,8 +53,7 @@ class PageTest(unittest.TestCase):
     def test_the_ledger_has_its_state_after_a_kill(self):
         with tempfile.TemporaryDirectory() as folder:
             for script, code in ((KILLED, -signal.SIGKILL), (RESUMED, 0)):
-                command = [sys.executable, "-c", script]
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+                done = run_python("-c", script, cwd=folder, text=True, timeout=300)
                 self.assertEqual(done.returncode, code, done.stderr)
             events = FileSessionStore(f"{folder}/shop").read_events("errands")
             kept = [event.data for event in events if isinstance(event, PartState)]
@@ -89,6 +88,9 @@ class BoardTest(_Shop):
     """The second example."""
 
     part = NAMES["Board"]
+    test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed = full_size(
+        part_contract.PartContract.test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed
+    )
 
 
 del _Shop

@@ -16,6 +16,7 @@ from openagentic_sdk.providers.wrappers.retry import RetryingProvider
 from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.testing.clock import FakeClock
 
+from ..size import full_size
 from . import peers
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "aimock.json"
@@ -33,6 +34,7 @@ def ask(text: str) -> list[dict[str, Any]]:
     return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
+@full_size
 @unittest.skipUnless(peers.AIMOCK.exists(), "aimock is not installed: python3 -m tests.servers.peers aimock")
 class AimockCase(unittest.IsolatedAsyncioTestCase):
     flags: ClassVar[tuple[str, ...]] = ("-c", "7")

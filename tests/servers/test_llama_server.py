@@ -22,7 +22,7 @@ from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.read import ReadTool
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from . import peers
 
@@ -50,6 +50,7 @@ TOOLS = [
 HELLO = [{"role": "user", "content": "hi"}]
 
 
+@full_size
 @unittest.skipUnless(INSTALLED, MISSING)
 class LlamaCase(unittest.IsolatedAsyncioTestCase):
     model: ClassVar[str] = "mix"

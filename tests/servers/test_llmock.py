@@ -19,6 +19,8 @@ from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.answer import ask, fold
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
+from tests.size import full_size
+from tests.waiting import until
 
 from . import peers
 
@@ -44,6 +46,7 @@ FAULTS: dict[str, list[dict[str, Any]]] = {
 MALFORMED = {"type": "stream_fault", "kind": "malformed", "after_chunks": 2}
 
 
+@full_size
 @unittest.skipUnless(peers.LLMOCK.exists(), MISSING)
 class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
     peer: ClassVar[peers.Peer]
@@ -91,8 +94,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
                 before = self.told("verdict")["attempts"]
                 output = await self.answer(make(), f"{protocol}: say something.")
                 self.assertEqual(output.assistant_text, whole.assistant_text)
-                while self.told("verdict")["attempts"] < before + 2:
-                    pass  # it waits a moment itself for what is still being answered
+                until(lambda before=before: self.told("verdict")["attempts"] >= before + 2, "the second try counts")
                 self.assertEqual(self.told("verdict")["attempts"], before + 2)
 
     async def test_a_prompt_that_is_too_long_is_not_sent_again(self) -> None:

@@ -12,6 +12,7 @@ import collections
 import collections.abc as abc
 import dataclasses
 import enum
+import itertools
 import json
 import math
 import os
@@ -645,9 +646,8 @@ class _TypeReader:
     def _free_name(self, name: str) -> str:
         name = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "value"
         used_names = {*self._definitions, *(one.name for one in self._shared.values())}
-        return next(
-            free for free in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if free not in used_names
-        )
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        return next(free for free in itertools.chain((name,), numbered) if free not in used_names)
 
     def _resolved(self, name: str) -> Any:
         failure: Exception | None = None
