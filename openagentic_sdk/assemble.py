@@ -74,6 +74,7 @@ from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import Rule, parse_rules
 from .providers.base import Provider, fits
+from .providers.named import BASE_URL_KEY, COMPATIBLE, LOCAL_SERVERS
 from .providers.wrappers.abilities import HostedProvider
 from .sessions.base import SessionStore
 from .sessions.core import TENANT_KEY, session_of_request
@@ -266,13 +267,12 @@ def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
     resume = options.resume
     if resume is None and options.continue_last:
         resume = newest_session(store_of(agent), agent.cwd)
+    metadata = {**_endpoint_metadata(options.provider), **options.session_metadata}
     return RunRequest(
         resume=resume,
         session=named_session(options) if resume is None else None,
         session_id=options.session_id,
-        metadata=options.session_metadata
-        if agent.redact is None
-        else mask_value(options.session_metadata, agent.redact),
+        metadata=metadata if agent.redact is None else mask_value(metadata, agent.redact),
         request_id=options.request_id,
         traceparent=options.traceparent,
         part=options.part,
@@ -282,6 +282,21 @@ def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
         max_tokens=options.max_tokens,
         max_cost_usd=options.max_cost_usd,
     )
+
+
+def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
+    """The address of a server that the provider's name alone does not lead to, for the command that continues a session."""
+    if provider is None or provider.name not in (COMPATIBLE, *LOCAL_SERVERS):
+        return {}
+    from .providers.endpoint import EndpointProvider  # heavy, and loaded already where there is such a provider
+    from .providers.wire.connect import shown_url
+    from .providers.wrappers.wrap import AroundProvider
+
+    while isinstance(provider, AroundProvider):
+        provider = provider.provider
+    if not isinstance(provider, EndpointProvider) or provider.base_url == LOCAL_SERVERS.get(provider.name):
+        return {}
+    return {BASE_URL_KEY: shown_url(provider.base_url)}
 
 
 def named_session(options: OpenAgenticOptions) -> str | None:

@@ -17,7 +17,7 @@ from ..parts.project.claude import find_project_root
 from ..permissions.gate import PermissionGate
 from ..prompts import OnePrompt
 from ..providers.base import Provider
-from ..providers.named import MODEL_VARIABLE, PROVIDERS, find_provider, split_model
+from ..providers.named import COMPATIBLE, LOCAL_SERVERS, MODEL_VARIABLE, PROVIDERS, find_provider, split_model
 from ..providers.wrappers.guarded import guarded
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
@@ -205,9 +205,17 @@ def find_model(args: argparse.Namespace) -> str | None:
 
 
 def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The provider and model in a combined name; if a flag names the provider, it is only a model."""
+    """The provider and model in a combined name; if a flag names the provider, it is only a model.
+
+    With an address, only the name of a server that has no usual one, or a local one, is a provider's: a router may call a
+    model `openai:gpt-4o`.
+    """
     word = args.model or os.environ.get(MODEL_VARIABLE) or None
-    return (None, word) if args.provider or args.base_url or args.script else split_model(word)
+    if args.provider or args.script:
+        return None, word
+    provider, model = split_model(word)
+    is_other = args.base_url and provider not in (COMPATIBLE, *LOCAL_SERVERS)
+    return (None, word) if is_other else (provider, model)
 
 
 def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:

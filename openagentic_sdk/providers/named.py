@@ -28,6 +28,8 @@ LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434/v1",
     "vllm": "http://127.0.0.1:8000/v1",
 }
+# The key of a session's metadata with the address of such a server, or of another compatible one, for whoever continues it.
+BASE_URL_KEY = "base_url"
 # The vendors' own providers, and the variable that contains the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
 # Vendors of compatible endpoints: the address, and the variable that contains the key.

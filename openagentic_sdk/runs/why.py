@@ -59,19 +59,19 @@ from ..parts.record.lifecycle import child_events
 from ..permissions.hindsight.calls import PolicyJudge, call_context, recorded_calls
 from ..permissions.offers import offered_rules
 from ..permissions.subject import SESSION_TOOLS
-from ..providers.named import COMPATIBLE, PROVIDERS
+from ..providers.named import BASE_URL_KEY, COMPATIBLE, LOCAL_SERVERS, PROVIDERS
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import total_tokens
 from ..sessions.request import json_sha256
 from ..tools.defaults import default_tools
+from .tracebacks import read_traceback
 
 MAX_LINES = 10
 _MAX_CHARS, _MAX_PERIOD, _LEAST_REPEATS, _MAX_DEPTH = 300, 8, 3, 8
 _LEAST_REPEATS_OF_A_GIVEN_UP_LOOP, _MOST_EARLIER_RUNS, _MOST_SUBAGENTS = 5, 8, 50
-_FRAME = regex(r'  File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?(?:\n    ([^\n]*))?')
-_LIBRARY = regex(r"/lib/python3|/site-packages/|^<frozen ")
 # The prefix of our own errors for refused requests (`ProviderHTTPError`): text from an endpoint can never precede it.
 _ENDPOINT = regex(r"(https?://[^\s/@?#]+(?:/[^\s?#]*)?)/chat/completions answered ")
+_URL = regex(r"https?://[!-~]{1,200}")
 _WORD = regex(r"[\w][\w./@:-]*[\w]|\w")
 
 # Returns the events of a subagent's session, given its parent's id and its own.
@@ -125,15 +125,23 @@ class _CauseInRun:
 def why_session(store: SessionStore, session_id: str) -> Cause:
     """The cause of a stored session's state. Raises like the store."""
     read, is_held = partial(child_events, store), store.is_held(session_id)
-    return find_cause(session_id, store.read_events(session_id), read=read, is_held=is_held)
+    base_url = store.read_metadata(session_id)["metadata"].get(BASE_URL_KEY)
+    return find_cause(session_id, store.read_events(session_id), read=read, is_held=is_held, base_url=base_url)
 
 
 def find_cause(
-    session_id: str, events: Iterable[Event], *, read: Read | None = None, is_held: bool | None = False, depth: int = 0
+    session_id: str,
+    events: Iterable[Event],
+    *,
+    read: Read | None = None,
+    is_held: bool | None = False,
+    base_url: object = None,
+    depth: int = 0,
 ) -> Cause:
     """The cause in a log. `read` returns the events of a subagent's session.
 
-    `is_held` is true while a run holds the session, None if that is unknown.
+    `is_held` is true while a run holds the session, None if that is unknown. `base_url` is the endpoint's address that the
+    session's metadata names.
     """
     redact = known_here()
     events = [shown(event, redact) for event in events]
@@ -144,7 +152,7 @@ def find_cause(
         return Cause(session_id, "", task, "no run began", "nothing went wrong: no run has begun")
     uses = {event.tool_use_id: event for event in events if isinstance(event, ToolUse)}
     newest = list(pairwise([*starts, len(events)]))[-1 - _MOST_EARLIER_RUNS :]
-    runs = [_JudgedRun(session_id, events, bounds, uses, read, depth) for bounds in newest]
+    runs = [_JudgedRun(session_id, events, bounds, uses, read, depth, base_url) for bounds in newest]
     last = runs[-1]
     if last.result is None and is_held is not False:
         return Cause(session_id, "", task, "it still runs", f"nothing went wrong so far: {last.doing}")
@@ -180,9 +188,11 @@ class _JudgedRun:
         uses: Mapping[str, ToolUse],
         read: Read | None,
         depth: int,
+        base_url: object = None,
     ) -> None:
         self.session_id, self.events, self.uses = session_id, log[slice(*bounds)], uses
         self._whole, self._end, self._read, self._depth = log, bounds[1], read, depth
+        self._base_url = base_url if isinstance(base_url, str) and _URL.fullmatch(base_url) else None
         self.init = next(e for e in self.events if isinstance(e, SystemInit))
 
     @cached_property
@@ -212,12 +222,11 @@ class _JudgedRun:
         init = self.init
         if init.provider not in PROVIDERS or not init.model or on_one_line(init.model) != init.model:
             return ()
-        flags = ("--model", f"{init.provider}:{init.model}")
-        if init.provider != COMPATIBLE:
-            return flags
+        if init.provider != COMPATIBLE and (self._base_url is None or init.provider not in LOCAL_SERVERS):
+            return ("--model", f"{init.provider}:{init.model}")
         refused = (_ENDPOINT.match(e.error_message or "") for e in self.of(ModelResponse))
-        url = next((url_match.group(1) for url_match in refused if url_match), "URL")
-        return (*flags, "--base-url", url)
+        url = self._base_url or next((url_match.group(1) for url_match in refused if url_match), "URL")
+        return ("--provider", init.provider, "--model", init.model, "--base-url", url)
 
     @property
     def doing(self) -> str:
@@ -704,15 +713,8 @@ def _blocks(event: HookEvent) -> bool:
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:
-    """The origin of an exception: the deepest frame outside of libraries, otherwise the deepest; empty if unknown."""
-    trace = str((event.meta or {}).get("traceback") or "").rpartition("Traceback (most recent call last)")[2]
-    frames = [frame.groups() for frame in _FRAME.finditer(trace)]
-    own = [frame for frame in frames if not _LIBRARY.search(frame[0])]
-    places = (
-        f"at {path}:{line}{f' in {name}' if name else ''}{f': {code}' if code else ''}"
-        for path, line, name, code in (own or frames)[-1:]
-    )
-    return tuple(_short(place) for place in places)
+    """Where the exception of a call was raised, and what caused it; empty if unknown."""
+    return tuple(map(_short, read_traceback(str((event.meta or {}).get("traceback") or ""))))
 
 
 def _said(event: Event) -> str:

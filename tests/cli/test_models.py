@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import unittest
 
 from openagentic_sdk.cli.exits import FAILED, OK
@@ -50,9 +51,24 @@ class Endpoints(CommandCase):
             self.assertEqual(self.command("run", "Hello")[2], err, word)
             told = "'qwen3:8b' begins with none of the providers anthropic, openai, "
             self.assertEqual(told in err, word == "qwen3:8b", err)
+        names = {"openai:gpt-4o": "openai:gpt-4o", "ollama:qwen3:8b": "qwen3:8b", "openai-compatible:m": "m"}
+        for word, model in names.items():
+            with Server(answer) as server:
+                self.command("run", "--base-url", f"{server.url}/v1", "--model", word, "Hello")
+            self.assertEqual(json.loads(server.requests[0].body)["model"], model)
+
+    def test_the_command_of_why_asks_the_same_model_of_the_same_server(self) -> None:
         with Server(answer) as server:
-            self.command("run", "--base-url", f"{server.url}/v1", "--model", "openai:gpt-4o", "Hello")
-        self.assertEqual(json.loads(server.requests[0].body)["model"], "openai:gpt-4o")
+            place = ("--base-url", f"{server.url}/v1", "--model", "team:shop-1")
+            self.command("run", *place, "--max-steps", "1", "Hello")
+            # A run that stopped before its end, by this process's own doing.
+            self.command("run", *place, "--timeout", "0.000001", "Hello")
+            out = self.command("sessions", "why", "newest")[1]
+            line = next(line for line in out.splitlines() if line.startswith("to go on: openagentic-sdk "))
+            words = shlex.split(line.removeprefix("to go on: openagentic-sdk "))
+            code, out, err = self.command(*words)
+        self.assertEqual((code, err), (OK, ""), out)
+        self.assertEqual(json.loads(server.requests[-1].body)["model"], "team:shop-1")
 
     def test_a_model_of_no_known_provider_is_named_where_openai_has_no_key(self) -> None:
         with self.assertRaisesRegex(

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from openagentic_sdk import FileSessionStore, MemorySessionStore
+from openagentic_sdk import FileSessionStore, MemorySessionStore, OpenAgenticOptions, run_sync
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import InvalidEventError
 from openagentic_sdk.events import (
@@ -23,6 +23,9 @@ from openagentic_sdk.events import (
     UserAnswer,
     UserMessage,
 )
+from openagentic_sdk.parts.record.folds.window import read_window
+from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.runs.why import MAX_LINES, find_cause, why_session
 from openagentic_sdk.serialization import event_from_dict, event_to_dict
 from openagentic_sdk.viewer.page import build_page
@@ -115,6 +118,8 @@ class WhyTest(unittest.TestCase):
                 self.assertEqual([line for line in lines if not line.isprintable()], [])
                 self.assertLessEqual(len(lines), MAX_LINES)
                 self.assertLessEqual(sum(line.startswith("to go on:") for line in lines), 1)
+                window = read_window(events)
+                self.assertEqual([line for line in window.lines() if not line.isprintable()], [])
 
     def test_the_second_of_two_compactions_is_named_when_the_first_kept_the_fact(self):
         store, session_id = record("Noted.", prompt="The codename is BLUEFIN-7.")
@@ -204,6 +209,23 @@ class WhyTest(unittest.TestCase):
         fake = SubagentStarted("c1", "spy", other, "look")
         store.append_events(mine, [SystemInit(mine, "/", "1"), fake, *ended()])
         self.assertNotIn("secret", "\n".join(why_session(store, mine).lines()))
+
+    def test_the_address_of_a_server_is_noted_without_its_secrets_and_is_in_the_command(self):
+        store = MemorySessionStore()
+        options = OpenAgenticOptions(
+            provider=OpenAICompatibleProvider(base_url="http://user:word@127.0.0.1:9/v1?key=k"),
+            model="m",
+            session_store=store,
+            setting_sources=(),
+            retry=RetryPolicy(max_retries=0),
+        )
+        session_id = run_sync(prompt="Hello.", options=options).session_id
+        self.assertEqual(store.read_metadata(session_id)["metadata"]["base_url"], "http://127.0.0.1:9/v1")
+        flags = ("--provider", "openai-compatible", "--model", "m", "--base-url")
+        self.assertEqual(why_session(store, session_id).go_on[4:10], (*flags, "http://127.0.0.1:9/v1"))
+        events = store.read_events(session_id)
+        for bad in (None, 7, "file:///etc/passwd", "http://a\nb", "http://a b", "http://" + "x" * 999):
+            self.assertEqual(find_cause(session_id, events, base_url=bad).go_on[4:10], (*flags, "URL"), bad)
 
     def test_the_command_the_page_and_the_value_say_the_same(self):
         store, session_id = self.made["a tool raises"]
