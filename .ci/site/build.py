@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import inspect
 import os
 import posixpath
@@ -153,24 +154,64 @@ def parsers(path: str, parser: argparse.ArgumentParser) -> list[tuple[str, argpa
 
 
 def api_page() -> str:
-    """The public names, each with its signature, its docstring and its public methods."""
+    """The public names, and those of other modules that a block of the documentation imports, each with its docstring."""
     import openagentic_sdk
 
-    lines = ["# Python API", "", "All names are imported from `openagentic_sdk`.", ""]
-    for name in sorted(openagentic_sdk.__all__, key=str.lower):
-        value = getattr(openagentic_sdk, name)
-        if not (inspect.isclass(value) or inspect.isroutine(value)):
-            continue
-        lines += [f"## {name}", ""]
-        if name == "OpenAgenticOptions":
-            lines += ["How `query()` and `run()` work: [Options](../options.md) lists every setting.", ""]
-            continue
-        lines += described(name, value)
-        for method, member in vars(value).items() if inspect.isclass(value) else ():
-            function = getattr(member, "__func__", member)
-            if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
-                lines += [f"### {name}.{method}", "", *described(f"{name}.{method}", function)]
+    names = {name: getattr(openagentic_sdk, name) for name in openagentic_sdk.__all__}
+    modules = {module: imported_names(module, found) for module, found in sorted(documented_imports().items())}
+    lines = [
+        "# Python API",
+        "",
+        "All names are imported from `openagentic_sdk`, unless their heading names a module.",
+        "",
+    ]
+    for name in sorted(names, key=str.lower):
+        lines += entry(name, names[name])
+    seen = {id(value) for value in names.values()}
+    for module, found in modules.items():
+        for name in sorted(found, key=str.lower):
+            if id(found[name]) not in seen:
+                seen.add(id(found[name]))
+                lines += entry(f"{module}.{name}", found[name])
     return "\n".join(lines)
+
+
+def documented_imports() -> dict[str, set[str]]:
+    """The names that the blocks of the documentation import, by module."""
+    found: dict[str, set[str]] = {}
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            for module, names in re.findall(
+                r"^ *from (openagentic_sdk\.[\w.]+) import (\([^)]*\)|.+)$", block, re.MULTILINE
+            ):
+                found.setdefault(module, set()).update(re.findall(r"\w+", names))
+    return found
+
+
+def imported_names(module: str, names: set[str]) -> dict[str, object]:
+    """The values of a module, by name, without modules inside of it."""
+    home = importlib.import_module(module)
+    folder = Path(inspect.getfile(home)).parent
+    is_room = hasattr(home, "__path__")
+    return {name: getattr(home, name) for name in names if not (is_room and (folder / f"{name}.py").exists())}
+
+
+def entry(path: str, value: object) -> list[str]:
+    """The heading, signature, docstring and public methods of a name."""
+    name = path.rpartition(".")[2]
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return []
+    lines = [f"## {path.removeprefix('openagentic_sdk.')}", ""]
+    if path != name:
+        lines += [f"`from {path.rpartition('.')[0]} import {name}`", ""]
+    if name == "OpenAgenticOptions":
+        return [*lines, "How `query()` and `run()` work: [Options](../options.md) lists every setting.", ""]
+    lines += described(name, value)
+    for method, member in vars(value).items() if inspect.isclass(value) else ():
+        function = getattr(member, "__func__", member)
+        if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
+            lines += [f"### {name}.{method}", "", *described(f"{name}.{method}", function)]
+    return lines
 
 
 def described(name: str, value: object) -> list[str]:
@@ -201,7 +242,8 @@ def signature(name: str, value: object) -> list[str]:
         for item in map(with_short_default, found.parameters.values())
         if item.name not in ("self", "cls")
     ]
-    returned = none if found.return_annotation is none else Annotation(found.return_annotation)
+    is_plain = inspect.isclass(value) or found.return_annotation is none
+    returned = none if is_plain else Annotation(found.return_annotation)
     line = f"{name}{found.replace(parameters=kept, return_annotation=returned)}"
     if len(line) <= 90:
         return [line]
