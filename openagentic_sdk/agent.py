@@ -91,7 +91,9 @@ class AgentResult(RunResult, Generic[OutputT]):
 
 @frozen
 class Agent(WithAdvice, Generic[DepsT, OutputT]):
-    """An agent; see the module. `dataclasses.replace` creates a variant with other fields.
+    """A model, its instructions, its tools, and the types of its dependencies and its output.
+
+    `dataclasses.replace` creates a variant with other fields.
 
     `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider such as a
     `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are texts, and functions of the context that

@@ -38,6 +38,7 @@ TEXTS = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
+IMPORT = re.compile(r"^ *from (openagentic_sdk\.[\w.]+) import (\([^)]*\)|.+)$", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
@@ -180,11 +181,9 @@ def documented_imports() -> dict[str, set[str]]:
     """The names that the blocks of the documentation import, by module."""
     found: dict[str, set[str]] = {}
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            for module, names in re.findall(
-                r"^ *from (openagentic_sdk\.[\w.]+) import (\([^)]*\)|.+)$", block, re.MULTILINE
-            ):
-                found.setdefault(module, set()).update(re.findall(r"\w+", names))
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for module, names in IMPORT.findall("\n".join(blocks)):
+            found.setdefault(module, set()).update(re.findall(r"\w+", names))
     return found
 
 
