@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import select
+import shlex
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from typing import Any
 from .size import LARGE
 
 ROOT = str(Path(__file__).parents[1])
+# For a shell: this Python, for a script that needs nothing but the standard library. It starts in a quarter of the time.
+PLAIN_PYTHON = f"{shlex.quote(sys.executable)} -I -S"
 # What is overridden of Popen below is the same in these versions; a later one starts interpreters.
 _QUICK = hasattr(os, "pidfd_open") and sys.version_info < (3, 15) and not LARGE
 

@@ -14,6 +14,7 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.size import full_size
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,6 +169,7 @@ class Typed(unittest.TestCase):
         self.keys("Enter")
         self.until("read it")
 
+    @full_size
     def test_keys_typed_before_a_question_do_not_answer_it_and_it_survives_sizes_ctrl_z_and_sigterm(self) -> None:
         commands = ("read -r x < go", "touch made", "touch late")
         turns = [{"tool_calls": [{"name": "Bash", "arguments": {"command": command}}]} for command in commands]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from openagentic_sdk.sessions.log.checkpoint_file import CHECKPOINT_NAME
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
 from openagentic_sdk.testing.faults import FaultyOS
-from tests.pythons import Python
+from tests.pythons import Python, run_python
 from tests.size import LARGE
 
 from .scenes import CountingDisk, SceneTest
@@ -167,8 +166,8 @@ class KeyTest(SceneTest):
         source = "from openagentic_sdk.sessions.seal import key_path; print(key_path())"
         for named, expected in (("", "/h/installation.key"), ("/etc/fleet.key", "/etc/fleet.key")):
             environment = {**os.environ, "OPENAGENTIC_SDK_HOME": "/h", "OPENAGENTIC_SDK_KEY": named}
-            told = subprocess.check_output([sys.executable, "-c", source], cwd=ROOT, env=environment, text=True)
-            self.assertEqual(told, expected + "\n")
+            told = run_python("-c", source, cwd=ROOT, env=environment, text=True)
+            self.assertEqual(told.stdout, expected + "\n", told.stderr)
 
 
 class KillTest(SceneTest):

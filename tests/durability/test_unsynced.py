@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -15,6 +13,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
+from tests.pythons import run_python
 
 from .scenes import InstantDisk, SceneTest, bare
 
@@ -112,9 +111,7 @@ class UnsyncedTest(SceneTest):
         self.assert_renewed(self.store, self.inode(), [UserMessage("in doubt")])
 
     def test_another_process_puts_the_log_into_a_new_file_before_it_trusts_a_sync(self) -> None:
-        drill = subprocess.run(
-            [sys.executable, "-c", DRILL, str(self.place)], capture_output=True, text=True, timeout=300
-        )
+        drill = run_python("-c", DRILL, str(self.place), text=True, timeout=300)
         self.assertEqual(drill.stdout, "refused\n", drill.stderr)
         self.assertEqual(len(self.marks()), 1)
         self.assert_renewed(self.store, self.inode(), [UserMessage("in doubt")])

@@ -283,6 +283,7 @@ class Checkout(WorkspaceTest):
         self.assertEqual(there["big.dat"], b"changed\n")
         self.assertFalse(trap.exists())
 
+    @full_size
     def test_hooks_filters_and_submodules_of_the_repository_do_nothing(self) -> None:
         trap = self.host / "trapped"
         (self.origin / ".gitmodules").write_text(

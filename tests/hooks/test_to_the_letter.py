@@ -20,6 +20,7 @@ from openagentic_sdk.parts.claude.command_hooks import MAX_STOP_BLOCKS, ShellHoo
 from openagentic_sdk.parts.claude.hook_answers import MAX_TEXT_CHARS, decision_of
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.pythons import PLAIN_PYTHON
 from tests.skills.support import RunTestCase
 from tests.waiting import until_async
 
@@ -115,7 +116,7 @@ class Events(RunTestCase):
         self.write({"tell.py": TELL})
 
     def hooks(self, *events: str, **fields: Any) -> None:
-        hook = {"type": "command", "command": "python3 tell.py", **fields}
+        hook = {"type": "command", "command": f"{PLAIN_PYTHON} tell.py", **fields}
         self.settings({event: [{"hooks": [hook]}] for event in events})
 
     def settings(self, hooks: Mapping[str, Any]) -> None:
@@ -207,8 +208,8 @@ class Events(RunTestCase):
         self.assertFalse((self.project / "x").exists())
 
     def test_equal_hooks_run_once_for_an_event(self) -> None:
-        hook = {"type": "command", "command": "python3 tell.py"}
-        other = {**hook, "command": "python3 ./tell.py"}
+        hook = {"type": "command", "command": f"{PLAIN_PYTHON} tell.py"}
+        other = {**hook, "command": f"{PLAIN_PYTHON} ./tell.py"}
         self.settings({"UserPromptSubmit": [{"hooks": [hook, hook]}, {"hooks": [hook, other]}]})
         self.run_script("Done.")
         self.assertEqual(len(self.told()), 2)

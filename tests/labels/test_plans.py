@@ -27,6 +27,7 @@ from openagentic_sdk.server.acp.calls import describe_result
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from tests.pythons import run_python
 from tests.size import full_size
 
 from .test_labels import MAIL, Session, call, decisions, read_mail
@@ -355,19 +356,10 @@ class CommandLineTest(unittest.TestCase):
             Path(folder, "notes.txt").write_text("buy milk\n")
             turn = plan("n = Read(file_path='notes.txt')\nprint(n)")
             Path(folder, "script.json").write_text(json.dumps([turn, "Done."]))
-            command = [
-                sys.executable,
-                "-m",
-                "openagentic_sdk",
-                "run",
-                "--labels",
-                "guard,plan",
-                "--script",
-                "script.json",
-            ]
+            command = ("-m", "openagentic_sdk", "run", "--labels", "guard,plan", "--script", "script.json")
             more = ["--store", "store", "--setting-sources", "none", "What is in my notes?"]
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": f"{folder}/home"}
-            ended = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True)
+            ended = run_python(*command, *more, cwd=folder, env=environment, text=True)
             self.assertEqual(ended.returncode, 0, ended.stderr)
             self.assertIn("buy milk", ended.stdout)
             self.assertIn("Done.", ended.stdout)

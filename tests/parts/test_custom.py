@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import textwrap
 import threading
@@ -34,6 +32,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
+from tests.pythons import run_python
 from tests.runtime.support import assert_closed, events_of, options_for, result_of
 
 ECHO = {"tool_calls": [{"name": "echo", "arguments": {"text": "hello"}}]}
@@ -240,8 +239,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
         """
         root = Path(__file__).resolve().parents[2]
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-c", textwrap.dedent(script), str(root), folder]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            done = run_python("-c", textwrap.dedent(script), str(root), folder, text=True, timeout=300)
             self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
             store = FileSessionStore(folder)
             options = options_for([ECHO, "done"], session_store=store, parts=[Tally], session="killed")

@@ -66,6 +66,9 @@ class _Shop(part_contract.PartContract):
         {"text": "x" * 2000, **NAMES["buying"](*items)} for items in (["tea"], ["milk", "tea"], ["bread"], ["tea"])
     )
     turns = (*turns, "Done.")
+    test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed = full_size(
+        part_contract.PartContract.test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed
+    )
 
     def make_agent(self, provider, store):
         return build_agent(
@@ -88,9 +91,6 @@ class BoardTest(_Shop):
     """The second example."""
 
     part = NAMES["Board"]
-    test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed = full_size(
-        part_contract.PartContract.test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed
-    )
 
 
 del _Shop

@@ -279,6 +279,7 @@ class WhatTheLogKeeps(TrialTestCase):
         self.assertEqual([event.attempt for event in found if isinstance(event, TrialStarted)], [1, 2])
         self.assertEqual(self.result(found).output["stdout"], "42\n")
 
+    @full_size
     def test_an_answer_that_comes_later_counts_for_the_changes_that_were_shown_and_no_others(self) -> None:
         for changes_first in (False, True):
             with self.subTest(changes_first=changes_first):
@@ -296,6 +297,7 @@ class WhatTheLogKeeps(TrialTestCase):
 
 
 class WhatIsHidden(TrialTestCase):
+    @full_size
     def test_home_folders_and_what_read_rules_deny_or_ask_about_are_hidden(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))
         if not os.access(home, os.W_OK):

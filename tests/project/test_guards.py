@@ -13,6 +13,7 @@ from openagentic_sdk.parts.claude.names import with_our_names, with_their_names
 from openagentic_sdk.parts.project.settings import Settings, SettingsRule
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.layers import rules_of_settings
+from tests.pythons import PLAIN_PYTHON
 from tests.skills.support import RunTestCase
 
 GUARD = """import json, sys
@@ -44,7 +45,7 @@ class Guards(RunTestCase):
     def test_a_guard_on_a_folder_is_not_passed_with_another_spelling(self) -> None:
         files = {"guard.py": GUARD, "protected/deep/y": "y", "protected/x": "x", "a/z": "z"}
         self.write(files, {"link": "protected/deep"})
-        hook = {"type": "command", "command": "python3 guard.py"}
+        hook = {"type": "command", "command": f"{PLAIN_PYTHON} guard.py"}
         self.settings(hooks={"PreToolUse": [{"matcher": "Write|Read|Agent", "hooks": [hook]}]})
         seen: list[Any] = []
 
@@ -105,7 +106,7 @@ class Guards(RunTestCase):
             {"guard.py": GUARD.replace('get("file_path", "")', 'get("file_path") or call["tool_input"].get("path")')}
         )
         self.write({"protected/x": "x", "a/z": "z"}, {"link": "protected", "deep": "protected/x"})
-        hook = {"type": "command", "command": "python3 guard.py"}
+        hook = {"type": "command", "command": f"{PLAIN_PYTHON} guard.py"}
         self.settings(hooks={"PreToolUse": [{"matcher": "Write|Edit|Read|Glob|Grep", "hooks": [hook]}]})
         turns = [
             call("Write", file_path="protected/new", content=""),

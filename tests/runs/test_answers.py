@@ -5,8 +5,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from dataclasses import replace
@@ -26,6 +24,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Questions, Tool
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+from tests.pythons import run_python
 from tests.runtime.support import assert_closed, options_for
 from tests.server.support import TOKEN, agents, ask, options, until_free, until_state
 from tests.size import full_size
@@ -290,11 +289,9 @@ class Piped(unittest.TestCase):
         script.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")
         keep = {name: value for name, value in os.environ.items() if not name.startswith("OPENAGENTIC_")}
         argv = ["--script", str(script), "--cwd", self.folder, "--store", str(Path(self.folder, "store")), *flags]
-        return subprocess.run(
-            [sys.executable, "-m", "openagentic_sdk", "chat", *argv],
-            input=typed, capture_output=True, text=True, timeout=300, check=False,
-            cwd=ROOT, env={**keep, "HOME": self.folder, "NO_COLOR": "1"},
-        )  # fmt: skip
+        environ = {**keep, "HOME": self.folder, "NO_COLOR": "1"}
+        command = ("-m", "openagentic_sdk", "chat", *argv)
+        return run_python(*command, input=typed, text=True, timeout=300, cwd=ROOT, env=environ)
 
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())

@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -30,6 +29,7 @@ from openagentic_sdk.runs.why import MAX_LINES, find_cause, why_session
 from openagentic_sdk.serialization import event_from_dict, event_to_dict
 from openagentic_sdk.viewer.page import build_page
 
+from ..pythons import run_python
 from ..size import full_size
 from .failures import COFFEE, FAILURES, GLOB, call, compacted, gone_on, record, written
 from .newcomers import NEWCOMERS
@@ -151,13 +151,7 @@ class WhyTest(unittest.TestCase):
                     words = [*command[1:begin], "--store", str(files.root_dir), *more, *command[begin:]]
                     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
                     if command[1] == "chat":  # it reads the answer
-                        done = subprocess.run(
-                            [sys.executable, "-m", "openagentic_sdk", *words],
-                            input="yes\n",
-                            env=environ,
-                            text=True,
-                            capture_output=True,
-                        )
+                        done = run_python("-m", "openagentic_sdk", *words, input="yes\n", env=environ, text=True)
                         code, told = done.returncode, done.stdout + done.stderr
                         answers = [e for e in files.read_events(session_id) if isinstance(e, UserAnswer)]
                         self.assertEqual([answer.answer for answer in answers], ["yes"], told)

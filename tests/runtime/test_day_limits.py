@@ -6,7 +6,6 @@ import asyncio
 import random
 import re
 import subprocess
-import sys
 import tempfile
 import unittest
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.core import TENANT_KEY
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
+from tests.pythons import ROOT, Python
 
 PRICES = {"m": {"input": 0.0, "output": 10_000.0}}
 MORNING = 10_000.0 * 86_400 + 10 * 3_600
@@ -244,9 +244,8 @@ class DayLimits(unittest.TestCase):
             "    result = DayLimits().run_with(store, [ONE_DOLLAR], sys.argv[2], clock=clock)\n"
             "    print(result.stop_reason)\n"
         )
-        command = [sys.executable, "-c", code, str(self.folder / "shared"), limits]
-        root = Path(__file__).parents[2]
-        both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        command = ("-c", code, str(self.folder / "shared"), limits)
+        both = [Python(*command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         ends = [word for process in both for word in process.communicate()[0].split()]
         self.assertIn(ends.count("end"), (3, 4))  # calls that run at the same time may go over by one each
         self.assertEqual(ends.count("end") + ends.count("budget"), 8)

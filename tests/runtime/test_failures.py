@@ -3,8 +3,6 @@
 import contextlib
 import io
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -18,6 +16,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.base import Tool, ToolOutput
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
+from tests.pythons import run_python
 
 from .support import events_of, options_for
 
@@ -164,9 +163,7 @@ class RaiseOnError(unittest.IsolatedAsyncioTestCase):
         with tempfile.TemporaryDirectory() as home:
             known = {name: value for name, value in os.environ.items() if "KEY" not in name and "OPENAI" not in name}
             environment = {**known, "HOME": home, "PYTHONPATH": os.getcwd()}
-            done = subprocess.run(
-                [sys.executable, "-c", script], capture_output=True, text=True, cwd=home, env=environment, check=False
-            )
+            done = run_python("-c", script, text=True, cwd=home, env=environment)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("RunFailedError", done.stderr)
 

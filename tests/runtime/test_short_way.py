@@ -18,7 +18,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.server.support import TOKEN, agents, ask, until_free
 
 _OURS = str(Path(openagentic_sdk.__file__).parent)
-WARM_UP, REPEATS = 3, 3
+WARM_UP, REPEATS = 2, 2
 
 
 async def counted(work: Callable[[], Awaitable[Any]]) -> int:

@@ -14,6 +14,7 @@ from openagentic_sdk.errors import SessionNotFoundError
 from openagentic_sdk.events import Event, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import full_size
 from tests.stores.minimal import MinimalStore
 
 from .support import ASK, TOKEN, WAIT_S, Answer, Gate, agents, ask, options, until, until_free, until_state
@@ -150,6 +151,7 @@ class Accepted(unittest.IsolatedAsyncioTestCase):
         two.desk.open()
         await until(lambda: check(two, session_id))
 
+    @full_size
     async def test_whatever_was_accepted_is_there_when_the_process_is_killed_behind_the_answer(self) -> None:
         for name, state, path, body, check in ROUTES:
             with self.subTest(name):

@@ -234,7 +234,7 @@ class ToolsTest(FaceCase):
         self.assertIn("a person decides about this", self.text(refused))
 
     async def test_long_and_odd_texts_are_cut_and_cleaned(self) -> None:
-        registry = agents(loud=["\x1b[31m" + "x" * 100_000])
+        registry = agents(loud=["\x1b[31m" + "x" * 20_000])
         self.desk = Desk(registry, MemorySessionStore())
         self.face = Face(self.desk, wait_s=120)
         text = self.text(await self.call("run_agent", prompt="\x1b[2J\nGo."))

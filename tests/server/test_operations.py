@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -23,6 +22,7 @@ from openagentic_sdk.server.operations.journal import Journal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.pythons import Python
 
 from .support import (
     TOKEN,
@@ -173,9 +173,9 @@ class OneAgent(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         known = {name: value for name, value in os.environ.items() if not name.endswith(("_KEY", "_MODEL", "_TOKEN"))}
         known |= {"PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": folder.name, "HOME": folder.name, **environ}
-        command = [sys.executable, "-m", "openagentic_sdk", "serve", "--port", "0", "--store", folder.name, *flags]
-        server = subprocess.Popen(
-            command, cwd=folder.name, env=known, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command = ("-m", "openagentic_sdk", "serve", "--port", "0", "--store", folder.name, *flags)
+        server = Python(
+            *command, cwd=folder.name, env=known, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)

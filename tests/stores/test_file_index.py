@@ -17,7 +17,7 @@ from openagentic_sdk.sessions.base import SessionStore, whole_id
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores import file_index
 from openagentic_sdk.testing import store_contract
-from tests.pythons import ROOT
+from tests.pythons import ROOT, run_python
 from tests.size import IN_MEMORY, LARGE, full_size
 from tests.waiting import pause, until
 
@@ -149,7 +149,7 @@ class FileIndexTest(unittest.TestCase):
             f"writer = IndexedStore({str(self.place)!r}, 'flush').open_writer('s2')\n"
             "writer.append([UserMessage('maple of one who dies')])\nos.kill(os.getpid(), 9)\n"
         )
-        subprocess.run([sys.executable, "-c", source], cwd=ROOT, check=False)
+        self.assertEqual(run_python("-c", source, cwd=ROOT).returncode, -9)
         self.assertEqual(self.store.list_session_summaries(limit=1)[0].id, "s2")
         self.assertEqual([hit.seq for hit in self.store.search("maple of one")], [2])
         self.compare(self.store)

@@ -22,7 +22,7 @@ from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from tests.pythons import Process
-from tests.size import LARGE, full_size
+from tests.size import FULL, LARGE, full_size
 
 from .support import WorkspaceTestCase, close_run, processes_with
 
@@ -506,7 +506,7 @@ class Effects(WorkspaceTestCase):
             self.addCleanup(swapper.kill)
             assert swapper.stdout is not None
             swapper.stdout.readline()
-            for number in range(1500):
+            for number in range(1500 if FULL else 150):
                 (upper / "kept" / f"{number}").write_text("x")
                 with contextlib.suppress(OSError):
                     apply_effects(str(self.workspace), str(upper), [Effect("created", f"kept/{number}")])

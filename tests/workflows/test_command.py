@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 import unittest
 from typing import Any
@@ -17,6 +16,7 @@ from openagentic_sdk.parts.workflows.progress import WorkflowProgress
 
 from ..cli.test_main import CommandCase
 from ..guards.source import ROOT
+from ..pythons import run_python
 
 WAITING = 3
 MODULE = """
@@ -190,8 +190,7 @@ class WorkflowCommand(CommandCase):
 
     def test_ctrl_c_suspends_and_says_how_to_go_on(self) -> None:
         words = ["workflow", "run", f"{self.module}:nap", "--session", "n", "--app-dir", str(self.app)]
-        command = [sys.executable, "-m", "openagentic_sdk", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=500)
+        done = run_python("-m", "openagentic_sdk", *words, cwd=ROOT, text=True, timeout=500)
         self.assertEqual(done.returncode, INTERRUPTED, done.stderr)
         self.assertEqual(self.shown("n")["state"], "suspended")
         (self.app / "up").touch()
