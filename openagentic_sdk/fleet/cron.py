@@ -127,6 +127,10 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
         if name == "day of week":
             # * counts each day once, and a range that ends on Sunday ends with the week: fri-sun.
             end = 6 if first is None else 7 if begin and not end else end
+        if low <= end < begin <= high:
+            raise OptionsError(
+                f"cron line {line!r}: {part!r} is no {name}: a range goes up, so write two, {first}-{high},{low}-{last}"
+            )
         if not low <= begin <= end <= high:
             raise OptionsError(f"cron line {line!r}: {part!r} is no {name}: the numbers go up from {low} to {high}")
         if step is not None and first is not None and last is None:

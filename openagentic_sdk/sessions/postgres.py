@@ -33,7 +33,7 @@ from .folds.summary import SessionSummary, start_summary, summary_text
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
-from .stores.postgres.link import SERVERS, PostgresServer, driver
+from .stores.postgres.link import SERVERS, PostgresServer, check_url, driver
 from .stores.postgres.schema import LOCK_SPACE
 from .stores.postgres.search import by_index, has_index, keys_with_words, search_index, update_index
 from .stores.postgres.tables import PostgresTables
@@ -137,7 +137,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         driver()
         self._wait_for_server(patience_s)
         self._clock = clock or SystemClock()
-        self._join(url)
+        self._join(check_url(url))
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 

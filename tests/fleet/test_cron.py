@@ -70,6 +70,14 @@ class Reading(unittest.TestCase):
         for day in ("0-0", "sun-sun", "7-7", "sun-0", "7-0"):
             self.assertEqual(parse_cron(f"0 0 * * {day}").weekdays, (0,), day)
         self.assertEqual(parse_cron("0 0 * * */2").weekdays, (0, 2, 4, 6))
+        for text, way_out in (
+            ("0 0 * * sat-mon", "sat-7,0-mon"),
+            ("0 22-6 * * *", "22-23,0-6"),
+            ("0 0 1 dec-jan *", "dec-12,1-jan"),
+        ):
+            with self.assertRaisesRegex(OptionsError, f"a range goes up, so write two, {way_out}"):
+                parse_cron(text)
+            parse_cron(text.replace(text.split()[{"sat": 4, "22-": 1, "dec": 3}[way_out[:3]]], way_out))
 
     def test_short_forms_stand_for_their_lines(self) -> None:
         for short, line in (("@hourly", "0 * * * *"), ("@Daily", "0 0 * * *"), ("@yearly", "0 0 1 1 *")):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from contextlib import closing
 from pathlib import Path
 
 from openagentic_sdk.cli.main import main
@@ -105,6 +106,51 @@ class AddressTest(unittest.TestCase):
             with self.assertRaisesRegex(OptionsError, "is not an address of a Redis server: write redis://") as caught:
                 open_store(url)
             self.assertNotIn("secret", str(caught.exception))
+
+    @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
+    def test_a_typo_in_an_address_of_postgres_is_told_before_anything_is_asked(self) -> None:
+        for url, reason in (
+            ("postgresql:/me:secret@host/x", "// is missing"),
+            ("postgresql:secret@host", "// is missing"),
+            ("postgresql://me:secret@[::1/x", "IPv6"),
+            ("postgresql://me:secret@host:54x2/x", "port '54x2'"),
+            ("postgresql://me@host:99999/x?password=secret", "port '99999'"),
+            ("postgres://me:secret@host/x?connect_timeout=soon", "connect_timeout 'soon'"),
+            ("postgresql://me:secret@host/x?sslmod=require", "sslmod"),
+            ("postgresql://me:sec%ret@host/x", "a % in it is written %25"),
+        ):
+            with self.assertRaisesRegex(
+                OptionsError, "is not an address of a Postgres server: write postgresql://"
+            ) as caught:
+                open_store(url)
+            self.assertIn(reason, str(caught.exception))
+            self.assertNotIn("sec", str(caught.exception).partition("write")[0].replace("soon", ""))
+            self.assertNotIn("\n", str(caught.exception))
+        open_store("PostgreSQL://me@a,b:5432,5433/x").close()
+
+    def test_a_store_without_a_path_and_settings_of_one_that_has_none_are_refused(self) -> None:
+        for url in ("sqlite:", "sqlite://", "sqlite:///", "file:", "file:///", "memory:x", "memory:?durability=flush"):
+            with self.subTest(url), self.assertRaisesRegex(OptionsError, "cannot be used"):
+                open_store(url)
+        with self.assertRaises(OptionsError) as caught:
+            open_store("mysql://me:secret@[::1/x")
+        self.assertNotIn("secret", str(caught.exception))
+
+    @unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+    def test_a_server_behind_a_socket_is_a_store(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            command = ["redis-server", "--port", "0", "--unixsocket", f"{place}/s", "--dir", place, "--save", ""]
+            server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            try:
+                with closing(RedisSessionStore(f"unix://{place}/s", patience_s=60.0)) as store:
+                    store.create_session(session_id="a")
+                    self.assertEqual(store.list_sessions(), ["a"])
+            finally:
+                server.kill()
+                server.wait()
+        with closing(open_store(f"unix://{place}/s")) as store, self.assertRaisesRegex(StorageError, "/s"):
+            store.list_sessions()
 
     @unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")

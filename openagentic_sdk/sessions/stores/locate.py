@@ -6,11 +6,12 @@ Only the module of the named store is imported; a missing driver is reported in 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from ...errors import OptionsError
 from ..base import SessionStore
@@ -38,10 +39,22 @@ def open_store(url: str | None = None) -> SessionStore:
     scheme, colon, _ = url.partition(":")
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
-        password = urlsplit(url).password if "@" in url else None
-        safe_url = url.replace(f":{password}@", ":...@") if password else url
-        raise OptionsError(f"store {safe_url!r} cannot be used: name it as {FORMS}")
+        raise OptionsError(f"store {without_user(url)!r} cannot be used: name it as {FORMS}")
     return opener(url)
+
+
+def without_user(url: str) -> str:
+    """The URL to show: without the name and password of a user, whatever else is wrong with it."""
+    scheme, _, rest = url.partition(":")
+    slashes = "//" if rest.startswith("//") else ""
+    shown = f"{scheme}:{slashes}{rest.rpartition('@')[2]}" if "@" in rest else url
+    return re.sub("(password=)[^& ]*", r"\1...", shown)
+
+
+def _open_memory(url: str) -> SessionStore:
+    if url.partition(":")[2].strip("/"):
+        raise OptionsError(f"store {url!r} cannot be used: memory: has no path and no settings")
+    return _load("memory", "MemorySessionStore")()
 
 
 def _open_file(url: str) -> SessionStore:
@@ -61,7 +74,7 @@ def _load(module: str, name: str) -> Callable[..., SessionStore]:
 
 
 _OPENERS: Mapping[str, Callable[[str], SessionStore]] = {
-    "memory": lambda url: _load("memory", "MemorySessionStore")(),
+    "memory": _open_memory,
     "file": _open_file,
     "sqlite": _open_sqlite,
     "postgres": lambda url: _load("postgres", "PostgresSessionStore")(url),
@@ -82,7 +95,7 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
     path = path[1:] if path.startswith("/~") else path
     settings = dict(parse_qsl(query))
     unknown = sorted(set(settings) - {"durability"})
-    if not path or unknown:
+    if not path.strip("/") or unknown:
         wrong = f"there is no setting {unknown[0]!r}" if unknown else "the path is missing"
         raise OptionsError(f"store {url!r} cannot be used: {wrong}")
     return Path(path).expanduser(), settings.get("durability", DEFAULT_DURABILITY)

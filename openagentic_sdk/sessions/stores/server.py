@@ -67,4 +67,5 @@ class StoreServer(ABC):
         except self._refusal as error:
             if "\0" in (session_id or ""):
                 raise SessionNotFoundError(str(session_id), self.where) from error
-            raise StorageError(f"{self.kind} refused ({self.where}): {error}", session_id=session_id) from error
+            reason = " ".join(str(error).split())
+            raise StorageError(f"{self.kind} refused ({self.where}): {reason}", session_id=session_id) from error

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from ....errors import OptionsError, StorageError
 from ....ground.patterns import regex
+from ....ground.text import on_one_line
 from ..holders import LEASE_S
+from ..locate import without_user
 from ..per_process import SharedByName
 from ..server import RETRIES, StoreServer
 from .schema import migrate, require_schema
@@ -22,7 +23,9 @@ MAX_CONNECTIONS = 16
 # A connection that is idle for so long is closed, and a listener's is used: well before the server ends it.
 IDLE_S = 10.0
 # The errors of a reachable server that will never accept this client.
-_REFUSED = regex("FATAL: (?!.*(starting up|shutting down|not yet accepting|recovery|too many))")
+_REFUSED = regex(
+    "FATAL: (?!.*(starting up|shutting down|not yet accepting|recovery|too many))|connection is bad: invalid "
+)
 # A process sends news of one session at most this often.
 COALESCE_S = 0.02
 
@@ -36,15 +39,38 @@ def driver() -> Any:
     return psycopg_driver
 
 
+def check_url(url: str) -> str:
+    """Return the URL, or the text of settings, for the driver. Raises `OptionsError` for an invalid one."""
+    try:
+        scheme, colon, rest = url.partition(":")
+        if colon and scheme.lower() in ("postgres", "postgresql"):
+            url = f"{scheme.lower()}:{rest}"
+            if not rest.startswith("//"):
+                raise ValueError("// is missing")
+        settings = driver().conninfo.conninfo_to_dict(url)
+        for name in ("connect_timeout", "port"):
+            for text in filter(None, str(settings.get(name) or "").split(",")):
+                if not text.strip("-").isdigit() or not (name != "port" or 0 < int(text) < 65536):
+                    raise ValueError(f"{name} {text!r} is not a valid number")
+    except (ValueError, driver().psycopg.Error) as error:
+        # The driver's words for a text that is not valid percent-encoding contain it, and it may be a password.
+        reason = "a % in it is written %25" if "percent-encoded" in str(error) else str(error).partition(" in URI")[0]
+        raise OptionsError(
+            f"{without_user(url)!r} is not an address of a Postgres server: write "
+            f"postgresql://[user[:password]@]host[:port]/database[?setting=value] ({on_one_line(reason.strip(), 200)})"
+        ) from None
+    return url
+
+
 class PostgresServer(StoreServer):
     """One Postgres server from the point of view of one process."""
 
     kind = "Postgres"
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
         self._driver = driver()
-        where = f"{parts.hostname or 'the local server'}{parts.path}"
+        settings = self._driver.conninfo.conninfo_to_dict(url)
+        where = f"{settings.get('host') or 'the local server'}/{settings.get('dbname') or ''}"
         super().__init__(where, self._driver.psycopg.Error, PostgresNews(self))
         self.url = url
         self.is_ready = False

@@ -34,6 +34,11 @@ def require_schema(db: Any) -> None:
         if may_create:
             migrate(db)
         return
+    schema, path = db.execute("SELECT current_schema(), current_setting('search_path')").fetchone()
+    if schema is None:
+        raise StorageError(
+            f"no schema of search_path ({path}) exists in this database: create it, or name another in the URL's options"
+        )
     if not may_create:
         raise StorageError(
             f"the tables of this database have schema version {_version(db)}, this package needs {len(MIGRATIONS)}, and "

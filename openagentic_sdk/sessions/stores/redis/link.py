@@ -15,6 +15,7 @@ from ....errors import OptionsError, StorageError
 from ....ground.text import on_one_line
 from ...log.line import Durability
 from ..holders import LEASE_S
+from ..locate import without_user
 from ..per_process import SharedByName
 from ..server import RETRIES, StoreServer
 from .scripts import FORMAT, run
@@ -64,7 +65,7 @@ class RedisServer(StoreServer):
 
     def __init__(self, url: str, prefix: str, patience_s: float, wanted: Durability | None = None) -> None:
         parts = urlsplit(url)
-        where = f"{parts.hostname or parts.path}:{parts.port or 6379}"
+        where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
         super().__init__(where, driver().RedisError, _RedisNews(self))
         self.evicts = False
         self.prefix = prefix
@@ -85,7 +86,7 @@ class RedisServer(StoreServer):
                     timeout=self._patience_s,
                     socket_timeout=min(ANSWER_S, self._patience_s / 2),
                     socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
-                    socket_keepalive=True,
+                    **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
                     # The driver must not resend anything itself: only we can determine whether it took effect.
                     retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
                 )
@@ -239,19 +240,22 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         query = dict(parse_qsl(parts.query))
         prefix, durability = query.pop("prefix", None), query.pop("durability", None)
         address = urlunsplit(parts._replace(query=urlencode(query)))
-        is_number = parts.scheme == "unix" or re.fullmatch(r"/?[0-9]{0,5}", parts.path)
-        if parts.port == 0 or parts.fragment or not is_number:  # reading the port checks it
-            raise ValueError("the host, the port or the number of the database is none")
-        if parts.scheme != "unix" and not parts.hostname:
-            raise ValueError("there is no host")
+        if parts.scheme == "unix":
+            address = address if parts.netloc else address.replace("unix:", "unix://", 1)
+        if not (parts.path if parts.scheme == "unix" else parts.hostname):
+            raise ValueError("there is no socket" if parts.scheme == "unix" else "there is no host")
+        if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
+            raise ValueError(f"{parts.path[1:]!r} is not the number of a database")
+        if parts.port == 0 or parts.fragment:  # reading the port checks it
+            raise ValueError("port 0 or a # has no meaning in it")
         # Created but not opened: the driver parses the other settings in the URL, such as `?socket_timeout=5`.
         driver().ConnectionPool.from_url(address).make_connection()
     except (ValueError, TypeError, AttributeError, driver().RedisError) as error:
-        safe_url = re.sub("//[^/]*@", "//", url)
-        reason = on_one_line(str(error), 200).replace(url, "it")
+        unknown = re.search("unexpected keyword argument ('[^']*')", str(error))
+        reason = f"there is no setting {unknown[1]}" if unknown else on_one_line(str(error), 200).replace(url, "it")
         raise OptionsError(
-            f"{safe_url!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number], "
-            f"or rediss:// for TLS ({reason})"
+            f"{without_user(url)!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number] "
+            f"or rediss:// for TLS, or unix://[user:password@]/socket ({reason})"
         ) from None
     return address, prefix, durability
 
