@@ -639,7 +639,12 @@ class Workflow(Generic[P, R]):
 
         gives_text = self._function.gives_text
         rules = WorkflowRules(
-            name=self.name, start=start, write=to_json, gives_text=gives_text, replays=replays, outcome=outcome
+            name=self.name,
+            start=start,
+            write=self._function.write,
+            gives_text=gives_text,
+            replays=replays,
+            outcome=outcome,
         )
         return replace(
             base,
@@ -674,8 +679,8 @@ class Workflow(Generic[P, R]):
     def _result(self, events: Sequence[AnyEvent], result: Result, outcome: WorkflowOutcome) -> WorkflowResult[R]:
         """The result of a run. Raises `RunFailedError` if it did not end by itself."""
         plain_result, output = run_result(events, result), None
-        if outcome.has_value:
-            output = outcome.value
+        if outcome.has_value:  # read like that of an earlier run, so that each run returns the same
+            output = self._function.read(outcome.value)
         elif plain_result.ok:  # the workflow had ended in an earlier run
             output = self._function.read(
                 plain_result.final_text if self._function.gives_text else plain_result.structured_output
@@ -757,7 +762,18 @@ class _BodyFunction:
         """Whether the function returns a text, which is written verbatim."""
         return self._hints.get("return", Any) is str
 
+    def write(self, value: Any) -> Any:
+        """The value that the body returns, as JSON. Raises `WorkflowError` if its annotation does not allow it."""
+        written = to_json(value)
+        try:
+            self.read(written)
+        except ToolInputError as error:
+            raise WorkflowError(
+                f"workflow {self._name} returned what its annotation does not allow: {error}"
+            ) from error
+        return written
+
     def read(self, value: Any) -> Any:
-        """The value that the workflow returned."""
+        """The value that the workflow returned, from JSON."""
         returns = self._hints.get("return", Any)
         return json_type(None if returns is type(None) else returns).read(value, "the result")

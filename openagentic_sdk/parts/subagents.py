@@ -320,7 +320,8 @@ class SubagentRuns(Part, Subagents):
     async def _ended(self, started: SubagentStarted) -> SubagentFinished:
         """Close the log of a subagent that nobody continues, and charge what only that log records as spent."""
         run = self.run
-        finished: SubagentFinished = await off_loop(True, end_abandoned, run.agent.store, started, run.agent.seal)
+        end = partial(end_abandoned, also_parked=True)
+        finished: SubagentFinished = await off_loop(True, end, run.agent.store, started, run.agent.seal)
         self._charge(started.child_session_id, finished.usage, finished.cost_usd)
         return finished
 

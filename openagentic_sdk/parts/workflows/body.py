@@ -7,7 +7,7 @@ body that is driven again over its log sees everything in the original order.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+from asyncio import CancelledError, Future
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -124,7 +124,7 @@ class Branch(Promise[Any]):
         except StopIteration as stop:
             self.finish(stop.value)
         except (Exception, CancelledError, Restart) as failure:  # noqa: BLE001 - any error of a body goes to its waiter
-            self.finish(error=failure)
+            self.finish(error=_explained(failure))
         except KeyboardInterrupt:
             raise
         except BaseException as failure:  # noqa: BLE001 - sys.exit() in a body must not end a worker that runs many
@@ -140,6 +140,9 @@ class Branch(Promise[Any]):
 
     def _wait_for(self, waits_for: Any) -> None:
         if not isinstance(waits_for, Promise):
+            if isinstance(waits_for, Future):
+                waits_for.add_done_callback(_take_error)
+                waits_for.cancel()
             self._raises = WorkflowError(
                 f"the body of a workflow awaits {shown(waits_for)}, which no log holds: await flow.step(), flow.sleep() and "
                 "the like, and do everything else in a step"
@@ -149,6 +152,29 @@ class Branch(Promise[Any]):
         self._waits_for = waits_for
         waits_for.when_done(lambda: self.body.ready.append(self))
         waits_for.begin()
+
+
+def _take_error(future: Future[Any]) -> None:
+    """Take the error of a future that nobody awaits, which asyncio would report as never retrieved."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _explained(failure: BaseException) -> BaseException:
+    """The failure of a body. Those of asyncio, which finds no task there, get a way out."""
+    place = failure.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if not isinstance(failure, RuntimeError) or place is None:
+        return failure
+    if not str(place.tb_frame.f_globals.get("__name__")).startswith("asyncio."):
+        return failure
+    error = WorkflowError(
+        f"asyncio cannot be used in the body of a workflow ({failure}): limit a time with flow.first(..., flow.sleep(s)), "
+        "run several at once with flow.gather(), and do everything else in a step"
+    )
+    error.__cause__ = failure
+    return error
 
 
 class Together(Promise[list[Any]]):

@@ -12,6 +12,7 @@ import warnings
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import field
 from heapq import heappop
 from typing import Any, NoReturn, cast
@@ -44,7 +45,7 @@ HOLD_S = 2.0
 
 @mutable
 class WorkflowOutcome:
-    """The outcome of a workflow, for the caller of its run."""
+    """The outcome of a workflow as JSON, for the caller of its run: unlike that in the log, it is not masked."""
 
     value: Any = None
     has_value: bool = False
@@ -78,6 +79,7 @@ class WorkflowPart(PackagePart):
         self.log = WorkflowLog(run, rules.name)
         self.work = StepsAtWork(run, self.log)
         self._value: Any = None
+        self._context = copy_context()
         run.recorder.may_wait = self.work.may_wait
 
     # --- seams ---------------------------------------------------------------------------------------------------------
@@ -150,8 +152,8 @@ class WorkflowPart(PackagePart):
 
     async def _end_with(self, value: Any) -> NoReturn:
         """Record the value of the workflow; a replay compares it with the value in the log."""
-        self._rules.outcome.value, self._rules.outcome.has_value = value, True
         self._value = self._rules.write(value)
+        self._rules.outcome.value, self._rules.outcome.has_value = self._value, True
         text = self._value if self._rules.gives_text else dumps_json(self._value)
         if self._rules.replays:
             masked, ended = self.run.parts.masked(text), self.log.fold.ended
@@ -182,7 +184,7 @@ class WorkflowPart(PackagePart):
     async def _run_to_end(self, root: Branch) -> None:
         has_caught_up, work = False, self.work
         while True:
-            self.body.advance()
+            await self._advance()
             if self.log.failure is not None:
                 raise self.log.failure
             if work.known is not None and (why := work.known.why_stopped()):
@@ -205,6 +207,21 @@ class WorkflowPart(PackagePart):
             if not work.due and not self.body.ready:
                 await self._wait()
 
+    async def _advance(self) -> None:
+        """Run the body outside of any task: `asyncio.timeout()` in a body would cancel the run and its caller otherwise."""
+        advanced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def advance() -> None:
+            try:
+                if not advanced.done():
+                    self.body.advance()
+                    advanced.set_result(None)
+            except Exception as error:  # noqa: BLE001 - it ends the run, as if it had been raised there
+                advanced.set_exception(error)
+
+        asyncio.get_running_loop().call_soon(advance, context=self._context)
+        await advanced
+
     async def _hand_out(self, due: Step | ToolResult, root: Branch) -> None:
         if isinstance(due, ToolResult):
             root.cancel()
@@ -215,8 +232,8 @@ class WorkflowPart(PackagePart):
         """Wait for whatever comes first; if only people, distant times and events are left, park."""
         work = self.work
         await next_turn()  # steps that begin now store the pending events along with theirs
-        await self.run.recorder.flush()
-        if work.due or self.log.failure is not None:
+        await work.flush()
+        if work.due or self.body.ready or self.log.failure is not None:
             return
         if (not work.tasks and work.nearest_s > HOLD_S) or asyncio.get_running_loop().time() >= work.looks_at:
             await work.look_in_inbox()

@@ -19,7 +19,7 @@ from ...kernel.lifetime import RunStopped
 from ...kernel.recorder import off_loop
 from ...kernel.settle import settle_calls
 from ...kernel.tool import REPEATABLE
-from ...sessions.closing import INTERRUPTED, cancelled_result
+from ...sessions.closing import closing_events
 from .fold import CANCELLED
 from .inbox import CANCEL, read_inbox
 from .log import WorkflowLog
@@ -41,6 +41,7 @@ class StepsAtWork(StepLedger):
         self.new: list[Step] = []
         self.waiting: list[Step] = []
         self.parked: list[Step] = []
+        self._cancelled: list[Step] = []  # their tasks have ended
         self.tasks: dict[asyncio.Task[None], Step] = {}
         self.news = asyncio.Event()
         self.known: KnownSteps | None = None
@@ -118,8 +119,19 @@ class StepsAtWork(StepLedger):
             if step in steps:
                 steps.remove(step)
         if step.record is not None and step.record.result is None:
-            self._log.note(cancelled_result(step.call_id, INTERRUPTED.cut_short))
+            self._run.questions.parked.pop(step.call_id, None)
+            questions = [each for each in self._run.view.open_questions() if each.tool_use_id == step.call_id]
+            self._log.note(*closing_events([step.record], questions, "interrupted"))
         step.finish(error=CancelledError())
+
+    async def flush(self) -> None:
+        """Store pending events, and end the cancelled steps whose results were not among them."""
+        await self._run.recorder.flush()
+        while self._cancelled:
+            step = self._cancelled.pop()
+            self.take_result(step.call_id)
+            if step.record is None or step.record.result is None:
+                self.drop(step)
 
     @property
     def nearest_s(self) -> float:
@@ -156,12 +168,13 @@ class StepsAtWork(StepLedger):
         step = self.tasks.pop(task)
         self.news.set()
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, RunStopped) and error.reason == "waiting":
-            self.parked.append(step)
-        elif error is not None:
+        is_parked = isinstance(error, RunStopped) and error.reason == "waiting"
+        if error is not None and not is_parked:
             self._log.failure = self._log.failure or error
-        elif step.is_cancelled and self._is_open and (step.record is None or step.record.result is None):
-            self.drop(step)
+        elif step.is_cancelled and self._is_open:
+            self._cancelled.append(step)
+        elif is_parked:
+            self.parked.append(step)
 
     async def _perform(self, step: Step) -> None:
         """Record the step's call, if the log does not contain it, and execute it to its end."""
