@@ -183,7 +183,7 @@ class TheSame(unittest.IsolatedAsyncioTestCase):
             return await asyncio.gather(flow.step(give_late, 1), flow.step(give_late, 2))
 
         async def slept(flow: Flow) -> Any:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
         for body, words in (
             (limited, "limit a time with flow.first"),
