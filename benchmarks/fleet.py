@@ -24,7 +24,7 @@ from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.api import run
 from openagentic_sdk.fleet import Fleet, Worker
 from openagentic_sdk.fleet.queue import Claimer, NewRun, Queue
-from openagentic_sdk.fleet.record import Outcome
+from openagentic_sdk.fleet.record import RunOutcome
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.tables import Execute, Tables, tables_of
@@ -192,7 +192,7 @@ def _parks(url: str) -> Iterator[Row]:
         before = queue.tables.read(command)[0][0]
         _enqueue(queue, PARKED)
         while (claimed := queue.claim(WHO)) is not None:
-            queue.leave(claimed, Outcome("waiting", "waiting"))
+            queue.leave(claimed, RunOutcome("waiting", "waiting"))
         more = queue.tables.read(command)[0][0] - before
         _end_all(queue)
     yield Row(f"connections that {PARKED:,} parked runs hold", max(0, more), "", bar="value <= 0")
@@ -266,7 +266,7 @@ def _after_many(url: str) -> Iterator[Row]:
                 if begun in (0, MANY - part):
                     waits.append(time.perf_counter() - began)
                 assert claimed is not None
-                queue.leave(claimed, Outcome("ended", "end"))
+                queue.leave(claimed, RunOutcome("ended", "end"))
     first, last = (sorted(some)[int(part * 0.99)] for some in (waits[:part], waits[part:]))
     name = f"p99 of claims after {MANY:,} runs"
     yield Row(name, last * 1e3, "ms", last / first, "the first ones", "ratio <= 2")

@@ -25,7 +25,7 @@ from .permissions.policy import PermissionMode
 from .prompts import OnePrompt
 from .runs.turns import Turns
 
-State = Literal["created", "connected", "running", "closed", "failed"]
+ClientState = Literal["created", "connected", "running", "closed", "failed"]
 
 
 class AgentClient:
@@ -36,7 +36,7 @@ class AgentClient:
     """
 
     def __init__(self, options: OpenAgenticOptions) -> None:
-        self.state: State = "created"
+        self.state: ClientState = "created"
         self._turns = Turns(replace(options, part="first"))
 
     async def __aenter__(self) -> AgentClient:
@@ -136,12 +136,12 @@ class AgentClient:
         if is_last:
             await self._turns.end_conversation()
 
-    def _require(self, *states: State) -> None:
+    def _require(self, *states: ClientState) -> None:
         if self.state not in states:
             raise OptionsError(f"this client is {self.state}: {_ADVICE[self.state]}")
 
 
-_ADVICE: dict[State, str] = {
+_ADVICE: dict[ClientState, str] = {
     "created": "connect it first, with `async with AgentClient(options)`",
     "connected": "it is ready",
     "running": "wait until the turn has ended",

@@ -54,7 +54,7 @@ from .parts.labels.rules import PLAN, PRESETS, read_label_rules
 from .parts.project.claude import find_project_root
 from .permissions.gate import RULES, PermissionGate
 from .permissions.policy import PermissionMode
-from .permissions.rules import Effect, parse_rules
+from .permissions.rules import PermissionEffect, parse_rules
 from .providers.base import CompletingProvider, Provider, StreamingProvider, fits
 from .providers.keys import ApiKey
 from .providers.wrappers.fallback import Fallback
@@ -89,7 +89,7 @@ def _texts_by_text(description: str) -> Check:
     return check
 
 
-def _rules(effect: Effect) -> Check:
+def _rules(effect: PermissionEffect) -> Check:
     """A list of valid rules."""
 
     def check(value: Any) -> str | None:
@@ -169,7 +169,7 @@ def _checked_elsewhere(value: Any) -> None:
     """Accept any value: whoever reads it reports errors."""
 
 
-Key = Annotated[ApiKey, _api_key]
+KeyOption = Annotated[ApiKey, _api_key]
 Fallbacks = Annotated[Sequence[Fallback | str], list_of(_model_or_fallback, "models or Fallback(...)s")]
 Prices = Annotated[Mapping[str, Any] | str, is_a(str | Mapping, "a mapping of models to prices, or a path")]
 SettingSources = Annotated[Sequence[SettingSource], list_of(one_of(*SETTING_SOURCES), "'user', 'project' and 'local'")]
@@ -393,7 +393,9 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     """The provider to ask, see `openagentic_sdk.providers`."""
     model: Annotated[str | None, Doors("--model, $OPENAGENTIC_SDK_MODEL, settings.json", toml=True)] = None
     """The provider's name of the model; without a provider, "openai:gpt-4o" names both."""
-    api_key: Annotated[Key | None, Doors("--api-key-env, and so in agents.toml")] = field(default=None, repr=False)
+    api_key: Annotated[KeyOption | None, Doors("--api-key-env, and so in agents.toml")] = field(
+        default=None, repr=False
+    )
     """The key for each call, a string or a callable that returns one (sync or async, see `providers.keys`); None leaves it
     to the provider and its environment.
     """

@@ -18,9 +18,9 @@ from .errors import OptionsError
 from .ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from .kernel.prompt import MediaPart, Said
 
-Parts = Sequence[Mapping[str, Any]]
+PromptParts = Sequence[Mapping[str, Any]]
 # None goes on with what is in the log; an iterable gives prompts that run one after the other.
-OnePrompt = str | Parts | Said
+OnePrompt = str | PromptParts | Said
 Prompt = OnePrompt | AsyncIterable[OnePrompt | Mapping[str, Any]] | None
 _MEDIA = ("image", "file", "audio")
 _SOURCES = ("path", "data", "url")

@@ -59,7 +59,7 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
 _LATER = frozenset({"approver"})
 
 # The text of an event with a place for each value, and what makes the text of each value.
-_Line = tuple[str, tuple[Callable[[Any], str], ...]]
+_LineForm = tuple[str, tuple[Callable[[Any], str], ...]]
 _MOST_LINES = 256
 
 
@@ -78,7 +78,7 @@ class _Shape:
         # `mac` is the last one: its digest is over what stands before it.
         self.written = (*self.names, "parent_tool_use_id", "agent_name", "mac")
         self.values = itemgetter(*self.written)
-        self.lines: dict[tuple[type, ...], _Line] = {}
+        self.lines: dict[tuple[type, ...], _LineForm] = {}
         self.required = tuple(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)
 
 
@@ -260,7 +260,7 @@ def dumps_fields(event: Event) -> str:
         raise _not_json(error) from None
 
 
-def _line(shape: _Shape, values: Sequence[Any]) -> _Line:
+def _line(shape: _Shape, values: Sequence[Any]) -> _LineForm:
     """The JSON of an event whose fields have these types, and the encoder of each field. Raises as above."""
     parts, encoders = [shape.head], []
     for name, value in zip(shape.written, values, strict=True):

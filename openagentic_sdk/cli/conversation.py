@@ -22,14 +22,14 @@ from .output.render import EventPrinter
 from .output.terminal import Screen
 from .output.turn import Stopped, Turn
 
-Ask = Callable[[UserQuestion], Awaitable[str]]
+AskPerson = Callable[[UserQuestion], Awaitable[str]]
 MakeTurn = Callable[[Turns], Turn]
 
 
 class Chat:
     """`make_turn` creates the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
 
-    def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: Ask, make_turn: MakeTurn) -> None:
+    def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: AskPerson, make_turn: MakeTurn) -> None:
         self.turns = Turns(replace(options, part="first"))
         self.screen = screen
         self.ask = ask

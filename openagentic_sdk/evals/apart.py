@@ -39,7 +39,7 @@ _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.evals
 _ORPHAN_S = 5.0
 _START_S = 60.0
 
-Answer = dict[str, Any]
+ApartAnswer = dict[str, Any]
 
 
 class Apart:
@@ -50,7 +50,7 @@ class Apart:
         self._busy: set[_EvalProcess] = set()
         self._is_closed = False
 
-    async def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
+    async def ask(self, question: Mapping[str, Any], timeout_s: float) -> ApartAnswer:
         """Ask a question; return `{"value": ...}`, or `{"error_type", "error"}` after an exception, a timeout or a crash."""
         worker = self._idle.pop() if self._idle else _EvalProcess()
         self._busy.add(worker)
@@ -67,7 +67,7 @@ class Apart:
                 self._idle.append(worker)
         return answer
 
-    async def call(self, function: Callable[..., Any], argument: Any, timeout_s: float) -> Answer:
+    async def call(self, function: Callable[..., Any], argument: Any, timeout_s: float) -> ApartAnswer:
         """Call a function with events as JSON objects.
 
         It runs in a process if it can be imported there by name, otherwise in a thread, which is abandoned on timeout.
@@ -94,7 +94,7 @@ class _EvalProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
+    def ask(self, question: Mapping[str, Any], timeout_s: float) -> ApartAnswer:
         if self._process is None:
             self._process = subprocess.Popen(
                 [find_interpreter(), "-c", _PROGRAM, _ROOT],
@@ -148,7 +148,7 @@ class _EvalProcess:
         return process.returncode
 
 
-def _too_long(timeout_s: float) -> Answer:
+def _too_long(timeout_s: float) -> ApartAnswer:
     return {"error_type": "TimeoutError", "error": f"it took longer than {timeout_s:g} s and was ended"}
 
 
@@ -204,7 +204,7 @@ def serve() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _answer(question: Mapping[str, Any]) -> Answer:
+def _answer(question: Mapping[str, Any]) -> ApartAnswer:
     try:
         if question["kind"] == "patterns":
             return {"value": [re.search(pattern, text) is not None for pattern, text in question["pairs"]]}
@@ -229,7 +229,7 @@ def _answer(question: Mapping[str, Any]) -> Answer:
     return _called(target, question["events"])
 
 
-def _called(function: Callable[..., Any], events: list[Any]) -> Answer:
+def _called(function: Callable[..., Any], events: list[Any]) -> ApartAnswer:
     """Call a function with events; return its result as JSON."""
     try:
         value = function([event_from_dict(event, strict=False) for event in events])
@@ -240,6 +240,6 @@ def _called(function: Callable[..., Any], events: list[Any]) -> Answer:
         return _raised(error)
 
 
-def _raised(error: BaseException) -> Answer:
+def _raised(error: BaseException) -> ApartAnswer:
     name, words = error_words(error)
     return {"error_type": name[:80], "error": words[:MAX_WORDS_CHARS]}

@@ -149,10 +149,12 @@ def compare_reports(
     )
 
 
-Rows = dict[tuple[str, str], Row]
+RowsByCase = dict[tuple[str, str], Row]
 
 
-def paired_rows(a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: str | None) -> tuple[Rows, Rows]:
+def paired_rows(
+    a: EvalReport, b: EvalReport, variant_a: str | None, variant_b: str | None
+) -> tuple[RowsByCase, RowsByCase]:
     """The rows of both sides, by case and variant. Raises like `compare_reports`."""
     is_one = variant_a is not None or variant_b is not None
     left, right = _rows(a, variant_a, is_one), _rows(b, variant_b, is_one)

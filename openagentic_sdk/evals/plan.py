@@ -12,7 +12,7 @@ from ..events import Event, UserMessage
 from ..ground.frozen import frozen
 from ..serialization import loads_event
 from ..sessions.base import SessionStore
-from .suite import PLAIN, Case, Mode, Suite
+from .suite import PLAIN, Case, CaseMode, Suite
 
 # The metadata key with the id of the eval that created a session: such sessions are not cases of others.
 EVAL_KEY = "eval"
@@ -28,7 +28,7 @@ class Planned:
     session_id: str | None = None
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> CaseMode:
         return self.case.how
 
     def runs_under(self, variant: str) -> bool:

@@ -31,7 +31,7 @@ from .scorers import Judge, Score, Scorer
 from .suite import Suite, check_suite
 
 MAX_FINAL_CHARS = 4_000
-Progress = Callable[[EvalReport, Sequence[EvalJob]], None]
+OnEvalProgress = Callable[[EvalReport, Sequence[EvalJob]], None]
 
 
 async def run_suite(
@@ -44,7 +44,7 @@ async def run_suite(
     repeats: int | None = None,
     parallel: int | None = None,
     max_cost_usd: float | None = None,
-    on_progress: Progress = lambda report, running: None,
+    on_progress: OnEvalProgress = lambda report, running: None,
 ) -> EvalReport:
     """Run a suite, or with `resume` the remaining runs of that eval; the report includes the results of earlier processes.
 
@@ -129,7 +129,7 @@ def _create(store: SessionStore, name: str, started: EvalStarted) -> str:
 class _SuiteRun:
     """One process's work on an eval."""
 
-    def __init__(self, player: Player, writer: SessionWriter, report: EvalReport, on_progress: Progress) -> None:
+    def __init__(self, player: Player, writer: SessionWriter, report: EvalReport, on_progress: OnEvalProgress) -> None:
         self.report = report
         self._player = player
         self._budget = player.budget

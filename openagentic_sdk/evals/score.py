@@ -15,7 +15,7 @@ from ..ground.threads import error_words
 from ..serialization import event_to_dict
 from ..sessions.request import json_sha256
 from ..tools.find.search_files import is_linear
-from .apart import Answer, Apart
+from .apart import Apart, ApartAnswer
 from .played import MadeCall, Played
 from .scorers import (
     CALL_LISTS,
@@ -84,7 +84,7 @@ def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Scor
     return Score(name, scorer.type, False, 0.0, f"{error_type}: {words}"[:MAX_WORDS_CHARS], error_type)
 
 
-def _judged(scorer: Scorer, name: str, answer: Answer, judge: Callable[[Any], Score]) -> Score:
+def _judged(scorer: Scorer, name: str, answer: ApartAnswer, judge: Callable[[Any], Score]) -> Score:
     """The score for the value of an answer; a failed one if there is no value."""
     if "value" not in answer:
         return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
@@ -99,7 +99,7 @@ def _about_text(run: Played) -> str:
     )
 
 
-async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> Answer:
+async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> ApartAnswer:
     """Whether each pattern is found in its text: in this process if all take linear time, otherwise in another."""
     if all(is_linear(pattern) for pattern, _ in pairs):
         return {"value": [re.search(pattern, text) is not None for pattern, text in pairs]}

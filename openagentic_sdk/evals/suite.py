@@ -31,8 +31,8 @@ from ..testing.scripted import ScriptedProvider
 from .apart import load_file
 from .scorers import CALL_LISTS, SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
 
-Mode = Literal["replay", "whatif", "live"]
-OnNew = Literal["stop", "live"]
+CaseMode = Literal["replay", "whatif", "live"]
+SuiteOnNew = Literal["stop", "live"]
 PLAIN = "plain"
 # The settings of a variant and of a judge that select the model and its endpoint.
 _ASKED_AT = ("provider", "base_url", "api_key_env", "script")
@@ -64,9 +64,9 @@ class Case:
     tag: str | None = None
     search: str | None = None
     log: str | None = None
-    mode: Mode | None = None
+    mode: CaseMode | None = None
     at: int | None = None
-    on_new: OnNew = "stop"
+    on_new: SuiteOnNew = "stop"
     strict: bool = True
     ends: Sequence[StopReason] = ("end",)
     limit: int = 50
@@ -74,7 +74,7 @@ class Case:
     variants: Sequence[str] = ()
 
     @property
-    def how(self) -> Mode:
+    def how(self) -> CaseMode:
         """The mode, or the default if none is given."""
         return self.mode or ("live" if self.prompt is not None else "replay" if self.at is None else "whatif")
 

@@ -19,7 +19,7 @@ from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from .record import OPEN, FleetRun, Outcome
+from .record import OPEN, FleetRun, RunOutcome
 
 if TYPE_CHECKING:
     from .fleet import Fleet
@@ -82,7 +82,7 @@ def _answer(store: SessionStore, session: str, seal: Seal) -> str:
     return ""
 
 
-async def tell_end(fleet: Fleet, row: FleetRun, outcome: Outcome) -> None:
+async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
     """Notify the workflow that a run belongs to of the run's end, once.
 
     If the run was cancelled or failed, cancel the runs of its own steps.

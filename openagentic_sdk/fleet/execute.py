@@ -34,7 +34,7 @@ from .children import RUN_OF_STEP, StepRuns, is_run_of_step, tell_end
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
-from .record import OVER, FleetRun, Outcome
+from .record import OVER, FleetRun, RunOutcome
 from .standing import Standing, ended_itself, look, parked, used_behind
 
 # The delay before a run is tried again whose session is in use, or whose store refused an operation.
@@ -43,7 +43,7 @@ REFUSED_S = 2.0
 MAX_ERROR_CHARS = 1000
 
 
-async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> Outcome | None:
+async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> RunOutcome | None:
     """Continue a run until it is over, parked or handed back, and update its row; None if the lease was lost.
 
     Once `draining` is set, a running step has `grace_s` seconds to finish before the run is handed back.
@@ -58,18 +58,18 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
         return None
     except (SessionLockedError, SessionExistsError, SessionNotFoundError) as error:
         # Another process uses, has just created or has just taken over the session: read the log again later.
-        outcome = Outcome("queued", error=_words(error), delay_s=BUSY_S)
+        outcome = RunOutcome("queued", error=_words(error), delay_s=BUSY_S)
     except StorageError as error:
-        outcome = Outcome("queued", error=_words(error), delay_s=REFUSED_S)
+        outcome = RunOutcome("queued", error=_words(error), delay_s=REFUSED_S)
     except asyncio.CancelledError:
-        await settled(_leave(fleet, lease, Outcome("queued"), standing.after_seq))
+        await settled(_leave(fleet, lease, RunOutcome("queued"), standing.after_seq))
         raise
     except Exception as error:  # noqa: BLE001 - the caller's code may raise anything: the error is stored in the row
-        outcome = Outcome("failed", "error", _words(error))
+        outcome = RunOutcome("failed", "error", _words(error))
     return outcome if await _leave(fleet, lease, outcome, standing.after_seq) else None
 
 
-async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -> bool:
+async def _leave(fleet: Fleet, lease: Lease, outcome: RunOutcome, after_seq: int) -> bool:
     """Write the outcome of the run into its row, with its usage after that event; False if another worker owns it."""
     run = lease.run
     if lease.is_lost:
@@ -88,22 +88,22 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
         return False  # the next worker finds the outcome in the log
 
 
-async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> Outcome:
+async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> RunOutcome:
     run, store = lease.run, fleet.store
     if lease.is_cancelled or run.attempts > run.max_attempts:
         if standing.is_said:
             await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
         if lease.is_cancelled:
-            return Outcome("cancelled", "interrupted")
+            return RunOutcome("cancelled", "interrupted")
         reason = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
-        return Outcome("failed", "error", reason)
+        return RunOutcome("failed", "error", reason)
     if run.told is not None and run.is_step and not await off_loop(True, store.session_exists, run.told[0]):
-        return Outcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")
+        return RunOutcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")
     options = rated_options(fleet, run, run_options(fleet, run, standing))
-    affordable: OpenAgenticOptions | Outcome = await off_loop(
+    affordable: OpenAgenticOptions | RunOutcome = await off_loop(
         True, within_budget, fleet, run, options, standing.cost_usd
     )
-    if isinstance(affordable, Outcome):
+    if isinstance(affordable, RunOutcome):
         return affordable
     async with workspace_of(fleet, lease, affordable, draining) as options:
         lease.check()
@@ -157,22 +157,22 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
             await suspending
 
 
-async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None) -> Outcome:
+async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None) -> RunOutcome:
     """The next state of a run that this process releases."""
     if background.state == "cancelled":
-        return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
+        return RunOutcome("cancelled", "interrupted") if lease.is_cancelled else RunOutcome("queued")
     result = await background.wait()
     if result.stop_reason == "waiting":
-        outcome: Outcome = await off_loop(True, parked, store, lease.run.session, background.last_seq, key_file)
+        outcome: RunOutcome = await off_loop(True, parked, store, lease.run.session, background.last_seq, key_file)
         return outcome
     if result.stop_reason in ("interrupted", "suspended"):
         is_over = result.stop_reason == "interrupted" and await off_loop(True, ended_itself, store, lease.run.session)
-        return Outcome("cancelled", "interrupted") if lease.is_cancelled or is_over else Outcome("queued")
+        return RunOutcome("cancelled", "interrupted") if lease.is_cancelled or is_over else RunOutcome("queued")
     if result.state == "failed":
         # If the store refused an operation, the log has no result: the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
-        return standing.outcome or Outcome("queued", error=_words(result.error), delay_s=REFUSED_S)
-    return Outcome("ended", result.stop_reason, None if result.success else _words(result.error))
+        return standing.outcome or RunOutcome("queued", error=_words(result.error), delay_s=REFUSED_S)
+    return RunOutcome("ended", result.stop_reason, None if result.success else _words(result.error))
 
 
 def _take_over(store: SessionStore, session: str) -> None:

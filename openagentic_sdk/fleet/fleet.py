@@ -32,7 +32,7 @@ from ..sessions.stores.tables import tables_of
 from .children import tell_end
 from .limits import Rates
 from .queue import NewRun, Queue
-from .record import MAX_ATTEMPTS, FleetRun, Outcome, State
+from .record import MAX_ATTEMPTS, FleetRun, FleetState, RunOutcome
 from .schedules import Schedule, Schedules
 from .standing import Standing, look
 from .stats import FleetStats, fleet_stats
@@ -199,7 +199,12 @@ class Fleet:
         return run
 
     async def runs(
-        self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
+        self,
+        *,
+        states: Collection[FleetState] = (),
+        tenant: str | None = None,
+        session: str | None = None,
+        limit: int = 50,
     ) -> list[FleetRun]:
         """Runs, newest first."""
         find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
@@ -214,7 +219,7 @@ class Fleet:
         run = await self.status(run_id)
         is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
         if is_open and (await self.status(run_id)).state == "cancelled":
-            await tell_end(self, run, Outcome("cancelled", "interrupted"))
+            await tell_end(self, run, RunOutcome("cancelled", "interrupted"))
             standing: Standing = await off_loop(True, look, self.store, run)
             if standing.is_said and (standing.outcome is None or standing.outcome.state == "waiting"):
                 # Close what a park or a hand-over left open in the log.

@@ -28,7 +28,7 @@ from ..sessions.folds.usage import normalize_usage
 from .fleet import Fleet
 from .lease import Lease
 from .limits import Rates
-from .record import FleetRun, Outcome
+from .record import FleetRun, RunOutcome
 from .workspace import open_workspace, read_wish
 
 # The delay before a run is tried again whose tenant's budget is reserved by other runs.
@@ -109,7 +109,7 @@ def rated_options(fleet: Fleet, run: FleetRun, options: OpenAgenticOptions) -> O
 
 def within_budget(
     fleet: Fleet, run: FleetRun, options: OpenAgenticOptions, cost_usd: float | None
-) -> OpenAgenticOptions | Outcome:
+) -> OpenAgenticOptions | RunOutcome:
     """The options of a run, limited to its reservation, or the outcome of the run if nothing could be reserved.
 
     `cost_usd` is the cost of its session so far. Blocks, and raises `StorageError`.
@@ -123,10 +123,10 @@ def within_budget(
     if amount > 0:
         return replace(options, max_cost_usd=(cost_usd or 0.0) + amount)
     if limits.is_spent(run.tenant):
-        return Outcome(
+        return RunOutcome(
             "failed", "budget", f"the budget of tenant {run.tenant!r} is spent: give it more, and enqueue again"
         )
-    return Outcome("queued", error=f"the budget of tenant {run.tenant!r} is reserved by others", delay_s=RESERVED_S)
+    return RunOutcome("queued", error=f"the budget of tenant {run.tenant!r} is reserved by others", delay_s=RESERVED_S)
 
 
 @asynccontextmanager

@@ -13,9 +13,9 @@ from typing import Any
 
 from ..errors import FleetError, RunNotFoundError
 from ..ground.frozen import changed, frozen
-from ..sessions.stores.tables import Execute, Rows, Steps, Tables, drive
+from ..sessions.stores.tables import Execute, Rows, Statements, Tables, drive
 from .limits import BUSY, FAIR, IS_FULL, FleetLimits
-from .record import FORMAT, FleetRun, Outcome, State
+from .record import FORMAT, FleetRun, FleetState, RunOutcome
 
 CHANNEL = "openagentic_runs"
 # How long a worker waits for an unreachable database before it retries.
@@ -163,7 +163,7 @@ class Queue:
         """
         return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
-    def adding(self, new: NewRun) -> Steps[int]:
+    def adding(self, new: NewRun) -> Statements[int]:
         """The statements of `add`, for a caller with its own connection."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
@@ -221,7 +221,7 @@ class Queue:
         values = (lease_s, *(number for pair in fences.items() for number in pair))
         return dict(self.tables.change(lambda execute: execute(command, values), patience_s=patience_s))
 
-    def leave(self, run: FleetRun, outcome: Outcome, *, patience_s: float = 30.0) -> bool:
+    def leave(self, run: FleetRun, outcome: RunOutcome, *, patience_s: float = 30.0) -> bool:
         """Move the run from `running` to its next state; False if it has another owner by now."""
         state, attempts = outcome.state, 0
         values = (
@@ -306,7 +306,12 @@ class Queue:
         return _read(rows[0])
 
     def rows(
-        self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
+        self,
+        *,
+        states: Collection[FleetState] = (),
+        tenant: str | None = None,
+        session: str | None = None,
+        limit: int = 50,
     ) -> list[FleetRun]:
         """Runs, newest first."""
         conditions = [f"state IN ({_marks(states)})"] if states else []

@@ -20,10 +20,10 @@ from ..events import StopReason
 from ..ground.frozen import frozen
 from ..serialization import loads_json
 
-State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
-STATES: tuple[State, ...] = ("queued", "running", "waiting", "ended", "failed", "cancelled")
-OPEN: tuple[State, ...] = ("queued", "running", "waiting")
-OVER: tuple[State, ...] = ("ended", "failed", "cancelled")
+FleetState = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
+STATES: tuple[FleetState, ...] = ("queued", "running", "waiting", "ended", "failed", "cancelled")
+OPEN: tuple[FleetState, ...] = ("queued", "running", "waiting")
+OVER: tuple[FleetState, ...] = ("ended", "failed", "cancelled")
 # The row format that this version writes, and the newest that it understands.
 FORMAT = 1
 MAX_ATTEMPTS = 3
@@ -42,7 +42,7 @@ class FleetRun:
     queue: str
     agent: str
     priority: int
-    state: State
+    state: FleetState
     request_id: str
     attempts: int
     max_attempts: int
@@ -118,13 +118,13 @@ class Used:
 
 
 @frozen
-class Outcome:
+class RunOutcome:
     """The next state of a run after `running`. It is not claimed for `delay_s` seconds; `parked_seq` is the log's end then.
 
     If `used` is None, the usage in the row is left unchanged.
     """
 
-    state: State
+    state: FleetState
     stop_reason: StopReason | None = None
     error: str | None = None
     delay_s: float = 0.0

@@ -15,7 +15,7 @@ from ..sessions.folds.standing import find_request
 from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from .record import FleetRun, Outcome, Used
+from .record import FleetRun, RunOutcome, Used
 
 
 @frozen
@@ -27,7 +27,7 @@ class Standing:
 
     is_there: bool
     is_said: bool = False
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     after_seq: int = 0
     cost_usd: float | None = 0.0
 
@@ -37,7 +37,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     try:
         metadata = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
-        deleted = Outcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
+        deleted = RunOutcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
         return Standing(False, outcome=deleted if run.parked_seq else None)
     if (metadata.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
@@ -49,7 +49,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
     outcome, last = None, newest.result
     if not newest.is_newest and last is not None and last.stop_reason == "waiting":
-        outcome = Outcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
+        outcome = RunOutcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
     elif newest.state == "over" and last is not None and last.stop_reason != "interrupted":
         outcome = outcome_of(last)
     elif last is not None:
@@ -78,26 +78,26 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
     )
 
 
-def outcome_of(result: Result) -> Outcome:
+def outcome_of(result: Result) -> RunOutcome:
     """The next state of a run with this result."""
     if result.stop_reason == "error":
-        return Outcome("failed", "error", result.error_message or "error")
-    return Outcome("ended", result.stop_reason, result.error_message)
+        return RunOutcome("failed", "error", result.error_message or "error")
+    return RunOutcome("ended", result.stop_reason, result.error_message)
 
 
-def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
+def _pause(store: SessionStore, run: FleetRun, last: Result) -> RunOutcome | None:
     """The outcome of a run that was last parked or interrupted; None if it is to continue."""
     at = last.seq or 0
     if last.stop_reason == "waiting" and run.lost_owner and not is_answered(store, run.session, at):
         # Its owner died after writing the log and before updating the row.
         return parked(store, run.session, at)
     if last.stop_reason == "interrupted" and ended_itself(store, run.session):
-        return Outcome("cancelled", "interrupted")
+        return RunOutcome("cancelled", "interrupted")
     if last.stop_reason == "interrupted" and 0 < run.parked_seq < at:
         since = list(store.iter_events(run.session, after_seq=run.parked_seq, limit=at - run.parked_seq))
         if not any(isinstance(event, SystemInit) for event in since):
             # It was ended while parked, by a client that used only the session and not the fleet.
-            return Outcome("cancelled", "interrupted")
+            return RunOutcome("cancelled", "interrupted")
     return None
 
 
@@ -106,19 +106,19 @@ def ended_itself(store: SessionStore, session: str) -> bool:
     return load_view(store, session, (StepsFold,))[0].fold(StepsFold).find(CANCELLED) is not None
 
 
-def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> Outcome:
+def parked(store: SessionStore, session: str, seq: int, key_file: str | None = None) -> RunOutcome:
     """The outcome of a run that has parked, whose log ends with that event; a workflow continues by itself when it is due.
 
     Events that arrived between the workflow's last check and its end did not find it parked. Blocks.
     """
     park = Park.read(store, session)
     if park is None:
-        return Outcome("waiting", "waiting", parked_seq=seq)
+        return RunOutcome("waiting", "waiting", parked_seq=seq)
     if has_arrived(store, session, Seal(key_file)):
-        return Outcome("queued", "waiting")
+        return RunOutcome("queued", "waiting")
     if park.wake_at is None:
-        return Outcome("waiting", "waiting", parked_seq=seq)
-    return Outcome("queued", "waiting", delay_s=max(0.0, park.wake_at - time.time()), parked_seq=seq)
+        return RunOutcome("waiting", "waiting", parked_seq=seq)
+    return RunOutcome("queued", "waiting", delay_s=max(0.0, park.wake_at - time.time()), parked_seq=seq)
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:

@@ -20,7 +20,7 @@ from .execute import carry_out
 from .fleet import Fleet
 from .lease import Heart, Lease
 from .queue import CHANNEL, Claimer
-from .record import FORMAT, FleetRun, Outcome
+from .record import FORMAT, FleetRun, RunOutcome
 from .standing import is_answered
 
 LEASE_S = 15.0
@@ -169,7 +169,7 @@ class Worker:
                     leases[run_id].cancel()
 
 
-def _words(outcome: Outcome | None) -> str:
+def _words(outcome: RunOutcome | None) -> str:
     if outcome is None:
         return "lost"
     state = "handed back" if outcome.state == "queued" else outcome.state

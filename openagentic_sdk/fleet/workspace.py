@@ -87,7 +87,7 @@ class Wish:
 
 
 @frozen
-class Kept:
+class KeptCheckout:
     """The workspace that a session's log records: its checkout's commit, and the newest patch, empty before the first."""
 
     name: str
@@ -114,19 +114,19 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
     return Wish(name, ref)
 
 
-def kept_workspace(events: Iterable[Event]) -> Kept | None:
+def kept_workspace(events: Iterable[Event]) -> KeptCheckout | None:
     """The checkout that a session works in and its newest patch; None if it never had one. A fold over the log."""
-    checkout: Kept | None = None
+    checkout: KeptCheckout | None = None
     for event in events:
         if isinstance(event, WorkspaceKept):
-            checkout = Kept(event.workspace, event.commit, event.patch)
+            checkout = KeptCheckout(event.workspace, event.commit, event.patch)
         elif isinstance(event, HookEvent) and event.name == HOOK:
             # Logs of older versions have no `workspace.kept`: the fields are words in the action.
             word, *words = (event.action or "").split(" ")
             if word == "opened" and len(words) == 2:
-                checkout = Kept(words[0], words[1], checkout.patch if checkout is not None else "")
+                checkout = KeptCheckout(words[0], words[1], checkout.patch if checkout is not None else "")
             elif word == "kept" and checkout is not None:
-                checkout = Kept(checkout.name, checkout.commit, words[0] if words else "")
+                checkout = KeptCheckout(checkout.name, checkout.commit, words[0] if words else "")
     return checkout
 
 
@@ -198,7 +198,12 @@ class _CheckoutHooks:
     """Hooks that record the state of a checkout in the log while its run continues."""
 
     def __init__(
-        self, checkout: _Checkout, store: SessionStore, session_id: str, kept_checkout: Kept | None, patch: bytes | None
+        self,
+        checkout: _Checkout,
+        store: SessionStore,
+        session_id: str,
+        kept_checkout: KeptCheckout | None,
+        patch: bytes | None,
     ) -> None:
         self._checkout = checkout
         self._store = store

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-Labels = tuple[tuple[str, str], ...]
+MetricLabels = tuple[tuple[str, str], ...]
 # Keyed by name, kind and help text.
-Families = dict[tuple[str, str, str], dict[Labels, float]]
+Families = dict[tuple[str, str, str], dict[MetricLabels, float]]
 
 
 def to_exposition(families: Families) -> str:

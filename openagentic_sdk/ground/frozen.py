@@ -27,7 +27,7 @@ T = TypeVar("T")
 Make = Callable[[Any], Any]
 
 
-class _Known:
+class _ClassFacts:
     """The facts about a class made here: the defaults of its own fields that are class attributes, and all positional
     fields in order, each with whether its argument can be omitted.
     """
@@ -39,7 +39,7 @@ class _Known:
         self.own: dict[str, Any] = {}
 
 
-_MADE_HERE: WeakKeyDictionary[type, _Known] = WeakKeyDictionary()
+_MADE_HERE: WeakKeyDictionary[type, _ClassFacts] = WeakKeyDictionary()
 
 
 @overload
@@ -167,7 +167,7 @@ _FILLED_BY_HAND = 8
 # The following runs at the definition of every class: it is written for speed.
 
 
-def _make_at_first_use(cls: type[T], facts: _Known) -> type[T]:
+def _make_at_first_use(cls: type[T], facts: _ClassFacts) -> type[T]:
     present, target = vars(cls), cast(Any, cls)
     for name, default in facts.own.items():
         if default.__class__ is Field:
@@ -187,13 +187,13 @@ def _make_at_first_use(cls: type[T], facts: _Known) -> type[T]:
     return abc.update_abstractmethods(cls)
 
 
-def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
+def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _ClassFacts | None:
     """The facts about a class; None for a class that is left to the standard decorator, for its error message."""
     present = vars(cls)
     positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
     if positional is None:
         return None
-    facts = _Known(is_frozen, kw_only, positional)
+    facts = _ClassFacts(is_frozen, kw_only, positional)
     annotations = present.get("__annotations__", {})
     for name, value in present.items():
         if value.__class__ is Field and name not in annotations:
@@ -296,14 +296,14 @@ def _standard_parameters(is_frozen: bool, kw_only: bool) -> Any:
     return vars(dataclass(frozen=is_frozen, kw_only=kw_only)(type("Any", (), {"__doc__": "."})))["__dataclass_params__"]
 
 
-class _Made:
+class _FactoryDefault:
     """A default that is created per object, as shown in a signature."""
 
     def __repr__(self) -> str:
         return "<factory>"
 
 
-_MAKE_IT = _Made()
+_MAKE_IT = _FactoryDefault()
 
 
 def _init(cls: Any) -> Any:

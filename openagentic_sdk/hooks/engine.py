@@ -21,11 +21,9 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
 from ..ground.globs import fits_name
 from ..ground.threads import ask_callable, call_guest, error_words, running_loop
-from .models import HookDecision, HookMatcher
+from .models import HookDecision, HookMatcher, HookRun, PointOutcome
 
-Hooks = Sequence[HookMatcher]
-Outcome = tuple[Any, list[HookEvent], HookDecision | None]
-PointOutcome = tuple[list[HookEvent], HookDecision | None]
+Matchers = Sequence[HookMatcher]
 
 
 @frozen
@@ -109,21 +107,21 @@ class HookEngine:
     session_end         `reason`: a session ends
     """
 
-    pre_tool_use: Hooks = ()
-    post_tool_use: Hooks = ()
-    post_tool_use_failure: Hooks = ()
-    user_prompt_submit: Hooks = ()
-    before_model_call: Hooks = ()
-    after_model_call: Hooks = ()
-    session_start: Hooks = ()
-    session_end: Hooks = ()
-    stop: Hooks = ()
-    permission_request: Hooks = ()
-    subagent_start: Hooks = ()
-    subagent_stop: Hooks = ()
-    pre_compact: Hooks = ()
-    post_compact: Hooks = ()
-    notification: Hooks = ()
+    pre_tool_use: Matchers = ()
+    post_tool_use: Matchers = ()
+    post_tool_use_failure: Matchers = ()
+    user_prompt_submit: Matchers = ()
+    before_model_call: Matchers = ()
+    after_model_call: Matchers = ()
+    session_start: Matchers = ()
+    session_end: Matchers = ()
+    stop: Matchers = ()
+    permission_request: Matchers = ()
+    subagent_start: Matchers = ()
+    subagent_stop: Matchers = ()
+    pre_compact: Matchers = ()
+    post_compact: Matchers = ()
+    notification: Matchers = ()
     enable_message_rewrite_hooks: bool = False
     default_timeout_s: float = 60.0
     clock: Clock = field(default_factory=SystemClock)
@@ -133,7 +131,7 @@ class HookEngine:
         """Whether any point has a hook; an engine of the caller's own class is assumed to have some."""
         return type(self) is not HookEngine or any(map(functools.partial(getattr, self), POINTS))
 
-    async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
+    async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> HookRun:
         """Run the hooks of a point one after the other."""
         row = POINTS[point]
         if not getattr(self, point):
@@ -158,13 +156,13 @@ class HookEngine:
                 break
         return current.get(row.value), events, wish
 
-    async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> Outcome:
+    async def run_user_prompt_submit(self, *, prompt: str, context: Mapping[str, Any] | None = None) -> HookRun:
         """Call `run` for this point; likewise the following methods."""
         return await self.run("user_prompt_submit", {"prompt": prompt}, context)
 
     async def run_pre_tool_use(
         self, *, tool_name: str, tool_input: Mapping[str, Any], context: Mapping[str, Any] | None = None
-    ) -> Outcome:
+    ) -> HookRun:
         return await self.run("pre_tool_use", {"tool_name": tool_name, "tool_input": tool_input}, context)
 
     async def run_post_tool_use(
@@ -174,16 +172,16 @@ class HookEngine:
         tool_output: Any,
         context: Mapping[str, Any] | None = None,
         tool_input: Mapping[str, Any] | None = None,
-    ) -> Outcome:
+    ) -> HookRun:
         payload = {"tool_name": tool_name, "tool_input": tool_input or {}, "tool_output": tool_output}
         return await self.run("post_tool_use", payload, context)
 
     async def run_before_model_call(
         self, *, messages: Sequence[Mapping[str, Any]], context: Mapping[str, Any] | None = None
-    ) -> Outcome:
+    ) -> HookRun:
         return await self.run("before_model_call", {"messages": messages}, context)
 
-    async def run_after_model_call(self, *, output: Any, context: Mapping[str, Any] | None = None) -> Outcome:
+    async def run_after_model_call(self, *, output: Any, context: Mapping[str, Any] | None = None) -> HookRun:
         return await self.run("after_model_call", {"output": output}, context)
 
     async def run_session_start(

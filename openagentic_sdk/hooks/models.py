@@ -37,6 +37,9 @@ class HookDecision:
 
 
 HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookDecision | None]
+# The value of the point after the hooks, an event for each hook that ran, and their combined decision.
+HookRun = tuple[Any, list[HookEvent], HookDecision | None]
+PointOutcome = tuple[list[HookEvent], HookDecision | None]
 
 
 @frozen

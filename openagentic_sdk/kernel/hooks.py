@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..events import Event, HookEvent, StopReason, UserMessage
-from ..hooks.models import HookDecision
+from ..hooks.models import HookRun, PointOutcome
 from .lifetime import RunStopped
 from .part import Part
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from .agent import AgentRuntime, Run
 
 
-# The value of the point after the hooks, an event for each hook that ran, and their combined decision.
-Outcome = tuple[Any, list[HookEvent], HookDecision | None]
-PointOutcome = tuple[list[HookEvent], HookDecision | None]
 Context = Mapping[str, Any] | None
 
 
@@ -32,26 +29,26 @@ class Hooks(Protocol):
     @property
     def post_tool_use_failure(self) -> Sequence[object]: ...
 
-    async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> Outcome:
+    async def run(self, point: str, payload: Mapping[str, Any], context: Context = None) -> HookRun:
         return None, [], None
 
-    async def run_user_prompt_submit(self, *, prompt: str, context: Context = None) -> Outcome:
+    async def run_user_prompt_submit(self, *, prompt: str, context: Context = None) -> HookRun:
         return prompt, [], None
 
-    async def run_before_model_call(self, *, messages: Sequence[Mapping[str, Any]], context: Context = None) -> Outcome:
+    async def run_before_model_call(self, *, messages: Sequence[Mapping[str, Any]], context: Context = None) -> HookRun:
         return messages, [], None
 
-    async def run_after_model_call(self, *, output: Any, context: Context = None) -> Outcome:
+    async def run_after_model_call(self, *, output: Any, context: Context = None) -> HookRun:
         return output, [], None
 
     async def run_pre_tool_use(
         self, *, tool_name: str, tool_input: Mapping[str, Any], context: Context = None
-    ) -> Outcome:
+    ) -> HookRun:
         return tool_input, [], None
 
     async def run_post_tool_use(
         self, *, tool_name: str, tool_output: Any, context: Context = None, tool_input: Mapping[str, Any] | None = None
-    ) -> Outcome:
+    ) -> HookRun:
         return tool_output, [], None
 
     async def run_session_start(self, *, source: str = "startup", context: Context = None) -> PointOutcome:

@@ -29,7 +29,7 @@ _PACKAGE = __name__.partition(".")[0]
 _LOOK_AGAIN_S = 0.5
 
 # Returns the seconds to wait for a store's answer; None means no limit.
-Patience = Callable[[], float | None]
+StorePatience = Callable[[], float | None]
 
 
 class Recorder:
@@ -53,7 +53,7 @@ class Recorder:
     ) -> None:
         self.channel = channel
         self.saved = True
-        self.patience: Patience = lambda: None
+        self.patience: StorePatience = lambda: None
         self.parts = Parts()
         self.hung: StorageTimeoutError | None = None
         self.may_wait: Callable[[Sequence[Event]], bool] = lambda events: False
@@ -211,7 +211,7 @@ class Recorder:
 
 
 async def ask_store(
-    call: Callable[[], Any], patience: Patience, *, too_late: Callable[[], None] | None = None
+    call: Callable[[], Any], patience: StorePatience, *, too_late: Callable[[], None] | None = None
 ) -> tuple[Any, asyncio.CancelledError | None]:
     """Call a store in a thread; return its answer, and a cancellation for the caller to raise.
 

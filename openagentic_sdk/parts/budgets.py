@@ -51,7 +51,7 @@ from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.spent import SECONDS_PER_DAY, SECONDS_PER_HOUR
 from ..sessions.folds.standing import state_after
 from ..sessions.folds.summary import SessionSummary
-from .record.folds.costs import WINDOWS, NowSpending, Scope, Window, spending_now
+from .record.folds.costs import WINDOWS, CostScope, NowSpending, Window, spending_now
 
 _CHECKS = {"max_cost_usd": number(0), "max_tokens": number(0, whole=True)}
 _PAGE_ROWS = 200
@@ -122,7 +122,7 @@ _WINDOW_WORDS: Mapping[Window, tuple[str, str]] = {
 }
 
 # The current number of bytes left for all unfinished answers together, and which limit that is.
-_Limit = tuple[Callable[[], float], str]
+_ByteLimit = tuple[Callable[[], float], str]
 
 
 class Budgets(Part):
@@ -140,7 +140,7 @@ class Budgets(Part):
         own = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
         self._budget: Budget = own if parents is None else parents._budget
         self._shared = shared
-        self._limits: Sequence[_Limit] | None = None
+        self._limits: Sequence[_ByteLimit] | None = None
         self._coming_bytes = 0
 
     def services(self) -> Mapping[type, object]:
@@ -202,22 +202,22 @@ class Budgets(Part):
         is_lost = not response.complete and response.usage is None
         self._budget.charge(response.usage, 0.0 if is_lost else response.cost_usd, estimated)
 
-    def _open_limits(self) -> list[_Limit]:
+    def _open_limits(self) -> list[_ByteLimit]:
         """The limits for the answer that begins."""
         run = self.run
         budgets = (self._budget, *self._budget.shared)
         has_dollars = any(budget.max_cost_usd is not None and budget.cost_usd is not None for budget in budgets)
         # The price of a million tokens, because that of a single token may round to zero.
         price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, run.model) if has_dollars else None
-        limits: list[_Limit] = []
+        limits: list[_ByteLimit] = []
         for budget in budgets:
             limits += _limits_of(budget, price)
         return limits
 
 
-def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
+def _limits_of(budget: Budget, price: float | None) -> list[_ByteLimit]:
     """The limits of one budget; `price` is in USD per million output tokens, None if unknown."""
-    limits: list[_Limit] = []
+    limits: list[_ByteLimit] = []
 
     def add(tokens_left: Callable[[], float], key: str, most: str) -> None:
         reason = (
@@ -236,7 +236,7 @@ def _limits_of(budget: Budget, price: float | None) -> list[_Limit]:
 class LimitEntry:
     """One table of a limits file: the limits for each name that matches `pattern`, per day or hour."""
 
-    scope: Scope
+    scope: CostScope
     pattern: str
     window: Window
     limits: Mapping[str, Any]
@@ -248,7 +248,7 @@ class LimitEntry:
         names += [self.window] if self.scope == "all" or self.window == "hour" else []
         return ".".join(name if _BARE_KEY.fullmatch(name) else f'"{name}"' for name in names)
 
-    def covers(self, scope: Scope, name: str, window: Window) -> bool:
+    def covers(self, scope: CostScope, name: str, window: Window) -> bool:
         """Whether the entry applies to this name in this window."""
         return (scope, window) == (self.scope, self.window) and (
             name == self.pattern or fnmatchcase(name, self.pattern)
@@ -272,7 +272,7 @@ class LimitLeft:
     """
 
     window: Window
-    scope: Scope
+    scope: CostScope
     name: str
     table: str
     until: float
@@ -315,7 +315,7 @@ class SharedLimits:
         )
 
     def _budgets(
-        self, spending: NowSpending, scope: Scope, name: str, window: Window
+        self, spending: NowSpending, scope: CostScope, name: str, window: Window
     ) -> Iterator[tuple[LimitEntry, Budget]]:
         """The budgets of a name in a window: one for each entry whose limits apply."""
         covering = [entry for entry in self.entries if entry.covers(scope, name, window)]
@@ -342,7 +342,7 @@ class SharedLimits:
             )
 
 
-def _left(window: Window, scope: Scope, name: str, entry: LimitEntry, budget: Budget, now: float) -> LimitLeft:
+def _left(window: Window, scope: CostScope, name: str, entry: LimitEntry, budget: Budget, now: float) -> LimitLeft:
     usd, tokens, cost = budget.max_cost_usd, budget.max_tokens, budget.cost_usd
     size_s = SECONDS_PER_DAY if window == "day" else SECONDS_PER_HOUR
     return LimitLeft(
@@ -380,7 +380,7 @@ def read_limits(path: Path) -> SharedLimits | None:
         return None
     except (OSError, ValueError) as error:
         raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
-    names: dict[Scope, Any] = {"tag": data.pop("tag", {}), "tenant": data.pop("tenant", {})}
+    names: dict[CostScope, Any] = {"tag": data.pop("tag", {}), "tenant": data.pop("tenant", {})}
     if data.keys() - {*WINDOWS} or not all(isinstance(tables, dict) for tables in names.values()):
         unknown = sorted(data.keys() - {*WINDOWS})
         raise OptionsError(
@@ -399,7 +399,7 @@ def read_limits(path: Path) -> SharedLimits | None:
     return SharedLimits(str(path), tuple(entries)) if entries else None
 
 
-def _entry(scope: Scope, pattern: str, window: Window, table: Any, path: Path) -> LimitEntry:
+def _entry(scope: CostScope, pattern: str, window: Window, table: Any, path: Path) -> LimitEntry:
     entry = LimitEntry(scope, pattern, window, table)
     where = f"[{entry.table}] in {str(path)!r}"
     if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():

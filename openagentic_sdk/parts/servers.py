@@ -26,7 +26,7 @@ from ..sessions.request import canonical_json
 from .project.prompt import server_block
 
 if TYPE_CHECKING:
-    from .mcp.resources import Brought
+    from .mcp.resources import PromptExpansion
 
 
 # Whether a resource (server, URI) may be read for a prompt that names it.
@@ -48,7 +48,7 @@ class ToolServers(Protocol):
 
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
 
-    async def expand_prompt(self, text: str, permits: Permits) -> Brought | None: ...
+    async def expand_prompt(self, text: str, permits: Permits) -> PromptExpansion | None: ...
 
 
 class ServerTools(Part):

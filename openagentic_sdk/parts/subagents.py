@@ -48,7 +48,7 @@ from ..sessions.folds.standing import state_after
 from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..tools.session.background_tasks import RunTasks, SubagentResult, describe_result, running_task
-from ..tools.session.task import Build, Subagents, TaskTool
+from ..tools.session.task import BuildSubagent, Subagents, TaskTool
 from .budgets import Budgets
 from .claude.project import ProjectPart
 from .record.abandoned import copied_question, end_abandoned
@@ -58,7 +58,7 @@ _GOES_ON = frozenset({"interrupted", "suspended", "waiting"})
 
 
 @frozen
-class LeftSubagent:
+class UnfinishedSubagent:
     """A subagent that an earlier run left unfinished: its start event, its session, and its end, if it ended.
 
     `is_recorded` is true if the parent's log contains the end.
@@ -82,7 +82,7 @@ class SubagentRuns(Part, Subagents):
         super().__init__(run)
         self._child = child
         self._max_depth = max_depth
-        self._left: dict[str, LeftSubagent] = {}  # by the call that started them
+        self._left: dict[str, UnfinishedSubagent] = {}  # by the call that started them
         self._unbegun: set[str] = set()  # calls whose background tasks an earlier process did not begin
         starter = None if run.parent is None else run.parent.parts.services.find(Subagents)
         # The sessions whose spending in earlier processes this tree of runs has already charged.
@@ -100,7 +100,7 @@ class SubagentRuns(Part, Subagents):
         open_ids = {record.use.tool_use_id for record in view.open_calls()}
         candidates: list[tuple[SubagentStarted, SubagentFinished | None]]
         candidates = [(started, None) for started in view.fold(SubagentsFold).open.values()]
-        behind: list[LeftSubagent] = []
+        behind: list[UnfinishedSubagent] = []
         for started, finished in [*candidates, *_finished_in(view)]:
             is_open = started.tool_use_id in open_ids
             subagent = await self._find(started, finished, is_open=is_open, prompt_follows=prompt_follows)
@@ -161,7 +161,7 @@ class SubagentRuns(Part, Subagents):
         return ending
 
     async def spawn(
-        self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: Build | None = None
+        self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: BuildSubagent | None = None
     ) -> SubagentResult:
         run, subagent = self.run, self._left.pop(tool_use_id, None)
         if subagent is not None and subagent.ended is not None:
@@ -187,7 +187,7 @@ class SubagentRuns(Part, Subagents):
 
     async def _find(
         self, started: SubagentStarted, finished: SubagentFinished | None, *, is_open: bool, prompt_follows: bool
-    ) -> LeftSubagent | None:
+    ) -> UnfinishedSubagent | None:
         """The subagent of an earlier run if its call or task continues with it; otherwise its end is recorded.
 
         If a prompt follows, its open questions are copied to the parent's log instead.
@@ -220,7 +220,7 @@ class SubagentRuns(Part, Subagents):
         budgets = run.parts.services.find(Budgets)
         if budgets is not None and ended is not None and ended.stop_reason == "budget" and not prompt_follows:
             budgets.exhaust(ended.error_message)
-        return LeftSubagent(started, view, ended, finished is not None)
+        return UnfinishedSubagent(started, view, ended, finished is not None)
 
     def _check(self, started: SubagentStarted) -> None:
         """Raise `ToolError` if Task now refuses this name, since its call could not reach the subagent."""
@@ -229,7 +229,9 @@ class SubagentRuns(Part, Subagents):
         if name in tools and isinstance(tools.get(name), TaskTool):
             self._child(started.name, self.run.agent)
 
-    async def _go_on(self, subagent: LeftSubagent, events: Sequence[Event], build: Build) -> SubagentResult:
+    async def _go_on(
+        self, subagent: UnfinishedSubagent, events: Sequence[Event], build: BuildSubagent
+    ) -> SubagentResult:
         """Resume a subagent where it stopped, or begin it if the process died before its prompt was stored."""
         started, notes = subagent.started, list[UserMessage]()
         if not _has_begun(subagent.view):
@@ -244,7 +246,7 @@ class SubagentRuns(Part, Subagents):
         child.steps = _steps(child.view)
         return await self._run_child(child, started, is_new=False)
 
-    async def _open_again(self, started: SubagentStarted, build: Build, events: Sequence[Event]) -> Run:
+    async def _open_again(self, started: SubagentStarted, build: BuildSubagent, events: Sequence[Event]) -> Run:
         """Open the session of a subagent; if its holder may have died on another host, wait until that is certain."""
         opened = partial(self._open, started.tool_use_id, build, started.child_session_id, events)
         try:
@@ -290,7 +292,7 @@ class SubagentRuns(Part, Subagents):
     def _tasks(self) -> RunTasks:
         return self.run.parts.services.get(RunResources).get(RunTasks)
 
-    async def _report_on(self, subagent: LeftSubagent) -> None:
+    async def _report_on(self, subagent: UnfinishedSubagent) -> None:
         """Continue a background subagent that waited for a person, and report its result to the model."""
         started = subagent.started
         try:
@@ -347,7 +349,7 @@ class SubagentRuns(Part, Subagents):
         stopping = self.run.lifetime.stopping
         return stopping.asked == "suspend" or (stopping.soon and stopping.asked is None)
 
-    async def _open(self, tool_use_id: str, build: Build, resume: str | None, events: Sequence[Event]) -> Run:
+    async def _open(self, tool_use_id: str, build: BuildSubagent, resume: str | None, events: Sequence[Event]) -> Run:
         run = self.run
         agent = build(run.agent)
         project = run.parts.services.find(ProjectPart)

@@ -25,8 +25,8 @@ from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
 
-Said = str | bool | UserAnswer
-UserAnswerer = Callable[[UserQuestion], Said | Awaitable[Said]]
+AnswerGiven = str | bool | UserAnswer
+UserAnswerer = Callable[[UserQuestion], AnswerGiven | Awaitable[AnswerGiven]]
 Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
 
 

@@ -56,7 +56,7 @@ from .subject import Subject, Workspace, describe
 
 __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer", "permission_gate"]
 
-Context = CallContext | Mapping[str, Any] | None
+GateContext = CallContext | Mapping[str, Any] | None
 
 _REMEMBERED_CALLS = 1000
 # Creating the gate checks whether they can be parsed.
@@ -294,7 +294,9 @@ class PermissionGate(WithAdvice):
 
     # --- the decision ----------------------------------------------------------------------------------------------------
 
-    async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
+    async def approve(
+        self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
+    ) -> ApprovalResult:
         """Decide whether this call may run with exactly this input. `context` holds the fields of `CallContext`."""
         call_context = read_context(context)
         try:
@@ -321,7 +323,7 @@ class PermissionGate(WithAdvice):
         answer = self.answer if self.can_ask else None
         return People(self.approver, answer, self.remember, self.save_rule, self.clock or SystemClock())
 
-    def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Verdict:
+    def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None) -> Verdict:
         """The verdict of mode, rules and a hook's request, before anybody is asked: `allow`, `ask` or `deny`.
 
         `context` is as in `approve`; nothing is remembered.
@@ -331,7 +333,9 @@ class PermissionGate(WithAdvice):
         except _NotJson as error:
             return Verdict("deny", str(error), "input")
 
-    def trial(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult | None:
+    def trial(
+        self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
+    ) -> ApprovalResult | None:
         """The decision that lets a call be tried on a copy; None if more than the lack of a rule keeps it from running.
 
         Always None if an `approver` decides.
@@ -349,7 +353,7 @@ class PermissionGate(WithAdvice):
         self,
         tool_name: str,
         tool_input: Mapping[str, Any],
-        context: Context,
+        context: GateContext,
         tried: ApprovalResult,
         shown: Mapping[str, Any],
     ) -> ApprovalResult:
@@ -361,14 +365,16 @@ class PermissionGate(WithAdvice):
             return replace(answer, input_sha256=facts.input_sha256)
         return replace(open_result, reason="what was tried can no longer be edited: ask for another call")
 
-    def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
+    def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None) -> Subject:
         """The subject of a call as this gate reads it. Raises `OptionsError` for input that is not JSON."""
         try:
             return self._facts(tool_name, tool_input, read_context(context)).subject
         except _NotJson as error:
             raise OptionsError(str(error)) from None
 
-    def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
+    def judge_by_rule(
+        self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
+    ) -> ApprovalResult:
         """Decide a call that neither a model nor a person asked for: only an allow rule permits it, or reading alone.
 
         No looser mode, hook, callback or person can permit it; everything that forbids calls applies. `context` is as in
@@ -378,7 +384,7 @@ class PermissionGate(WithAdvice):
         verdict = judge_by_rule(facts)
         return facts.result(verdict)
 
-    async def permits_path(self, path: str, write: bool, context: Context = None) -> bool:
+    async def permits_path(self, path: str, write: bool, context: GateContext = None) -> bool:
         """Decide, without a question, whether a running call may touch one more path.
 
         It may by policy, or because the call was approved for this very path, or for a folder above it that no ask rule is
@@ -458,7 +464,7 @@ class PermissionGate(WithAdvice):
 
         return permits
 
-    def file_policy(self, command: str, context: Context = None, *, asked: bool) -> FilePolicy:
+    def file_policy(self, command: str, context: GateContext = None, *, asked: bool) -> FilePolicy:
         """The file access of a command, for mounts and for keeping its effects. `asked` is true if a person approved this
         very call, which answers ask rules.
         """

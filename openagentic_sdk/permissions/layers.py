@@ -18,7 +18,7 @@ from ..ground.frozen import frozen
 from ..ground.loose import as_list, as_mappings
 from ..parts.project.settings import Settings, SettingsRule
 from .policy import MODES, Policy
-from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules, rule_book
+from .rules import PermissionEffect, Rule, RuleBook, parse_rule, parse_rules, rule_book
 
 
 def read_mode(name: str) -> Mode:
@@ -78,9 +78,9 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
     A path like `/x` is relative to `root`; if `cwd` names the folder where the session began, it is relative to `~/.claude`
     in the user's own settings, to `cwd` in local ones, and to the folder that contains `.claude` in a project's.
     """
-    by_effect: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
+    by_effect: dict[PermissionEffect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
     notes: list[Diagnostic] = []
-    settings_rules: dict[Effect, tuple[SettingsRule, ...]] = {
+    settings_rules: dict[PermissionEffect, tuple[SettingsRule, ...]] = {
         "allow": settings.allow,
         "ask": settings.ask,
         "deny": settings.deny,

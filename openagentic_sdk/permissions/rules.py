@@ -23,8 +23,8 @@ from .wildcards import Wildcard, read_wildcards
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-Effect = Literal["allow", "ask", "deny"]
-Kind = Literal["tool", "command", "wildcard", "path", "domain", "name", "parameter"]
+PermissionEffect = Literal["allow", "ask", "deny"]
+RuleKind = Literal["tool", "command", "wildcard", "path", "domain", "name", "parameter"]
 
 READ_TOOLS = frozenset({"Read", "Grep", "Glob", "NotebookRead", "LS"})
 EDIT_TOOLS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
@@ -76,7 +76,7 @@ class Rule:
 
     text: str
     tool: str
-    kind: Kind
+    kind: RuleKind
     source: str = "options"
     root: str | None = None
     words: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Rule:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root: str | None = None) -> Rule:
+def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "options", root: str | None = None) -> Rule:
     """Parse one rule. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
     match = re.fullmatch(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
@@ -113,7 +113,7 @@ def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root
 
 
 def parse_rules(
-    texts: Iterable[str | Rule], effect: Effect, source: str = "options", root: str | None = None
+    texts: Iterable[str | Rule], effect: PermissionEffect, source: str = "options", root: str | None = None
 ) -> tuple[Rule, ...]:
     """Parse rules; parsed ones are returned unchanged."""
     if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
@@ -126,7 +126,7 @@ def parse_rules(
     return tuple(rules)
 
 
-def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
+def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, source: str, root: str | None) -> Rule:
     """Parse the part in parentheses. Raises ValueError with the reason if it is invalid."""
     if not inner:
         raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
@@ -170,7 +170,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
     raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
 
 
-def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
+def _command_rule(text: str, inner: str, effect: PermissionEffect, source: str, root: str | None) -> Rule:
     """The plain words of one command, or of all that begin with them; any other valid form is a wildcard."""
     head, exact = inner, True
     for tail in (":*", " *"):

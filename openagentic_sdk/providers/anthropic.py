@@ -393,7 +393,7 @@ def _references(message: Message, found_names: Mapping[str, str]) -> list[dict[s
 
 
 @mutable
-class _Prompt:
+class _MessagesPrompt:
     """A request's system prompt and turns.
 
     `container` is the container in which the vendor's code waits for results, None if none waits. `held` contains the
@@ -406,13 +406,13 @@ class _Prompt:
     held: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -> _Prompt:
+def _write_prompt(messages: Sequence[Message], found_names: Mapping[str, str]) -> _MessagesPrompt:
     """The messages in the form of the API. Results come first in the user turn after their calls.
 
     After calls made by the vendor's code, the turn may contain results only (platform.claude.com, "Programmatic tool
     calling"); the user's other content is moved to after the answer to them.
     """
-    prompt = _Prompt()
+    prompt = _MessagesPrompt()
     system, turns = prompt.system, prompt.turns
     code_waits = False
     for message in messages:

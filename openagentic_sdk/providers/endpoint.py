@@ -24,7 +24,7 @@ from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames, function_of
 from .definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL, cut_descriptions, description_limit, refused_tool
 from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
-from .keys import ApiKey, Headers, KeySource, call, is_host_of
+from .keys import ApiKey, HeaderSource, KeySource, call, is_host_of
 from .reasoning import NO_REASONING, is_reasoning_refused
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
@@ -165,7 +165,7 @@ class EndpointArguments(TypedDict, total=False):
     """
 
     api_key: ApiKey | None
-    headers: Headers | None
+    headers: HeaderSource | None
     settings: RequestSettings | None
     transport: Transport | None
     stream_transport: StreamTransport | None

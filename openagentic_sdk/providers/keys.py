@@ -32,7 +32,7 @@ class Token:
 
 KeyGiver = Callable[[], str | Token | Awaitable[str | Token]]
 ApiKey = str | KeyGiver
-Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+HeaderSource = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
 
 class KeySource:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _OPEN, _CLOSE = "<think>", "</think>"
 
-Piece = tuple[bool, str]  # whether it is reasoning, and the text
+TextPiece = tuple[bool, str]  # whether it is reasoning, and the text
 
 
 class ThinkTagSplitter:
@@ -18,22 +18,22 @@ class ThinkTagSplitter:
         # start, opened and after (white space after a tag is dropped), thinking, text
         self._state = "start"
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[TextPiece]:
         """The pieces that can be separated so far."""
         if self._state == "text":
             return [(False, text)]
         self._held += text
-        pieces: list[Piece] = []
+        pieces: list[TextPiece] = []
         while self._step(pieces):
             pass
         return [piece for piece in pieces if piece[1]]
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[TextPiece]:
         """The pieces held back until the end of the answer."""
         rest, self._held = self._held, ""
         return [(self._state == "thinking", rest)] if rest else []
 
-    def _step(self, pieces: list[Piece]) -> bool:
+    def _step(self, pieces: list[TextPiece]) -> bool:
         """Apply one transition of the table above; return whether another may follow."""
         if self._state == "start":
             start = self._held.lstrip()

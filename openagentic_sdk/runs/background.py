@@ -37,7 +37,7 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .turns import Turns
 
-State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
+BackgroundState = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
 
 @frozen
@@ -50,7 +50,7 @@ class BackgroundResult:
 
     success: bool
     session_id: str
-    state: State
+    state: BackgroundState
     stop_reason: StopReason
     data: Any = None
     error: str | None = None
@@ -240,7 +240,7 @@ class BackgroundRun:
         guard: Callable[[], None] | None = None,
     ) -> None:
         self.session_id = session_id
-        self.state: State = "queued"
+        self.state: BackgroundState = "queued"
         self._turns = Turns(options, parks=True, guard=guard)
         self._request_id = (prompt.request_id if isinstance(prompt, Said) else None) or options.request_id
         self._slots = slots
@@ -397,7 +397,7 @@ class BackgroundRun:
             raise
         finally:
             self._news.set()
-        ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
+        ends: dict[StopReason, BackgroundState] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
         success = result.stop_reason == "end" and result.cut_by is None
         questions = self._turns.questions if self.state == "waiting" else ()

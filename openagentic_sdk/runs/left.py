@@ -22,7 +22,7 @@ MAX_DEATHS = 10
 
 
 @frozen
-class LeftRequest:
+class AbandonedRequest:
     """An abandoned request; its session's log ends at `seq`. `deaths` counts the processes that died during it.
 
     `said_seq` is its prompt. `options` resume it; they are None if this process cannot, for the reason in `refusal`.
@@ -36,7 +36,7 @@ class LeftRequest:
     refusal: str | None = None
 
 
-def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> LeftRequest | None:
+def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> AbandonedRequest | None:
     """The newest request of a session if it is abandoned; None if it is running, parked or finished.
 
     Raises `SessionNotFoundError` and any error of reading a log.
@@ -63,14 +63,14 @@ def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> Le
             session_id, row.events, "it was taken with another key: hosts that go on for each other share one"
         )
     deaths = (request.deaths if request is not None else 0) + (row.state != ROW_STATES["suspended"])
-    return LeftRequest(session_id, row.events, said_seq, deaths, options)
+    return AbandonedRequest(session_id, row.events, said_seq, deaths, options)
 
 
-def _refused(session_id: str, seq: int, why: str) -> LeftRequest:
-    return LeftRequest(session_id, seq, refusal=f"the request was left by its process, and {why}")
+def _refused(session_id: str, seq: int, why: str) -> AbandonedRequest:
+    return AbandonedRequest(session_id, seq, refusal=f"the request was left by its process, and {why}")
 
 
-def first_writer_at(store: SessionStore, request: LeftRequest) -> Callable[[], None]:
+def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[[], None]:
     """A guard for the run that resumes a request: it refuses the run if another process has resumed it first."""
     checked = False
 
@@ -83,7 +83,7 @@ def first_writer_at(store: SessionStore, request: LeftRequest) -> Callable[[], N
     return check
 
 
-def give_up(store: SessionStore, request: LeftRequest) -> None:
+def give_up(store: SessionStore, request: AbandonedRequest) -> None:
     """End a request whose processes keep dying, as an `error`. Raises `SessionLockedError`."""
     assert request.options is not None, "whoever gives up could go on"
     text = f"{request.deaths} processes died while they worked on this request"

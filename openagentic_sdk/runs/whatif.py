@@ -38,7 +38,7 @@ from ..tools.base import Tool
 from .forked import start_forked
 
 if TYPE_CHECKING:
-    from ..parts.mcp.resources import Brought
+    from ..parts.mcp.resources import PromptExpansion
 
 # The end of the sentence that explains why a what-if stopped.
 NEVER_MADE = "is a call that the recorded session never made"
@@ -80,7 +80,7 @@ async def start_what_if(
         raise OptionsError(
             f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
         )
-    known_calls = KnownCalls(events, after_seq=at_seq)
+    known_calls = RecordedCalls(events, after_seq=at_seq)
     # The tools last announced to the model of a recorded session.
     specs = {
         str(spec["function"]["name"]): spec
@@ -111,7 +111,7 @@ def _offered(events: Iterable[Event]) -> Iterable[str]:
     return (name for event in events if isinstance(event, SystemInit) for name in event.tools)
 
 
-class KnownCalls:
+class RecordedCalls:
     """The results of a session's calls by tool and arguments. Those after `after_seq` come first; each is used once."""
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
@@ -140,7 +140,7 @@ def _key(name: str, input: Mapping[str, Any]) -> tuple[str, str]:
 
 @frozen
 class _Answering:
-    known: KnownCalls
+    known: RecordedCalls
     on_new: OnNew
 
 
@@ -216,7 +216,7 @@ class _AnsweredServers:
     def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
         return [] if self._servers is None else self._servers.changes(seen)
 
-    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> Brought | None:
+    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> PromptExpansion | None:
         return None if self._servers is None else await self._servers.expand_prompt(text, permits)
 
 
@@ -254,7 +254,7 @@ class _AnsweredRegistry(ToolRegistry):
 class _EndAtNewCall(Part, KnownSteps):
     """Ends the run before the step that follows a call that the recorded session never made."""
 
-    def __init__(self, run: Run, known_calls: KnownCalls) -> None:
+    def __init__(self, run: Run, known_calls: RecordedCalls) -> None:
         super().__init__(run)
         self._known = known_calls
 
@@ -273,7 +273,11 @@ class _EndAtNewCall(Part, KnownSteps):
 
 
 def _answered(
-    agent: AgentRuntime, known_calls: KnownCalls, on_new: OnNew, recorded: Sequence[BareTool], own: Sequence[BareTool]
+    agent: AgentRuntime,
+    known_calls: RecordedCalls,
+    on_new: OnNew,
+    recorded: Sequence[BareTool],
+    own: Sequence[BareTool],
 ) -> AgentRuntime:
     answering = _Answering(known_calls, on_new)
     servers = None if on_new == "stop" else servers_of(agent.parts)  # new calls do not run, so no server is needed

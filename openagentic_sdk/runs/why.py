@@ -75,7 +75,7 @@ _URL = regex(r"https?://[!-~]{1,200}")
 _WORD = regex(r"[\w][\w./@:-]*[\w]|\w")
 
 # Returns the events of a subagent's session, given its parent's id and its own.
-Read = Callable[[str, str], Sequence[Event]]
+ReadEvents = Callable[[str, str], Sequence[Event]]
 
 
 @frozen
@@ -133,7 +133,7 @@ def find_cause(
     session_id: str,
     events: Iterable[Event],
     *,
-    read: Read | None = None,
+    read: ReadEvents | None = None,
     is_held: bool | None = False,
     base_url: object = None,
     depth: int = 0,
@@ -186,7 +186,7 @@ class _JudgedRun:
         log: Sequence[Event],
         bounds: tuple[int, int],
         uses: Mapping[str, ToolUse],
-        read: Read | None,
+        read: ReadEvents | None,
         depth: int,
         base_url: object = None,
     ) -> None:

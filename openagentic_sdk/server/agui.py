@@ -38,7 +38,7 @@ from ..parts.masking import known_here, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
-from ..sessions.folds.standing import Request, State, find_request, is_end
+from ..sessions.folds.standing import Request, RequestState, find_request, is_end
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
 from ..sessions.rebuild import result_text
@@ -266,7 +266,7 @@ class RunEvents:
             "suspended", "this server is about to end, and the run goes on at another one: send the input again"
         )
 
-    def stop(self, state: State, message: str | None = None) -> list[Json]:
+    def stop(self, state: RequestState, message: str | None = None) -> list[Json]:
         """The end of a run in this state whose log contains no end event."""
         if self.is_done or state != "over":
             return self.fail(message or f"the run is {state}", state)

@@ -22,7 +22,7 @@ from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, HttpCall
-from .connection import TRUSTED, Receive, Scope, Send
+from .connection import TRUSTED, AsgiScope, Receive, Send
 from .contract.refusals import REFUSALS, error_body, refusal_of
 from .contract.table import ENDPOINTS, Endpoint
 from .desk import GRACE_S, MAX_RUNS, Desk, rate_headers
@@ -62,7 +62,7 @@ class Application:
         self._max_body_bytes = max_body_bytes
         self._before: dict[int, Any] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         running_loop("this server")
         if scope["type"] == "lifespan":
             await receive()  # lifespan.startup
@@ -77,7 +77,7 @@ class Application:
 
     # --- HTTP ----------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         call, request = HttpCall(scope, receive, send, self._max_body_bytes), self.journal.begin(scope)
         call.more_headers.append((b"x-request-id", request.id.encode()))
         try:
@@ -138,7 +138,7 @@ class Application:
 
     # --- WebSocket -----------------------------------------------------------------------------------------------------
 
-    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
         request = self.journal.begin(scope)
         try:
@@ -158,7 +158,7 @@ class Application:
         finally:
             self.journal.end(request, "websocket")
 
-    async def _open_socket(self, scope: Scope, receive: Receive, send: Send, request: ServedRequest) -> None:
+    async def _open_socket(self, scope: AsgiScope, receive: Receive, send: Send, request: ServedRequest) -> None:
         """Authorize a WebSocket by its headers or its first message, and serve it."""
         foreign = self.guard.check_source(scope)
         call = HttpCall(scope, receive, send)
@@ -181,7 +181,7 @@ class Application:
         await socket.serve(principal, session_id, after_seq, partial(self._post, scope))
 
     async def _post(
-        self, scope: Scope, who: Principal, session_id: str, action: str, body: Any, key: str | None
+        self, scope: AsgiScope, who: Principal, session_id: str, action: str, body: Any, key: str | None
     ) -> tuple[int, Any]:
         """Handle a message posted over a WebSocket as a separate request."""
         request = self.journal.begin({**scope, "type": "message", "path": f"/v1/sessions/{session_id}/{action}"})

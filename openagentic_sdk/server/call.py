@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from ..errors import InvalidEventError, RequestRefusedError
 from ..serialization import dumps_json, loads_json
-from .connection import Message, Receive, Scope, Send
+from .connection import AsgiMessage, AsgiScope, Receive, Send
 from .guard import Principal, headers_named
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -41,7 +41,7 @@ class HttpCall:
     fields of its query to texts, and `asked` those that the route takes to parsed values.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self.scope = scope
         self.method: str = scope.get("method", "GET")
         self.principal = Principal()
@@ -166,7 +166,11 @@ class HttpCall:
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun, self.status = True, status
-        message: Message = {"type": "http.response.start", "status": status, "headers": [*headers, *self.more_headers]}
+        message: AsgiMessage = {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, *self.more_headers],
+        }
         await self._send(message)
 
     def _too_big(self) -> RequestRefusedError:

@@ -16,14 +16,14 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from ..errors import RequestRefusedError
-from .http1 import Headers, RequestHead, RequestReader, response_head
+from .http1 import RawHeaders, RequestHead, RequestReader, response_head
 from .websocket import BINARY, PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+App = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
 
 # An extension of ASGI's `websocket.accept`: the application has authenticated the client, so its messages may be large.
 TRUSTED = "openagentic.trusted"
@@ -216,13 +216,13 @@ class HttpConnection(asyncio.Protocol):
         self._exchange = WebSocket(self, head, self._reader.take_rest()) if is_socket else AsgiExchange(self, head)
         self._task = asyncio.get_running_loop().create_task(self._serve(self._exchange, head))
 
-    def _scope(self, head: RequestHead, exchange: AsgiExchange | WebSocket) -> Scope:
+    def _scope(self, head: RequestHead, exchange: AsgiExchange | WebSocket) -> AsgiScope:
         path, _, query = head.target.partition(b"?")
         transport = self._transport
         assert transport is not None
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         secure = transport.get_extra_info("ssl_object") is not None
-        scope: Scope = {
+        scope: AsgiScope = {
             "type": exchange.kind,
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": f"1.{head.minor}",
@@ -304,7 +304,7 @@ class AsgiExchange:
     def __init__(self, connection: HttpConnection, head: RequestHead) -> None:
         self._connection = connection
         self._head = head
-        self._start: Message | None = None
+        self._start: AsgiMessage | None = None
         self._is_chunked = False
         self._is_read = False
         self._is_answered = False
@@ -316,7 +316,7 @@ class AsgiExchange:
         """Whether the connection may carry another request."""
         return self._head.is_kept and self._is_read
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         """The next piece of the body, then the disconnection."""
         connection = self._connection
         if not self._is_read and not connection.is_gone:
@@ -333,7 +333,7 @@ class AsgiExchange:
             await connection.news()
         return {"type": "http.disconnect"}
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         """Send a part of the response; its head is sent with the first piece of its body."""
         if message["type"] == "http.response.start":
             self._start = message
@@ -389,11 +389,11 @@ class WebSocket:
         self._head = head
         self._frames = FrameReader()
         self._frames.feed(rest)
-        self._messages: deque[Message] = deque([{"type": "websocket.connect"}])
+        self._messages: deque[AsgiMessage] = deque([{"type": "websocket.connect"}])
         self._state = "asked"  # later "open" and "closed", or "refused"
         self._silent_intervals = 0
         self._pinger: asyncio.TimerHandle | None = None
-        self._refusal: Message | None = None
+        self._refusal: AsgiMessage | None = None
         self.has_begun = False
 
     def feed(self, data: bytes) -> None:
@@ -403,7 +403,7 @@ class WebSocket:
         self._connection.wake()
         self._connection.read_ahead(self._frames.waiting)
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         """The next ASGI message."""
         while True:
             if self._messages:
@@ -436,7 +436,7 @@ class WebSocket:
             key = "text" if received.kind == "text" else "bytes"
             self._messages.append({"type": "websocket.receive", key: received.data})
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         """Send an accept, a message, a close, or an HTTP response instead of a WebSocket."""
         kind = message["type"]
         if kind == "websocket.accept" and self._state == "asked":
@@ -463,7 +463,7 @@ class WebSocket:
             await self._answer(500, [], b"")
         await self._close(1000)
 
-    async def _accept(self, headers: Headers) -> None:
+    async def _accept(self, headers: RawHeaders) -> None:
         key = self._head.header(b"sec-websocket-key")
         if self._head.header(b"sec-websocket-version") != b"13":
             return await self._answer(426, [(b"sec-websocket-version", b"13")], b"the version is 13\n")
@@ -478,7 +478,7 @@ class WebSocket:
         await self._connection.write(response_head(101, [*upgrade_headers, *headers]))
         self._pinger = asyncio.get_running_loop().call_later(PING_S, self._ping)
 
-    async def _answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def _answer(self, status: int, headers: RawHeaders, body: bytes) -> None:
         self._state, self.has_begun = "refused", True
         more = [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
         await self._connection.write(response_head(status, [*headers, *more]) + body)

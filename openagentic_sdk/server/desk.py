@@ -40,7 +40,7 @@ from ..runs.background import (
     open_questions,
     submit,
 )
-from ..runs.left import WISHES_KEY, LeftRequest, find_left, first_writer_at
+from ..runs.left import WISHES_KEY, AbandonedRequest, find_left, first_writer_at
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
@@ -50,7 +50,7 @@ from ..sessions.follow import Follower, is_held, watch_of
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .guard import Principal
-from .left import LeftRequests
+from .left import AbandonedRequests
 from .messages import Messages, name_of, read_said
 from .operations.journal import TRACEPARENT
 from .shelf import Shelf
@@ -102,7 +102,7 @@ class Desk(Shelf):
         self._tending: set[asyncio.Task[None]] = set()
         self.followers: set[Follower] = set()
         self._answered: list[str] = []  # sessions with an answer whose run has not started yet
-        self.left = LeftRequests(self)
+        self.left = AbandonedRequests(self)
         self.messages = Messages(self, self._runs)
 
     @property
@@ -536,11 +536,11 @@ class Desk(Shelf):
         run = self._runs.get(session_id)
         return session_id in self._answered or (run is not None and not run.is_over)
 
-    def find_left(self, session_id: str) -> LeftRequest | None:
+    def find_left(self, session_id: str) -> AbandonedRequest | None:
         """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
         return None if self.goes_on(session_id) else find_left(self.store, session_id, self._agents)
 
-    async def go_on_with(self, request: LeftRequest) -> None:
+    async def go_on_with(self, request: AbandonedRequest) -> None:
         """Start the run that resumes an abandoned request. Raises like starting a run."""
         assert request.options is not None, "whoever goes on with it may"
         if await self.messages.cancel_left(request.session_id, request.said_seq, request.options.key_file):

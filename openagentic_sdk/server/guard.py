@@ -23,7 +23,7 @@ from ..errors import InvalidEventError, OptionsError, RequestRefusedError
 from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
 from ..sessions.seal import read_key, sdk_home
-from .connection import Scope
+from .connection import AsgiScope
 
 TICKET_S = 600.0
 COOKIE_S = 12 * 3600.0
@@ -45,7 +45,7 @@ class Principal:
     name: str = "user"
 
 
-Auth = Callable[[Scope], "Principal | Awaitable[Principal | None] | None"]
+Auth = Callable[[AsgiScope], "Principal | Awaitable[Principal | None] | None"]
 
 
 class Guard:
@@ -69,7 +69,7 @@ class Guard:
 
     # --- source of a request -------------------------------------------------------------------------------------------
 
-    def check_source(self, scope: Scope) -> str | None:
+    def check_source(self, scope: AsgiScope) -> str | None:
         """The permitted foreign origin of the request, None if it has none.
 
         Raises `RequestRefusedError` for a wrong Host, Origin or Sec-Fetch-Site.
@@ -91,7 +91,7 @@ class Guard:
             raise RequestRefusedError(403, "pages of other sites may not ask here")
         return None
 
-    def _is_own(self, scope: Scope, host: str) -> bool:
+    def _is_own(self, scope: AsgiScope, host: str) -> bool:
         if host in self._hosts:
             return True
         name, port = (scope.get("server") or (None, None))[:2]
@@ -105,7 +105,7 @@ class Guard:
 
     # --- secrets -------------------------------------------------------------------------------------------------------
 
-    async def find_principal(self, scope: Scope, foreign_page: str | None = None) -> Principal | None:
+    async def find_principal(self, scope: AsgiScope, foreign_page: str | None = None) -> Principal | None:
         """The principal of the bearer token (or of `auth`), otherwise of the cookie; None if neither is valid."""
         if isinstance(self._auth, str):
             principal = Principal() if self.knows_token(bearer_of(scope)) else None
@@ -118,7 +118,7 @@ class Guard:
             raise TypeError(f"auth must give a Principal or None, not a {type(principal).__name__}")
         return principal
 
-    async def find_by_token(self, scope: Scope, token: str) -> Principal | None:
+    async def find_by_token(self, scope: AsgiScope, token: str) -> Principal | None:
         """The principal of a token that was sent in a WebSocket message instead of a header."""
         others = [
             (name, value) for name, value in scope["headers"] if name.lower() not in (b"authorization", b"cookie")
@@ -156,7 +156,7 @@ class Guard:
         rules = f"HttpOnly; SameSite=Strict; Path={path}; Max-Age={COOKIE_S:.0f}{'; Secure' if secure else ''}"
         return f"{self._cookie_name}={body}.{self._sign(body)}; {rules}"
 
-    def _of_cookie(self, scope: Scope) -> Principal | None:
+    def _of_cookie(self, scope: AsgiScope) -> Principal | None:
         pairs = [pair.strip() for value in headers_named(scope, b"cookie") for pair in value.split(";")]
         mine = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{self._cookie_name}=")]
         for body, _, mark in (value.rpartition(".") for value in mine):
@@ -202,12 +202,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def headers_named(scope: Scope, name: bytes) -> list[str]:
+def headers_named(scope: AsgiScope, name: bytes) -> list[str]:
     """All values of the header with this lower-case name."""
     return [value.decode("latin-1").strip() for key, value in scope["headers"] if key.lower() == name]
 
 
-def bearer_of(scope: Scope) -> str:
+def bearer_of(scope: AsgiScope) -> str:
     """The token of `Authorization: Bearer`; empty if the header is missing or repeated."""
     values = headers_named(scope, b"authorization")
     kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")

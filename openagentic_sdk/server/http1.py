@@ -37,7 +37,7 @@ _ONCE = (
     b"sec-websocket-version",
 )
 
-Headers = list[tuple[bytes, bytes]]
+RawHeaders = list[tuple[bytes, bytes]]
 
 
 @frozen
@@ -51,7 +51,7 @@ class RequestHead:
     method: str
     target: bytes
     minor: int
-    headers: Headers
+    headers: RawHeaders
     length: int | None
     is_kept: bool
     expects: bool
@@ -182,7 +182,7 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         raise RequestRefusedError(400, "the target * is for OPTIONS only")
     if len(lines) - 1 > MAX_HEADERS:
         raise RequestRefusedError(431, f"there are more than {MAX_HEADERS} headers")
-    headers: Headers = []
+    headers: RawHeaders = []
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
@@ -225,7 +225,7 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
     return int(lengths[0]) if lengths else 0
 
 
-def response_head(status: int, headers: Headers) -> bytes:
+def response_head(status: int, headers: RawHeaders) -> bytes:
     """The head of a response. Raises `ValueError` for a header that contains a line end."""
     lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b""))]
     for name, value in headers:

@@ -17,7 +17,7 @@ from ..errors import (
     StorageError,
 )
 from ..kernel.recorder import off_loop
-from ..runs.left import MAX_DEATHS, LeftRequest, give_up
+from ..runs.left import MAX_DEATHS, AbandonedRequest, give_up
 from ..sessions.folds.standing import LEFT_STATES, ROW_STATES
 from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import is_left
@@ -35,7 +35,7 @@ TOGETHER = 8
 _MAY_CHANGE = frozenset((ROW_STATES["running"], ROW_STATES["parked"])) | LEFT_STATES
 
 
-class LeftRequests:
+class AbandonedRequests:
     """The periodic check for abandoned requests.
 
     It covers the sessions that clients follow or request, as long as there are any; after `look_on` also the newest
@@ -57,7 +57,7 @@ class LeftRequests:
 
     async def why_left(self, session_id: str) -> str | None:
         """Why nobody resumes an abandoned request; None if it is not abandoned, or this process will try to resume it."""
-        request: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
+        request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if request is None:
             return None
         self._wanted.add(session_id)
@@ -151,7 +151,7 @@ class LeftRequests:
                 if self._ends.is_set():
                     return
                 with suppress(SessionError):
-                    request: LeftRequest | None = await off_loop(True, self._desk.find_left, session_id)
+                    request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
                     if request is not None and request.seq == seq:
                         refusal = request.refusal or await self._go_on_with(request)
         finally:
@@ -164,7 +164,7 @@ class LeftRequests:
                     if follower.session_id == session_id:
                         follower.wake()
 
-    async def _go_on_with(self, request: LeftRequest) -> str | None:
+    async def _go_on_with(self, request: AbandonedRequest) -> str | None:
         """Resume an abandoned request; return the reason if that is impossible."""
         try:
             if request.deaths >= MAX_DEATHS:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import OptionsError
-from .connection import App, HttpConnection, Message
+from .connection import App, AsgiMessage, HttpConnection
 
 BACKLOG = 1024
 MAX_FILES = 65536
@@ -126,8 +126,8 @@ class _Lifespan:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._said: asyncio.Queue[Message] = asyncio.Queue()
-        self._answers: asyncio.Queue[Message] = asyncio.Queue()
+        self._said: asyncio.Queue[AsgiMessage] = asyncio.Queue()
+        self._answers: asyncio.Queue[AsgiMessage] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -30,7 +30,7 @@ from ..parts.mcp.protocol import (
 from .call import COMMENT_S, EventStream, HttpCall
 from .desk import Desk
 from .guard import Principal
-from .mcp_tools import WAIT_S, Ask, Caller, InputRequired, RunTools
+from .mcp_tools import WAIT_S, AskClient, Caller, InputRequired, RunTools
 
 MAX_OPEN_CALLS = 32
 
@@ -55,7 +55,7 @@ class McpCaller:
 
     who: Principal
     say: Say | None = None
-    ask: Ask | None = None
+    ask: AskClient | None = None
     capabilities: Mapping[str, Any] | None = None
 
 

@@ -55,8 +55,8 @@ _ELICIT = "elicitation/create"
 # Stores a rule in this machine's settings, which a remote person may not do.
 _NOT_FROM_AFAR = "always save"
 
-Tell = Callable[[str], Awaitable[None]]
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+TellLine = Callable[[str], Awaitable[None]]
+AskClient = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
 @frozen
@@ -69,8 +69,8 @@ class Caller:
     """
 
     who: Principal
-    tell: Tell | None = None
-    ask: Ask | None = None
+    tell: TellLine | None = None
+    ask: AskClient | None = None
     can_repeat: bool = False
     inputs: Mapping[str, Any] | None = None
     can_cancel: bool = False

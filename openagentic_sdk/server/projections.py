@@ -13,14 +13,14 @@ from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, Result, UserAnswer
 from ..kernel.recorder import off_loop
 from ..serialization import dumps_json
-from ..sessions.folds.standing import Request, State, find_request, state_after, with_lease
+from ..sessions.folds.standing import Request, RequestState, find_request, state_after, with_lease
 from . import agui, responses
 from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
 from .contract.refusals import REFUSALS, code_of, refusal_of
 from .desk import note_key
 from .guard import Principal
-from .routes import Handler, Office
+from .routes import Office, RouteHandler
 
 
 async def run_for_ag_ui(call: HttpCall, office: Office) -> None:
@@ -160,13 +160,13 @@ async def _answer(
                 fold.take(office.lines.shown(event))
     if not fold.is_done and not waits:
         why = await desk.left.why_left(session_id) if request.is_newest else None
-        state: State = "queued" if request.state == "suspended" else request.state
+        state: RequestState = "queued" if request.state == "suspended" else request.state
         fold.stand(state if why is None else with_lease(request.state, False), why)
     await call.reply(200, fold.response())
 
 
-Fold = agui.RunEvents | responses.ResponseEvents
-Tell = Callable[[Iterable[Json]], Awaitable[None]]
+RunProjection = agui.RunEvents | responses.ResponseEvents
+TellEvents = Callable[[Iterable[Json]], Awaitable[None]]
 
 
 async def _tell(
@@ -175,8 +175,8 @@ async def _tell(
     session_id: str,
     after_seq: int,
     request: Request | None,
-    fold: Fold,
-    send: Tell,
+    fold: RunProjection,
+    send: TellEvents,
 ) -> None:
     """Follow a session and send its folded events until the run is over, the client disconnects, or this process ends.
 
@@ -270,7 +270,7 @@ def in_openai_words(
     return handle
 
 
-PROJECTED: Mapping[str, Handler] = {
+PROJECTED: Mapping[str, RouteHandler] = {
     "run_ag_ui": run_for_ag_ui,
     "create_response": in_openai_words(create_response),
     "show_response": in_openai_words(show_response),

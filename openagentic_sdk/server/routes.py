@@ -48,7 +48,7 @@ class Office:
     journal: Journal = field(default_factory=Journal)
 
 
-Handler = Callable[[HttpCall, Office], Awaitable[None]]
+RouteHandler = Callable[[HttpCall, Office], Awaitable[None]]
 
 
 # --- posted operations, over HTTP or a WebSocket ---------------------------------------------------------------------
@@ -453,7 +453,7 @@ async def tell_ready(call: HttpCall, office: Office) -> None:
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
 
 
-NATIVE: Mapping[str, Handler] = {
+NATIVE: Mapping[str, RouteHandler] = {
     "list_agents": list_agents,
     "create_session": create_session,
     "list_sessions": list_sessions,

@@ -124,7 +124,7 @@ def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
 
 # --- over a WebSocket ------------------------------------------------------------------------------------------------
 
-Post = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[int, Any]]]
+PostAction = Callable[[Principal, str, str, Any, "str | None"], Awaitable[tuple[int, Any]]]
 
 
 class Socket:
@@ -162,7 +162,7 @@ class Socket:
         async with self._one_at_a_time, asyncio.timeout(SEND_S):
             await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
-    async def serve(self, who: Principal, session_id: str, after_seq: int, post: Post) -> None:
+    async def serve(self, who: Principal, session_id: str, after_seq: int, post: PostAction) -> None:
         """Send events and receive messages until either side closes."""
         try:
             async with self._desk.follow(who, session_id, after_seq=after_seq) as follower:
@@ -196,7 +196,7 @@ class Socket:
                 await self._send_text(dumps_json({"type": "left", "message": refusal}))
         return None
 
-    async def _read(self, who: Principal, session_id: str, post: Post) -> None:
+    async def _read(self, who: Principal, session_id: str, post: PostAction) -> None:
         with suppress(ConnectionResetError):
             while True:
                 message = await self.receive_message()

@@ -38,7 +38,7 @@ from .core import SessionWriter, check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
-from .rewriting import Change
+from .rewriting import Rewrite
 from .stores.per_process import check_open
 
 
@@ -129,7 +129,7 @@ class MemorySessionStore(SessionStore):
             self._messages = [entry for entry in self._messages if entry[1] is not session]
             self._claims = {name: claim for name, claim in self._claims.items() if claim[1] is not session}
 
-    def rewrite_events(self, session_id: str, change: Change) -> None:
+    def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         with self._guard, self.open_writer(session_id):
             session = self._session(session_id)
             events = list(self.iter_events(session_id))

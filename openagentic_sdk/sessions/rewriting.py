@@ -16,13 +16,13 @@ from .core import StoreCore
 from .seal import Seal
 
 # Returns replacements for some of a log's events, by `seq`.
-Change = Callable[[Sequence[Event]], Mapping[int, Event]]
+Rewrite = Callable[[Sequence[Event]], Mapping[int, Event]]
 
 
 class Rewriting(StoreCore):
     """The erasing methods of a store."""
 
-    def rewrite_events(self, session_id: str, change: Change) -> None:
+    def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         """Replace some events, as their writer; caches of the old log are removed with them.
 
         Raises `SessionLockedError` while somebody writes, and `StorageError` for a store that cannot do this.

@@ -16,7 +16,7 @@ from ..ground.frozen import frozen
 from ..ground.packaged import read_packaged
 from ..ground.text import look_alikes
 
-State = Literal["does", "narrower", "no", "nothing", "ours"]
+WordState = Literal["does", "narrower", "no", "nothing", "ours"]
 
 
 @frozen
@@ -31,7 +31,7 @@ class DocumentedWord:
 
     kind: str
     word: str
-    state: State
+    state: WordState
     how: str
     aside: bool
     page: str
@@ -89,7 +89,7 @@ def row_of(kind: str, word: str) -> DocumentedWord | None:
 
 
 @cache
-def words(kind: str, *states: State) -> frozenset[str]:
+def words(kind: str, *states: WordState) -> frozenset[str]:
     """The words of a kind that are in one of the states, or all of them."""
     entries = [entry for entry in _entries()[kind] if not states or entry["state"] in states]
     return frozenset(word for entry in entries for word in entry["words"])

@@ -24,7 +24,7 @@ from typing import Any
 from ..ground.frozen import frozen, mutable
 from .validity import (
     CachedPiece,
-    Protocol,
+    EndpointProtocol,
     bound_signature,
     find_binding_fault,
     prompt_sha256,
@@ -52,7 +52,7 @@ class Answer:
 class Asked:
     """One received request: `cached_tokens` of its `tokens` were in the cache; `fault` is why it was refused."""
 
-    protocol: Protocol
+    protocol: EndpointProtocol
     body: Mapping[str, Any]
     headers: Mapping[str, str]
     parts: Sequence[CachedPiece]
@@ -122,7 +122,7 @@ class CachingEndpoint:
     def __enter__(self) -> CachingEndpoint:
         serve = self._serve
 
-        class Handler(BaseHTTPRequestHandler):
+        class EndpointHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True  # a body in its own packet would wait for the client's delayed ACK
 
@@ -139,7 +139,7 @@ class CachingEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 """Print nothing."""
 
-        self._server = _EndpointServer(Handler)
+        self._server = _EndpointServer(EndpointHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="caching-endpoint")
         self._thread.start()
         return self
@@ -382,7 +382,7 @@ def _weight(answer: Answer) -> int:
     return 1 + len(json.dumps([answer.text, answer.thinking, list(answer.calls)])) // BYTES_PER_TOKEN
 
 
-_WRITERS: Mapping[Protocol, Callable[[Asked, Answer, int], dict[str, Any]]] = {
+_WRITERS: Mapping[EndpointProtocol, Callable[[Asked, Answer, int], dict[str, Any]]] = {
     "chat": _chat_answer,
     "responses": _responses_answer,
     "messages": _messages_answer,

@@ -35,14 +35,14 @@ from ..sessions.base import SessionStore
 from ..sessions.memory import MemorySessionStore
 from .scripted import ScriptedProvider
 
-Turn = Mapping[str, Any] | str
+PartTurn = Mapping[str, Any] | str
 
 
 class PartContract(unittest.IsolatedAsyncioTestCase):
     """Subclass it, set `part` and `turns`, and define `make_agent`. `prompt` is the run's prompt."""
 
     part: type[CustomPart] | type[Part]
-    turns: Sequence[Turn] = ()
+    turns: Sequence[PartTurn] = ()
     prompt = "Go."
 
     def make_agent(self, provider: Provider, store: SessionStore) -> AgentRuntime:
@@ -98,7 +98,7 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(dumps_json(state), dumps_json(self.state))
 
     async def _play(
-        self, store: SessionStore, turns: Sequence[Turn], prompt: str | None, *, resume: str | None = None
+        self, store: SessionStore, turns: Sequence[PartTurn], prompt: str | None, *, resume: str | None = None
     ) -> tuple[str, Any]:
         """Run to the end; return the session's id and the part's state by then."""
         opened: list[Part] = []
@@ -122,9 +122,9 @@ class PartContract(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(matches), 1, f"the agent must have one {self.part.__name__}")
         return result.session_id, self.state_of(matches[0])
 
-    def _turns(self, first: int) -> Sequence[Turn]:
+    def _turns(self, first: int) -> Sequence[PartTurn]:
         """The turns from this number on. Calls have the same ids however many turns are skipped."""
-        turns: list[Turn] = []
+        turns: list[PartTurn] = []
         for number, turn in enumerate(self.turns):
             if not isinstance(turn, str) and turn.get("tool_calls"):
                 calls = [{"id": f"call_{number}_{at}", **call} for at, call in enumerate(turn["tool_calls"])]

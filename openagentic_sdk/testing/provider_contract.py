@@ -39,7 +39,7 @@ from ..providers.base import (
 from ..providers.wrappers.answer import Pieces
 from ..sessions.folds.usage import normalize_usage
 
-Turn = Mapping[str, Any]
+ProviderTurn = Mapping[str, Any]
 
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 
@@ -68,11 +68,11 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
 
     shows_reasoning = True
 
-    def make_provider(self, turns: Sequence[Turn]) -> Provider:
+    def make_provider(self, turns: Sequence[ProviderTurn]) -> Provider:
         """Create a provider whose endpoint plays these turns."""
         raise NotImplementedError
 
-    def make_garbled_provider(self, turns: Sequence[Turn], spoil: Callable[[bytes], bytes]) -> Provider | None:
+    def make_garbled_provider(self, turns: Sequence[ProviderTurn], spoil: Callable[[bytes], bytes]) -> Provider | None:
         """The same, with `spoil` applied to the body of each answer; None for a provider that reads no bytes."""
         return None
 
@@ -88,7 +88,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         events = [read_stream_event(item) async for item in stream]
         return [event for event in events if event is not None]
 
-    async def answer(self, turn: Turn) -> ModelOutput:
+    async def answer(self, turn: ProviderTurn) -> ModelOutput:
         """The complete answer to a turn by the provider's methods, checked to be equal if it has both."""
         outputs = []
         if isinstance(provider := self.make_provider([turn]), StreamingProvider):

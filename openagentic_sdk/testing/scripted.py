@@ -69,7 +69,7 @@ _ERROR_KEYS = frozenset(("message", "type", "status", "after"))
 _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
 # The turn's number in the script, from 1, and the turn.
-_Turn = tuple[int, Mapping[str, Any]]
+_NumberedTurn = tuple[int, Mapping[str, Any]]
 
 
 class ScriptedProvider(StreamedProvider):
@@ -92,7 +92,7 @@ class ScriptedProvider(StreamedProvider):
         self._clock = clock or SystemClock()
         if isinstance(turns, (str, Mapping)):
             raise ScriptError(f"{source}: a script is a list of turns: write [{turns!r}]")
-        checked: list[_Turn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
+        checked: list[_NumberedTurn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)
         self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))
         self._agent_turns = [(index, turn) for index, turn in checked if turn.get("agent")]
@@ -156,7 +156,7 @@ class ScriptedProvider(StreamedProvider):
             )
         )
 
-    def _next_turn(self, messages: Sequence[Message]) -> _Turn:
+    def _next_turn(self, messages: Sequence[Message]) -> _NumberedTurn:
         system = str(messages[0].get("content")) if messages and messages[0].get("role") == "system" else ""
         turn = self._turn_behind(messages, system) if self._resumable else self._take_turn(system)
         if turn is not None:
@@ -167,13 +167,13 @@ class ScriptedProvider(StreamedProvider):
             + ("" if self._resumable else "; with resumable=True, each conversation plays the turns from the first")
         )
 
-    def _take_turn(self, system: str) -> _Turn | None:
+    def _take_turn(self, system: str) -> _NumberedTurn | None:
         for position, (_, turn) in enumerate(self._agent_turns):
             if turn["agent"] in system:
                 return self._agent_turns.pop(position)
         return self._turns.popleft() if self._turns else None
 
-    def _turn_behind(self, messages: Sequence[Message], system: str) -> _Turn | None:
+    def _turn_behind(self, messages: Sequence[Message], system: str) -> _NumberedTurn | None:
         """The turn that follows the answers in the conversation."""
         own = [each for each in self._agent_turns if each[1]["agent"] in system] or list(self._turns)
         answers = sum(message.get("role") == "assistant" for message in messages)

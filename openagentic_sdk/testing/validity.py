@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ..ground.frozen import frozen
 
-Protocol = Literal["chat", "responses", "messages", "gemini"]
+EndpointProtocol = Literal["chat", "responses", "messages", "gemini"]
 _MARKS = ("cache_control",)
 
 
@@ -86,16 +86,16 @@ class CachedPiece:
     bound: str | None = None
 
 
-def protocol_of(path: str) -> Protocol | None:
+def protocol_of(path: str) -> EndpointProtocol | None:
     """The protocol of a request to this URL path; None for an unknown path."""
     path = path.partition("?")[0]
     if "GenerateContent" in path or "generateContent" in path:
         return "gemini"
-    ends: Mapping[str, Protocol] = {"/messages": "messages", "/responses": "responses", "/completions": "chat"}
+    ends: Mapping[str, EndpointProtocol] = {"/messages": "messages", "/responses": "responses", "/completions": "chat"}
     return next((protocol for end, protocol in ends.items() if path.endswith(end)), None)
 
 
-def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[CachedPiece]:
+def read_prompt(protocol: EndpointProtocol, body: Mapping[str, Any]) -> list[CachedPiece]:
     """The parts of a request's prompt: tools, then system, then messages piece by piece.
 
     Tools that are loaded only when they are found (`defer_loading`) are not part of the prompt.
@@ -117,14 +117,14 @@ def prompt_sha256(parts: Sequence[CachedPiece]) -> str:
     return hashlib.sha256(b"\n".join(part.kind.encode() + b" " + part.data for part in parts)).hexdigest()
 
 
-def _tools(protocol: Protocol, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _tools(protocol: EndpointProtocol, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     tools = body.get("tools") or []
     if protocol != "gemini":
         return list(tools)
     return [one for entry in tools for one in entry.get("functionDeclarations") or [entry]]
 
 
-def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[CachedPiece]:
+def _message_parts(protocol: EndpointProtocol, body: Mapping[str, Any]) -> Iterator[CachedPiece]:
     field = {"responses": "input", "gemini": "contents"}.get(protocol, "messages")
     for index, message in enumerate(body.get(field) or ()):
         path = f"{field}.{index}"
@@ -153,7 +153,7 @@ def _part(kind: str, path: str, value: Any) -> CachedPiece:
 # --- bound reasoning -------------------------------------------------------------------------------------------------
 
 
-def bound_signature(protocol: Protocol, model: str, before: Sequence[CachedPiece], account: str = "") -> str:
+def bound_signature(protocol: EndpointProtocol, model: str, before: Sequence[CachedPiece], account: str = "") -> str:
     """The signature that an endpoint puts on reasoning: its model, account and binding, for `find_binding_fault`."""
     to = prompt_sha256(before) if protocol == "messages" else "any"
     return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}{account and '.'}{account}"
@@ -168,7 +168,7 @@ class BindingFault:
 
 
 def find_binding_fault(
-    protocol: Protocol, model: str, parts: Sequence[CachedPiece], account: str = ""
+    protocol: EndpointProtocol, model: str, parts: Sequence[CachedPiece], account: str = ""
 ) -> BindingFault | None:
     """The first piece of reasoning that must not be sent to this model at this place; None if all of it fits."""
     for index, part in enumerate(parts):

@@ -10,8 +10,8 @@ from ..errors import OptionsError
 from ..ground.checks import shown
 from ..ground.frozen import frozen
 
-_Named = Literal["trusted", "untrusted", "files", "derived"]
-Source = _Named | Callable[[Mapping[str, Any], Any], str | None]
+_SourceName = Literal["trusted", "untrusted", "files", "derived"]
+Source = _SourceName | Callable[[Mapping[str, Any], Any], str | None]
 
 
 @frozen
@@ -45,8 +45,8 @@ class ToolLabels:
         if callable(self.source):
             if iscoroutinefunction(self.source):
                 raise _refused("source", self.source, "a function that is not async")
-        elif self.source not in get_args(_Named):
-            raise _refused("source", self.source, f"one of {', '.join(get_args(_Named))}, or a function")
+        elif self.source not in get_args(_SourceName):
+            raise _refused("source", self.source, f"one of {', '.join(get_args(_SourceName))}, or a function")
         names = [("trusted_fields", self.trusted_fields), ("control", () if self.control is None else self.control)]
         names += [("secret", () if isinstance(self.secret, bool) else self.secret)]
         for field, value in names:

@@ -27,7 +27,7 @@ from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
 from openagentic_sdk.fleet.lease import Heart, Lease
 from openagentic_sdk.fleet.queue import Claimer
-from openagentic_sdk.fleet.record import FORMAT, Outcome
+from openagentic_sdk.fleet.record import FORMAT, RunOutcome
 from openagentic_sdk.ground.clock import elapsed_s
 from openagentic_sdk.parts.record.lifecycle import rename_session, rewind_session
 from openagentic_sdk.runs.background import answer_question, cancel_session
@@ -274,11 +274,11 @@ class QueueTest(FleetTest):
         second = queue.claim(ANYBODY)
         assert first is not None and second is not None
         self.assertEqual((second.fence, second.lost_owner, second.attempts), (first.fence + 1, "dead", 2))
-        self.assertFalse(queue.leave(first, Outcome("ended")))
+        self.assertFalse(queue.leave(first, RunOutcome("ended")))
         self.assertEqual(queue.beat({first.id: first.fence}, 30.0, 5.0), {})
         self.assertEqual(queue.beat({second.id: second.fence}, 30.0, 5.0), {second.id: False})
         self.assertIsNone(queue.claim(ANYBODY))
-        self.assertTrue(queue.leave(second, Outcome("queued")))
+        self.assertTrue(queue.leave(second, RunOutcome("queued")))
         self.assertEqual((self.status(first.id).state, self.status(first.id).attempts), ("queued", 1))
 
     def test_a_run_of_a_newer_format_is_left_for_a_newer_version(self) -> None:
@@ -345,7 +345,7 @@ class QueueTest(FleetTest):
             claimed = self.fleet.queue.claim(ANYBODY)
             assert claimed is not None
             lease = Lease(claimed, 0.2, elapsed_s())
-            self.fleet.queue.leave(claimed, Outcome("queued"))
+            self.fleet.queue.leave(claimed, RunOutcome("queued"))
             heart = Heart(self.fleet.queue, 0.2)
             heart.hold(lease)
             await asyncio.wait_for(lease.changed.wait(), 60)

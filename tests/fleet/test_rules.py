@@ -19,7 +19,7 @@ from openagentic_sdk.fleet import Fleet, Worker
 from openagentic_sdk.fleet.limits import Rates
 from openagentic_sdk.fleet.prepare import RatedProvider, rated_options
 from openagentic_sdk.fleet.queue import Claimer, NewRun
-from openagentic_sdk.fleet.record import FleetRun, Outcome
+from openagentic_sdk.fleet.record import FleetRun, RunOutcome
 from openagentic_sdk.fleet.schedules import request_id_of
 from openagentic_sdk.fleet.stats import BUCKETS_S, to_text
 from openagentic_sdk.options import OpenAgenticOptions
@@ -155,7 +155,7 @@ class Concurrency(RulesTest):
         self.assertEqual(len(claimed), 3)
         left = set(ids) - {run.id for run in claimed}
         self.assertEqual([fleet.queue.claim(who, run_id=run_id) for run_id in left], [None] * 3)
-        fleet.queue.leave(next(run for run in claimed if run.tenant == "x"), Outcome("waiting", "waiting"))
+        fleet.queue.leave(next(run for run in claimed if run.tenant == "x"), RunOutcome("waiting", "waiting"))
         self.assertEqual([run.tenant for run in self.claims(fleet, who)], ["x"])
         fleet.queue.limits.set("queue", "slow", None)
         fleet.queue.limits.set("agent", "b", 5)
@@ -188,7 +188,7 @@ class Concurrency(RulesTest):
                         with guard:
                             running[done.tenant] -= 1
                             ended[done.tenant] += 1
-                        fleet.queue.leave(done, Outcome("ended", "end"))
+                        fleet.queue.leave(done, RunOutcome("ended", "end"))
             except BaseException as error:  # noqa: BLE001 - told in the test's own thread
                 problems.append(error)
                 ended.update({"": count})

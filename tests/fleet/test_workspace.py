@@ -16,7 +16,7 @@ from openagentic_sdk.agents import Agents, NamedAgent, Repository, load_agents
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import FleetError, OptionsError
 from openagentic_sdk.events import HookEvent, ToolResult, WorkspaceKept
-from openagentic_sdk.fleet.workspace import HOOK, Kept, _Git, kept_workspace, open_workspace, read_wish
+from openagentic_sdk.fleet.workspace import HOOK, KeptCheckout, _Git, kept_workspace, open_workspace, read_wish
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -258,8 +258,8 @@ class Checkout(WorkspaceTest):
             HookEvent(**{**opened, "action": f"opened code {self.head}"}),
             HookEvent("post_tool_use", HOOK, action=f"kept {digest}"),
         ]
-        self.assertEqual(kept_workspace(old), Kept("code", self.head, digest))
-        self.assertEqual(kept_workspace([*old, *events]), Kept("default", self.head, digest))
+        self.assertEqual(kept_workspace(old), KeptCheckout("code", self.head, digest))
+        self.assertEqual(kept_workspace([*old, *events]), KeptCheckout("default", self.head, digest))
 
     def test_nothing_that_a_run_leaves_in_its_repository_runs_or_counts_outside(self) -> None:
         trap = self.host / "trapped"

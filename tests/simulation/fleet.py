@@ -9,7 +9,7 @@ from typing import Any
 
 from openagentic_sdk.errors import FleetError, StorageError
 from openagentic_sdk.fleet.queue import Claimer, NewRun, Queue
-from openagentic_sdk.fleet.record import FleetRun, Outcome
+from openagentic_sdk.fleet.record import FleetRun, RunOutcome
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.tables import Tables
 
@@ -197,7 +197,7 @@ class Workers:
 
     def leave_as(self, who: str, run: FleetRun, state: Any) -> None:
         is_mine = self.fences[run.id] == run.fence and self.states[run.id] == "running"
-        outcome = Outcome(state, "end")
+        outcome = RunOutcome(state, "end")
         came = self.history.invoke(
             f"worker {who}",
             f"leave {run.id} as {state} by {run.fence}",

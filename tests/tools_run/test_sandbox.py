@@ -477,7 +477,7 @@ class Effects(WorkspaceTestCase):
         self.assertEqual([path for path in own.iterdir() if "run" not in path.name], [])
 
     def test_a_link_that_took_a_folders_place_stops_the_commit(self) -> None:
-        from openagentic_sdk.tools.shell.overlay import Effect, apply_effects
+        from openagentic_sdk.tools.shell.overlay import FileEffect, apply_effects
 
         upper = self.workspace.parent / "upper"
         (upper / "kept").mkdir(parents=True)
@@ -487,11 +487,11 @@ class Effects(WorkspaceTestCase):
         shutil.rmtree(self.workspace / "kept")
         (self.workspace / "kept").symlink_to(elsewhere)
         with self.assertRaises(OSError):
-            apply_effects(str(self.workspace), str(upper), [Effect("created", "kept/evil")])
+            apply_effects(str(self.workspace), str(upper), [FileEffect("created", "kept/evil")])
         self.assertEqual(list(elsewhere.iterdir()), [])
 
     def test_a_folder_that_another_process_swaps_for_a_link_leads_the_commit_nowhere_else(self) -> None:
-        from openagentic_sdk.tools.shell.overlay import Effect, apply_effects
+        from openagentic_sdk.tools.shell.overlay import FileEffect, apply_effects
 
         upper, elsewhere = self.workspace.parent / "upper", self.workspace.parent / "elsewhere"
         (upper / "kept").mkdir(parents=True)
@@ -509,7 +509,7 @@ class Effects(WorkspaceTestCase):
             for number in range(1500 if FULL else 150):
                 (upper / "kept" / f"{number}").write_text("x")
                 with contextlib.suppress(OSError):
-                    apply_effects(str(self.workspace), str(upper), [Effect("created", f"kept/{number}")])
+                    apply_effects(str(self.workspace), str(upper), [FileEffect("created", f"kept/{number}")])
             swapper.kill()
         self.assertEqual(list(elsewhere.iterdir()), [])
 

@@ -42,8 +42,8 @@ _LOGIN_EXAMPLES = """examples:
 _SERVE_EXAMPLES = """example:
   claude mcp add house -- openagentic-sdk mcp serve --agents agents.toml"""
 
-Action = Callable[[argparse.Namespace, Here], int]
-_ACTIONS: dict[str, tuple[Action, str, str]] = {
+ServerAction = Callable[[argparse.Namespace, Here], int]
+_ACTIONS: dict[str, tuple[ServerAction, str, str]] = {
     "add": (entries.add, "add a server: a command after --, or a URL", _ADD_EXAMPLES),
     "add-json": (entries.add_json, "add a server as an entry of .mcp.json says it", _JSON_EXAMPLES),
     "list": (entries.list_servers, "name the servers that count in this folder, and what becomes of each", ""),

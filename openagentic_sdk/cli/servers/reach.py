@@ -31,7 +31,7 @@ _TELL_EVERY_S = 5.0
 
 
 @frozen
-class Tried:
+class ServerTrial:
     """The result of starting a server: its answer, its tools as sent, and those that differ from the consent."""
 
     name: str
@@ -83,7 +83,7 @@ class Tried:
 _SAID = ("state", "transport", "protocol_version", "server", "tools", "left_out", "error_message")
 
 
-class _Noting:
+class _NotingPins:
     """Judges like `pins`, and records the tools passed to it."""
 
     def __init__(self, pins: Pins) -> None:
@@ -99,11 +99,11 @@ class _Noting:
 
 async def try_servers(
     home: McpHome, configured_servers: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
-) -> list[Tried]:
+) -> list[ServerTrial]:
     """Start these servers in parallel, query them, and end them. None of them raises; `tell` receives reports of what takes
     long.
     """
-    noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in configured_servers}
+    noting = {one.entry.name: _NotingPins(home.pins(one.entry.root, one.entry.name)) for one in configured_servers}
     ready = {one.entry.name: one.server for one in configured_servers if one.server is not None}
     servers = open_servers(ready, None, home, cwd=cwd, pins_for=lambda name, server: noting[name])
     servers.hold()
@@ -123,7 +123,7 @@ async def try_servers(
             changes = noted.pins.changes(noted.tools)
         except StorageError:  # the event says so of every tool
             changes = []
-        tried.append(Tried(name, events.get(name), noted.tools, changes))
+        tried.append(ServerTrial(name, events.get(name), noted.tools, changes))
     return tried
 
 

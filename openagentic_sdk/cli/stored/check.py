@@ -27,7 +27,7 @@ from ..output.terminal import Screen
 from .record import add_trust_flags, verify_signed
 from .stores import NEWEST, add_id, find_session
 
-Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
+SubagentMetadata = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 
 
 def add_actions(actions: ActionList) -> None:
@@ -67,7 +67,9 @@ def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
     return FAILED if damaged else OK
 
 
-def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: Subagents, *, as_json: bool) -> bool:
+def _is_intact(
+    store: SessionStore, session_id: str, screen: Screen, subagents: SubagentMetadata, *, as_json: bool
+) -> bool:
     """Check one session and print the findings."""
     try:
         good, findings = _check(store, session_id, subagents)
@@ -79,7 +81,7 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: 
     return good
 
 
-def _check(store: SessionStore, session_id: str, subagents: Subagents) -> tuple[bool, list[str]]:
+def _check(store: SessionStore, session_id: str, subagents: SubagentMetadata) -> tuple[bool, list[str]]:
     if not isinstance(store, FileSessionStore):  # a database checks its own bytes; here every event is read
         if problems := verify_remains(session_id, store.read_remains(session_id)).problems:
             return False, [str(problem) for problem in problems]

@@ -31,7 +31,7 @@ from ..patterns import regex
 from .reading import compiled
 
 T = TypeVar("T")
-Read = Callable[[Any, str], Any]
+ReadValue = Callable[[Any, str], Any]
 """A function from a JSON value and its path (`items[2].price`) to the Python value."""
 
 MISSING = dataclasses.MISSING
@@ -52,7 +52,7 @@ class JsonType(Generic[T]):
     """A type as JSON: its `schema`, and the parser of its values."""
 
     schema: Mapping[str, Any]
-    read_at: Read
+    read_at: ReadValue
 
     def read(self, value: Any, what: str = "the value") -> T:
         """Convert a JSON value to a value of the type. Raises `ToolInputError` with the path of the mismatch."""
@@ -424,7 +424,7 @@ def _read_any(value: Any, path: str) -> Any:
     return value
 
 
-def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any] | None = None) -> Read:
+def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any] | None = None) -> ReadValue:
     def read(value: Any, path: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise _Misfit(path, f"must be {description}, not {shown(value)}")
@@ -460,7 +460,7 @@ def _whole_number(value: Any) -> int:
 
 _read_text = _reads((str,), "text")
 _read_float = _reads((int, float), "a number", float)
-_PLAIN: Mapping[Any, tuple[dict[str, Any], Read]] = {
+_PLAIN: Mapping[Any, tuple[dict[str, Any], ReadValue]] = {
     str: ({"type": "string"}, _read_text),
     int: ({"type": "integer"}, _reads((int, float), "a whole number", _whole_number)),
     float: ({"type": "number"}, _read_float),
@@ -489,13 +489,13 @@ _OBJECTS: Mapping[Any, Callable[[Any], Any]] = {
 }
 
 
-class _KnownType:
+class _SharedType:
     """A type already encountered: its name among the definitions, and its schema and parser once read."""
 
     def __init__(self, name: str) -> None:
         self.name, self.is_referred = name, False
         self.schema: dict[str, Any] | None = None
-        self.read: Read = _read_any
+        self.read: ReadValue = _read_any
 
 
 class _TypeReader:
@@ -505,13 +505,13 @@ class _TypeReader:
         self._names: dict[str, Any] = {}
         self._take_names(around)
         self._definitions: dict[str, Any] = {}
-        self._shared: dict[Any, _KnownType] = {}
+        self._shared: dict[Any, _SharedType] = {}
 
     def _take_names(self, around: Any) -> None:
         module = sys.modules.get(getattr(around, "__module__", None) or "")
         self._names |= {**vars(module or types), **_names_around(around)}
 
-    def whole(self, build: Callable[[_TypeReader], tuple[dict[str, Any], Read]]) -> JsonType[Any]:
+    def whole(self, build: Callable[[_TypeReader], tuple[dict[str, Any], ReadValue]]) -> JsonType[Any]:
         """Return what `build` makes, with its definitions; the outermost schema itself is not a reference."""
         schema, read = build(self)
         if "$ref" in schema:
@@ -519,7 +519,7 @@ class _TypeReader:
             schema = {**self._definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
         return JsonType({**schema, "$defs": self._definitions} if self._definitions else schema, read)
 
-    def node(self, annotation: Any) -> tuple[dict[str, Any], Read]:
+    def node(self, annotation: Any) -> tuple[dict[str, Any], ReadValue]:
         """The schema and parser of a type inside the whole."""
         if isinstance(annotation, str):
             annotation = typing.ForwardRef(annotation)
@@ -558,7 +558,7 @@ class _TypeReader:
 
     def record(
         self, members: Sequence[Member], make: Callable[..., Any], tag: Mapping[str, Any] = types.MappingProxyType({})
-    ) -> tuple[dict[str, Any], Read]:
+    ) -> tuple[dict[str, Any], ReadValue]:
         """A closed object with these members; `make` receives those that are present, by name."""
         init_members = [member for member in members if member.argument is not None]
         nodes = {member.name: self.node(member.hint) for member in init_members}
@@ -586,7 +586,7 @@ class _TypeReader:
 
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, read
 
-    def _class(self, annotation: Any, kind: Any) -> tuple[dict[str, Any], Read]:
+    def _class(self, annotation: Any, kind: Any) -> tuple[dict[str, Any], ReadValue]:
         if hasattr(kind, "model_json_schema"):
             load = getattr(kind, "model_validate_json", None)
             read = (lambda value: load(json.dumps(value))) if load else kind.model_validate
@@ -613,7 +613,7 @@ class _TypeReader:
             return self._once(annotation, kind.__name__, lambda: self._typed_record(annotation, kind, is_typed_dict))
         return _refuse(annotation)
 
-    def _typed_record(self, annotation: Any, kind: Any, is_typed_dict: bool) -> tuple[dict[str, Any], Read]:
+    def _typed_record(self, annotation: Any, kind: Any, is_typed_dict: bool) -> tuple[dict[str, Any], ReadValue]:
         self._take_names(kind)
         bound = _bound_variables(annotation)
         hints = {name: _substituted(hint, bound | {typing.Self: annotation}) for name, hint in hints_of(kind).items()}
@@ -627,13 +627,13 @@ class _TypeReader:
         return self.record(members, kind, _tag(kind))
 
     def _once(
-        self, key: Any, name: str, build: Callable[[], tuple[dict[str, Any], Read]]
-    ) -> tuple[dict[str, Any], Read]:
+        self, key: Any, name: str, build: Callable[[], tuple[dict[str, Any], ReadValue]]
+    ) -> tuple[dict[str, Any], ReadValue]:
         """Return what `build` makes, or a reference to it if the same type was encountered before, also recursively."""
         key = key if _is_hashable(key) else id(key)
         shared_type = self._shared.get(key)
         if shared_type is None:
-            shared_type = self._shared[key] = _KnownType(self._free_name(name))
+            shared_type = self._shared[key] = _SharedType(self._free_name(name))
             shared_type.schema, shared_type.read = build()
             if not shared_type.is_referred:
                 return shared_type.schema, shared_type.read
@@ -661,7 +661,7 @@ class _TypeReader:
             f"the annotation {name!r} cannot be resolved ({failure}): define the name in the module"
         ) from failure
 
-    def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], Read]:
+    def _foreign(self, schema: Mapping[str, Any], validate: Callable[[Any], Any]) -> tuple[dict[str, Any], ReadValue]:
         """A schema that a class generated itself; its definitions are merged with the others."""
         own = dict(schema)
         definitions = own.pop("$defs", {})
@@ -673,10 +673,10 @@ class _TypeReader:
         self._definitions |= {names[name]: _redirected(definition, renamed) for name, definition in definitions.items()}
         return _redirected(own, renamed), lambda value, path: _made(path, validate, value)
 
-    def _adapted(self, adapter: Any) -> tuple[dict[str, Any], Read]:
+    def _adapted(self, adapter: Any) -> tuple[dict[str, Any], ReadValue]:
         return self._foreign(adapter.json_schema(), lambda value: adapter.validate_json(json.dumps(value)))
 
-    def _noted(self, annotation: Any, metadata: Sequence[Any]) -> tuple[dict[str, Any], Read]:
+    def _noted(self, annotation: Any, metadata: Sequence[Any]) -> tuple[dict[str, Any], ReadValue]:
         notes = list(_flat(metadata))
         if (adapter := _adapter(typing.Annotated[(annotation, *metadata)], *notes)) is not None:
             schema, read_inner = self._adapted(adapter)
@@ -716,7 +716,7 @@ class _TypeReader:
         schema = {**schema, **keywords, **_said(notes)}
         return schema, read if keywords or limits or tests else read_inner
 
-    def _choice(self, annotation: Any, options: Sequence[tuple[Any, Any]]) -> tuple[dict[str, Any], Read]:
+    def _choice(self, annotation: Any, options: Sequence[tuple[Any, Any]]) -> tuple[dict[str, Any], ReadValue]:
         if not options:
             _refuse(annotation)
 
@@ -728,7 +728,7 @@ class _TypeReader:
 
         return {"enum": [plain for plain, _ in options]}, read
 
-    def _union(self, args: Sequence[Any]) -> tuple[dict[str, Any], Read]:
+    def _union(self, args: Sequence[Any]) -> tuple[dict[str, Any], ReadValue]:
         nodes = [self.node(arg) for arg in args]
         # A float accepts integers, too: another type that accepts them has precedence.
         readers = sorted((read for _, read in nodes), key=lambda read: read is _read_float)
@@ -744,7 +744,7 @@ class _TypeReader:
 
         return {"anyOf": [schema for schema, _ in nodes]}, read
 
-    def _array(self, annotation: Any, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], Read]:
+    def _array(self, annotation: Any, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], ReadValue]:
         make = _ARRAYS[kind]
         is_by_place = kind is tuple and (annotation == tuple[()] or (bool(args) and Ellipsis not in args))
         nodes = [self.node(arg) for arg in (args if is_by_place else args[:1])]
@@ -767,7 +767,7 @@ class _TypeReader:
 
         return schema, read
 
-    def _object(self, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], Read]:
+    def _object(self, kind: Any, args: tuple[Any, ...]) -> tuple[dict[str, Any], ReadValue]:
         key_type, item_type = args[:2] if len(args) > 1 else (str, Any)
         (key_schema, read_key), (item_schema, read_item) = self.node(key_type), self.node(item_type)
         is_text = key_schema.get("type") == "string" or all(isinstance(one, str) for one in key_schema.get("enum", [0]))

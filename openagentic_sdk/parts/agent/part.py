@@ -31,7 +31,7 @@ from ..custom import PackagePart
 from ..final_answer import Repairs, StructuredOutput
 
 # A function of (context, value), async or synchronous; synchronous code runs in a thread.
-Check = Callable[[ToolContext[Any], Any], Any]
+GuardrailCheck = Callable[[ToolContext[Any], Any], Any]
 
 
 @frozen
@@ -73,10 +73,10 @@ class AgentRules:
     runs_as: str | None = None
     deps: Any = None
     read: Callable[[Any], Any] = lambda value: value
-    validators: Sequence[Check] = ()
+    validators: Sequence[GuardrailCheck] = ()
     retries: int = 2
-    input_guardrails: Sequence[Check] = ()
-    output_guardrails: Sequence[Check] = ()
+    input_guardrails: Sequence[GuardrailCheck] = ()
+    output_guardrails: Sequence[GuardrailCheck] = ()
     history: Sequence[Event] = ()
     handoffs: Sequence[str] = ()
     outcome: AgentOutcome = field(default_factory=AgentOutcome)
@@ -186,17 +186,17 @@ class AgentPart(PackagePart):
             raise ToolError(f"the conversation was handed over to {self._handoff!r} already")
         self._handoff = name
 
-    async def _watch(self, guardrails: Sequence[Check], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
+    async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
         """Run the guardrails of a prompt concurrently with the model; one that trips interrupts the run."""
         await self._guard("input", guardrails, prompt)
         if self._tripped is not None and self.run.depth == 0 and of_run is not None:
             self.run.lifetime.stopping.asked = "interrupt"
             of_run.cancel()
 
-    async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[Check], value: Any) -> None:
+    async def _guard(self, kind: Literal["input", "output"], guardrails: Sequence[GuardrailCheck], value: Any) -> None:
         """Run these guardrails concurrently; the first that trips counts. One that fails has tripped."""
 
-        async def ask(guardrail: Check) -> None:
+        async def ask(guardrail: GuardrailCheck) -> None:
             try:
                 verdict = await _ask(guardrail, self.context(), value, "guardrail")
                 if verdict is not None and not isinstance(verdict, str):
@@ -223,7 +223,7 @@ class AgentPart(PackagePart):
         await repairs.send_back(f"Your answer cannot be used: {reason}. Answer again.", "was refused", reason)
 
 
-async def _ask(check: Check, context: ToolContext[Any], value: Any, kind: str) -> Any:
+async def _ask(check: GuardrailCheck, context: ToolContext[Any], value: Any, kind: str) -> Any:
     """Call a validator or guardrail with a value."""
     name = f"{kind} {name_of(check)}"
     return await call_guest(partial(ask_callable, partial(check, context, value), f"openagentic-{name}"), name)
@@ -285,7 +285,7 @@ class AgentTool(Tool):
         return done.final_text
 
 
-def bound_hook(hook: Check, deps: Any) -> Callable[[dict[str, Any]], Any]:
+def bound_hook(hook: GuardrailCheck, deps: Any) -> Callable[[dict[str, Any]], Any]:
     """Bind a hook of (context, payload) to a context; the result takes the payload only."""
 
     def call(payload: dict[str, Any]) -> Any:

@@ -303,7 +303,7 @@ def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None, cwd: 
 # --- from settings -------------------------------------------------------------------------------------------------------
 
 # Whether a call (a tool's name and its input) matches a permission rule.
-Fits = Callable[[str, str, Mapping[str, Any]], bool]
+MatcherFits = Callable[[str, str, Mapping[str, Any]], bool]
 
 
 def with_command_hooks(
@@ -313,7 +313,7 @@ def with_command_hooks(
     project_dir: str,
     permission_mode: str = "default",
     env: Mapping[str, str] | None = None,
-    fits: Fits | None = None,
+    fits: MatcherFits | None = None,
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
     """The engine with the commands of trusted settings after its own hooks, and a finding for each that cannot run.
 
@@ -362,7 +362,7 @@ def with_command_hooks(
                 timeout_s,
                 fail_closed=False,
                 tool_name_regex=_with_our_names_of_tools(regex),
-                when=_When(hook, name, fits),
+                when=_RuleCondition(hook, name, fits),
             )
             if all(
                 matcher.hook != other.hook or not _are_alike(matcher, other)
@@ -386,12 +386,12 @@ def without_event(event: str) -> str:
 
 
 @frozen
-class _When:
+class _RuleCondition:
     """Whether a hook from a file runs: by conversation, outcome, call, active skill and earlier runs."""
 
     hook: CommandHook
     name: str
-    fits: Fits | None
+    fits: MatcherFits | None
 
     def __call__(self, payload: Mapping[str, Any]) -> bool:
         hook, context = self.hook, payload.get("context") or {}
@@ -424,7 +424,7 @@ def _are_alike(first: HookMatcher, second: HookMatcher) -> bool:
     conditions = [
         (when.hook.condition, when.hook.skill, when.hook.once)
         for when in (first.when, second.when)
-        if isinstance(when, _When)
+        if isinstance(when, _RuleCondition)
     ]
     return same_names and len(set(conditions)) == 1
 

@@ -14,7 +14,7 @@ from ...ground.loose import as_list, as_mapping
 from .values import leaves
 
 # A description of a source, and the id of the call that returned it.
-Origin = tuple[str, str]
+ValueOrigin = tuple[str, str]
 
 
 @frozen
@@ -28,8 +28,8 @@ class CarriedLabels:
     """
 
     input: Mapping[str, Sequence[Any]]
-    origins: Mapping[str, Sequence[Origin]]
-    decided: Sequence[Origin]
+    origins: Mapping[str, Sequence[ValueOrigin]]
+    decided: Sequence[ValueOrigin]
     secrets: frozenset[str]
     is_tainted: bool
 
@@ -47,7 +47,7 @@ class CarriedLabels:
         secrets = frozenset(map(str, as_list(labels.get("secrets"))))
         return cls(places, origins, _origins(labels.get("decided")), secrets, labels.get("tainted") is not False)
 
-    def origins_of(self, place: str, value: Any) -> Sequence[Origin] | None:
+    def origins_of(self, place: str, value: Any) -> Sequence[ValueOrigin] | None:
         """The untrusted origins of an argument; None if the plan's code did not compute it.
 
         This is the case if it was changed since, or if the model wrote it after it had read untrusted text.
@@ -64,5 +64,5 @@ def is_planned(use: ToolUse) -> bool:
     return use.is_inside and isinstance((use.caller or {}).get("labels"), Mapping)
 
 
-def _origins(pairs: Any) -> Sequence[Origin]:
+def _origins(pairs: Any) -> Sequence[ValueOrigin]:
     return [(str(pair[0]), str(pair[1])) for pair in as_list(pairs) if isinstance(pair, Sequence) and len(pair) == 2]

@@ -13,7 +13,7 @@ from ...kernel.tool import BareTool
 from ...sessions.folds.features.untrusted import UntrustedFold
 from ...sessions.folds.view import SessionView
 from ...tools.labels import ToolLabels
-from .carried import CarriedLabels, Origin
+from .carried import CarriedLabels, ValueOrigin
 from .fold import LabelsFold
 from .rules import LabelName, LabelRule, deciding_rule
 from .values import KnownText, leaves, property_names, spelled
@@ -192,7 +192,7 @@ def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:
     return LabelFinding(finding.label, finding.argument, value, source, seq, line)
 
 
-def _carried_finding(place: str, value: Any, origin: Origin, view: SessionView) -> LabelFinding:
+def _carried_finding(place: str, value: Any, origin: ValueOrigin, view: SessionView) -> LabelFinding:
     """The finding for a value that a plan computed from this origin."""
     source, call_id = origin
     record = view.calls.get(call_id)

@@ -21,7 +21,7 @@ from ...sessions.answers import HIDDEN_ANSWER
 from .definitions import clean_text
 
 # Asks a person a question: (text, choices, details for an interface or a later run).
-Ask = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
+AskText = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
 
 MAX_FIELDS = 30
 MAX_TEXT_CHARS = 2_000
@@ -35,7 +35,7 @@ _SECRET = regex(
 _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false", "0")
 
 
-async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any = None) -> dict[str, Any]:
+async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, resumes: Any = None) -> dict[str, Any]:
     """Answer `elicitation/create`: `{"action", "content"?}`. `resumes` is stored with each question."""
     if ask is None:
         return {"action": "decline"}
@@ -68,11 +68,11 @@ async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resume
     return {"action": "accept", "content": content}
 
 
-async def _agrees(ask: Ask, text: str, details: Mapping[str, Any]) -> bool:
+async def _agrees(ask: AskText, text: str, details: Mapping[str, Any]) -> bool:
     return (await ask(text, ("accept", "decline"), details)).strip().lower() in _YES
 
 
-async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> dict[str, Any] | str:
+async def _fill(field: _Field, intro: str, ask: AskText, details: Mapping[str, Any]) -> dict[str, Any] | str:
     """The name and value of one field, empty if it is skipped; or the action that ends the form."""
     problem = ""
     for _ in range(_TRIES):

@@ -130,7 +130,7 @@ async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Con
 
 
 @frozen
-class Brought:
+class PromptExpansion:
     """What servers add to a prompt: a text that replaces it, a text after it, and parts (images and the like).
 
     `sources` names where it came from.
@@ -144,7 +144,7 @@ class Brought:
 
 async def expand_prompt(
     text: str, servers: Mapping[str, Readable], permits: Callable[[str, str], Awaitable[bool]]
-) -> Brought | None:
+) -> PromptExpansion | None:
     """Expand `/mcp__server__prompt arguments`, or the resources that a prompt names as `@server:uri`; None if neither.
 
     A resource that `permits` rejects is not read. Raises `McpError` for a prompt that the server does not return; a
@@ -154,7 +154,7 @@ async def expand_prompt(
     if called is not None and called[1] in servers:
         content = await _get_prompt(await _ready(servers[called[1]]), called[2], called[3] or "")
         sources = [f"MCP: prompt {called[2]} of {called[1]}"]
-        return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
+        return PromptExpansion(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
     resources = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
     resources = [one for one in resources[:MAX_MENTIONS] if await permits(*one)]
@@ -171,7 +171,7 @@ async def expand_prompt(
             body = f"(it could not be read: {error})"
         blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{body}")
     sources = [f"MCP: {name} {uri}" for name, uri in resources]
-    return Brought(behind="".join(blocks), parts=parts, sources=sources)
+    return PromptExpansion(behind="".join(blocks), parts=parts, sources=sources)
 
 
 async def _ready(seat: Readable) -> Readable:

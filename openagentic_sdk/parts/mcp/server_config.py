@@ -39,8 +39,8 @@ _LAUNCHERS = frozenset(("npx", "uvx", "bunx", "pnpx", "pipx", "npm", "uv", "dock
 # Distinguish a call's limit in seconds from milliseconds: nobody wants to wait three hours, or less than a second.
 _MOST_SECONDS, _LEAST_MILLISECONDS = 10_000, 1_000
 
-Kind = Literal["stdio", "http", "sse", "tools"]
-Token = str | Callable[[], "str | Awaitable[str]"]
+TransportKind = Literal["stdio", "http", "sse", "tools"]
+TokenSource = str | Callable[[], "str | Awaitable[str]"]
 
 # `mcp__<name>__` and a cut tool name with its digest must fit into the 64 characters that model endpoints accept.
 _NAME = r"[A-Za-z0-9-](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9-])?"
@@ -74,9 +74,9 @@ def _fits(is_right: Callable[[Any], bool], description: str) -> Check:
     return lambda value: None if is_right(value) else description
 
 
-_Texts = Annotated[Sequence[str], _fits(_texts, "a list of texts")]
-_Named = Annotated[Mapping[str, str], _fits(_named_texts, "a mapping of texts to texts")]
-_Seconds = Annotated[float, above_0]
+_TextList = Annotated[Sequence[str], _fits(_texts, "a list of texts")]
+_TextPairs = Annotated[Mapping[str, str], _fits(_named_texts, "a mapping of texts to texts")]
+_PositiveSeconds = Annotated[float, above_0]
 _TOOL_NAMES = _fits(_texts, "a list of names of tools")
 _EFFECTS = _fits(
     lambda value: (
@@ -124,19 +124,19 @@ class McpServer:
     """
 
     command: Annotated[str, _PROGRAM] | None = None
-    args: _Texts = ()
+    args: _TextList = ()
     env: Annotated[Mapping[str, str], _VARIABLES] = field(default_factory=dict, repr=False)
     cwd: AnyPath | None = None
     inherit_env: bool = False
     url: Annotated[str, is_a(str, "an http:// or https:// URL")] | None = None
     is_sse: bool = False
     headers: Annotated[Mapping[str, str], _HEADERS] = field(default_factory=dict, repr=False)
-    token: Annotated[Token, _TOKEN] | None = field(default=None, repr=False)
+    token: Annotated[TokenSource, _TOKEN] | None = field(default=None, repr=False)
     oauth: Mapping[str, Any] | None = field(default=None, repr=False)
     tools: Annotated[Sequence[Tool], list_of(is_a(Tool, "a tool"), "tools")] = ()
-    connect_timeout_s: _Seconds = CONNECT_TIMEOUT_S
-    idle_timeout_s: _Seconds = IDLE_TIMEOUT_S
-    call_timeout_s: _Seconds = CALL_TIMEOUT_S
+    connect_timeout_s: _PositiveSeconds = CONNECT_TIMEOUT_S
+    idle_timeout_s: _PositiveSeconds = IDLE_TIMEOUT_S
+    call_timeout_s: _PositiveSeconds = CALL_TIMEOUT_S
     allow: Annotated[Sequence[str], _TOOL_NAMES] | None = None
     deny: Annotated[Sequence[str], _TOOL_NAMES] = ()
     effects: Annotated[Mapping[str, Effect], _EFFECTS] = field(default_factory=dict)
@@ -144,10 +144,10 @@ class McpServer:
     era: Annotated[Literal["modern", "legacy"] | None, _ERA] = None
     pin: bool = False
     source: str = "options"
-    secrets: _Named = field(default_factory=dict, repr=False)
+    secrets: _TextPairs = field(default_factory=dict, repr=False)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TransportKind:
         """How the server is reached."""
         if self.command is not None:
             return "stdio"

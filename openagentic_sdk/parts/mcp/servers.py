@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ...events import McpServerChanged
 from ...kernel.tool import BareTool
 from .http import HttpAuth
-from .resources import Brought, ListResourcesTool, ReadResourceTool, expand_prompt
+from .resources import ListResourcesTool, PromptExpansion, ReadResourceTool, expand_prompt
 from .seat import PinsFor, Seat
 from .server_config import McpServer
 
@@ -94,6 +94,6 @@ class Servers:
         """The current state of each server; None while it has neither connected nor failed."""
         return {name: seat.event for name, seat in self._seats.items()}
 
-    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> Brought | None:
+    async def expand_prompt(self, text: str, permits: Callable[[str, str], Awaitable[bool]]) -> PromptExpansion | None:
         """What the servers add to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
         return await expand_prompt(text, self._seats, permits)

@@ -24,7 +24,7 @@ from ...ground.text import without_hidden
 from .http import HttpWire
 from .patience import Patience, PendingRequest
 from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
-from .questions import Ask, elicit
+from .questions import AskText, elicit
 from .server_config import McpServer, mask_told
 from .stdio import StdioWire
 
@@ -36,7 +36,7 @@ MAX_INSTRUCTIONS_CHARS = 2_000
 _MAX_ERROR_CHARS = 8_000
 _LISTS = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
-Wire = StdioWire | HttpWire
+ServerWire = StdioWire | HttpWire
 # Receives progress: (done, total or None, message).
 OnProgress = Callable[[float, float | None, str], Coroutine[Any, Any, None]]
 
@@ -46,7 +46,7 @@ class RequestHooks:
     """What a request can do before its result: report progress, and ask a person."""
 
     on_progress: OnProgress | None = None
-    ask: Ask | None = None
+    ask: AskText | None = None
 
 
 _SILENT = RequestHooks()
@@ -88,7 +88,7 @@ class McpSession:
         self.instructions = ""
         self.stale: set[str] = set()
         self.is_stdio = settings.kind == "stdio"
-        self.wire: Wire | None = None
+        self.wire: ServerWire | None = None
         self.when_lost: Callable[[], None] = lambda: None
         self._roots = roots
         self._patience = Patience[RequestHooks]()
@@ -246,7 +246,7 @@ class McpSession:
             current.go_on(now())
             current.helpers.discard(task)
 
-    async def _answer(self, method: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any) -> Any:
+    async def _answer(self, method: str, params: Mapping[str, Any], ask: AskText | None, resumes: Any) -> Any:
         if method == "roots/list":
             return {"roots": [{"uri": Path(root).as_uri(), "name": Path(root).name} for root in self._roots]}
         if method == "elicitation/create":
@@ -287,7 +287,7 @@ class McpSession:
             params = {"notifications": subscriptions, "_meta": modern_meta(self.version)}
             self._listening = asyncio.create_task(self._listen(wire, params), name=f"mcp changes {self.name}")
 
-    async def _listen(self, wire: Wire, params: Mapping[str, Any]) -> None:
+    async def _listen(self, wire: ServerWire, params: Mapping[str, Any]) -> None:
         """Keep the request open; if the server ends it, repeat it a few times."""
         for pause_s in islice(_LISTEN_AGAIN.waits(), 3):
             try:

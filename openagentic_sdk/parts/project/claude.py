@@ -89,7 +89,7 @@ def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]
         yield from markdown_below(os.path.join(folders.user_dir, kind), "user", boundary, problems)
 
 
-class Named(Protocol):
+class NamedFile(Protocol):
     """A named object that a Markdown file defines."""
 
     @property
@@ -101,7 +101,7 @@ class Named(Protocol):
         """The file that defines it."""
 
 
-N = TypeVar("N", bound=Named)
+N = TypeVar("N", bound=NamedFile)
 
 
 def read_named(

@@ -32,7 +32,7 @@ from .settings import LOOSE_MODES, CommandHook, read_settings
 # Trusts a project whose files have this digest, for unattended machines: `DIR@sha256`.
 TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
 
-Decision = Literal["trusted", "refused", "unknown", "changed"]
+TrustDecision = Literal["trusted", "refused", "unknown", "changed"]
 
 
 @frozen
@@ -42,7 +42,7 @@ class TrustAnswer:
     In the last case, `changed` names those files, and `hooks` are the trusted ones that only forbid.
     """
 
-    decision: Decision
+    decision: TrustDecision
     root: str
     digest: str | None
     reason: str

@@ -29,7 +29,7 @@ from ...sessions.seal import Seal
 from .archive import archive_session, restore_session
 from .commit import ERASED
 from .lifecycle import reachable
-from .places import Needles, Place, erase_places, find_places, leaf_place, needles_of, places_of, value_at
+from .places import FieldPlace, Needles, erase_places, find_places, leaf_place, needles_of, places_of, value_at
 
 # How often a log that grew while it was read is read again.
 ROUNDS = 3
@@ -43,9 +43,9 @@ class ErasedIn:
     """
 
     session_id: str
-    places: tuple[Place, ...] = ()
+    places: tuple[FieldPlace, ...] = ()
     blobs: int = 0
-    left: tuple[Place, ...] = ()
+    left: tuple[FieldPlace, ...] = ()
 
 
 @frozen
@@ -62,7 +62,7 @@ class Erasure:
 def erase(
     store: SessionStore,
     session_id: str,
-    fields: Iterable[Place] = (),
+    fields: Iterable[FieldPlace] = (),
     *,
     texts: Collection[str] = (),
     spread: bool = True,
@@ -101,7 +101,7 @@ def erase(
         store.refuse_kept(name, "erased from", may_shorten=True)
         if store.is_held(name):
             raise SessionLockedError(name, "a run")
-    work = _Work(store, os.urandom(8).hex(), session_id, seal, reason, by)
+    work = _ErasureWork(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
         # First: afterwards the values to look for there are no longer available.
@@ -132,7 +132,7 @@ def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None =
             *sorted(name for name in session_names if name != source),
             *([source] if source in session_names else []),
         ]
-        _Work(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
+        _ErasureWork(store, event.erasure_id, source, seal, event.reason, event.by).finish(ordered)
         finished.append(event.erasure_id)
     return finished
 
@@ -185,7 +185,7 @@ def _erase_archive(path: Path, needles: Needles, **settings: Any) -> None:
 
 
 @frozen
-class _Work:
+class _ErasureWork:
     """An erasure: its id, its source session, the key that signs again, the reason and who requested it."""
 
     store: SessionStore
@@ -195,7 +195,9 @@ class _Work:
     reason: str
     by: str
 
-    def begin(self, session_id: str, asked_places: Sequence[Place], needles: Needles, *, dry_run: bool) -> ErasedIn:
+    def begin(
+        self, session_id: str, asked_places: Sequence[FieldPlace], needles: Needles, *, dry_run: bool
+    ) -> ErasedIn:
         """Find the places to erase in one session and record them there."""
         store = self.store
         for _ in range(ROUNDS):

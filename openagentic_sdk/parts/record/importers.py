@@ -36,7 +36,7 @@ from ...sessions.folds.usage import normalize_usage
 from .lifecycle import all_or_none
 
 PROVIDER = "anthropic"
-Line = Mapping[str, Any]
+TranscriptLine = Mapping[str, Any]
 
 
 @frozen
@@ -214,9 +214,9 @@ def import_claude_transcript(
     return done
 
 
-def _parse_lines(data: bytes) -> tuple[list[Line], int]:
+def _parse_lines(data: bytes) -> tuple[list[TranscriptLine], int]:
     """The lines that are JSON objects, and the number of others: a torn end, runs of NUL, two joined lines."""
-    lines: list[Line] = []
+    lines: list[TranscriptLine] = []
     unreadable = 0
     for raw in data.split(b"\n"):
         if not raw.strip():
@@ -232,7 +232,7 @@ def _parse_lines(data: bytes) -> tuple[list[Line], int]:
     return lines, unreadable
 
 
-def _chain(lines: Sequence[Line]) -> set[int]:
+def _chain(lines: Sequence[TranscriptLine]) -> set[int]:
     places = {line["uuid"]: index for index, line in enumerate(lines) if isinstance(line.get("uuid"), str)}
     message_lines = [index for index, line in enumerate(lines) if line.get("type") in ("user", "assistant")]
     ends = [index for index in message_lines if not _is_aside(lines[index])]
@@ -253,32 +253,32 @@ def _chain(lines: Sequence[Line]) -> set[int]:
     return chain
 
 
-def _is_aside(line: Line) -> bool:
+def _is_aside(line: TranscriptLine) -> bool:
     return bool(line.get("isSidechain") or line.get("teamName"))
 
 
-def _message(line: Line) -> Mapping[str, Any]:
+def _message(line: TranscriptLine) -> Mapping[str, Any]:
     message = line.get("message")
     return message if isinstance(message, Mapping) else {}
 
 
-def _message_id(line: Line) -> str | None:
+def _message_id(line: TranscriptLine) -> str | None:
     name = _message(line).get("id")
     return name if isinstance(name, str) and line.get("type") == "assistant" else None
 
 
-def _blocks(line: Line) -> list[Mapping[str, Any]]:
+def _blocks(line: TranscriptLine) -> list[Mapping[str, Any]]:
     content = _message(line).get("content")
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
 
 
-def _names(line: Line, kind: str, field_name: str) -> set[str]:
+def _names(line: TranscriptLine, kind: str, field_name: str) -> set[str]:
     """The values of this field in the line's blocks of this kind, if they are strings."""
     values = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
     return {name for name in values if isinstance(name, str)}
 
 
-def _first_text(lines: Iterable[Line], name: str) -> str | None:
+def _first_text(lines: Iterable[TranscriptLine], name: str) -> str | None:
     return next((line[name] for line in lines if isinstance(line.get(name), str)), None)
 
 
@@ -288,9 +288,9 @@ _MARKERS = frozenset({"custom-title", "ai-title", "tag"})
 class _BranchReader:
     """Converts the lines of one branch to events, in order."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[TranscriptLine]) -> None:
         self._events: list[Event] = []
-        self._by_message: dict[str, list[Line]] = {}
+        self._by_message: dict[str, list[TranscriptLine]] = {}
         for line in lines:
             if (name := _message_id(line)) is not None and not _is_aside(line):
                 self._by_message.setdefault(name, []).append(line)
@@ -299,7 +299,7 @@ class _BranchReader:
         self._trigger = "auto"
         self._steps = 0
 
-    def read(self, lines: Sequence[Line]) -> list[Event]:
+    def read(self, lines: Sequence[TranscriptLine]) -> list[Event]:
         for line in lines:
             try:
                 ts = datetime.fromisoformat(line["timestamp"]).timestamp()
@@ -319,7 +319,7 @@ class _BranchReader:
         for event in events:
             self._events.append(replace(event, seq=len(self._events) + 1, ts=ts))
 
-    def _user(self, line: Line) -> Iterator[Event]:
+    def _user(self, line: TranscriptLine) -> Iterator[Event]:
         if line.get("isCompactSummary"):
             yield SessionCompacted(len(self._events), _text(_message(line).get("content")), trigger=self._trigger)
             return
@@ -338,7 +338,7 @@ class _BranchReader:
         if content:
             yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
 
-    def _assistant(self, line: Line) -> Iterator[Event]:
+    def _assistant(self, line: TranscriptLine) -> Iterator[Event]:
         """The whole answer, at the place of its first line; its other lines are among the results."""
         name = _message_id(line)
         lines = [line] if name is None else self._by_message.pop(name, [])
@@ -369,18 +369,18 @@ class _BranchReader:
                     str(block.get("id")), str(block.get("name")), arguments if isinstance(arguments, dict) else {}
                 )
 
-    def _system(self, line: Line) -> Iterator[Event]:
+    def _system(self, line: TranscriptLine) -> Iterator[Event]:
         details = line.get("compactMetadata")
         if line.get("subtype") == "compact_boundary" and isinstance(details, Mapping):
             self._trigger = str(details.get("trigger") or "auto")
         return iter(())
 
-    def _title(self, line: Line) -> Iterator[Event]:
+    def _title(self, line: TranscriptLine) -> Iterator[Event]:
         title = line.get("customTitle") if line.get("type") == "custom-title" else line.get("aiTitle")
         if isinstance(title, str) and (line.get("type") == "custom-title" or not self._has_title):
             yield SessionMeta(title=title)
 
-    def _tag(self, line: Line) -> Iterator[Event]:
+    def _tag(self, line: TranscriptLine) -> Iterator[Event]:
         yield SessionMeta(tags=[line["tag"]] if isinstance(line.get("tag"), str) and line["tag"] else [])
 
 

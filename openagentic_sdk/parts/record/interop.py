@@ -25,9 +25,9 @@ from ...sessions.log.line import encode_event
 from .in_turn import InTurn
 
 T = TypeVar("T")
-Key = Mapping[str, Any]
-Entry = dict[str, Any]
-Fold = Callable[[dict[str, Any] | None, Key, Sequence[Entry]], dict[str, Any]]
+TranscriptKey = Mapping[str, Any]
+TranscriptEntry = dict[str, Any]
+FoldSummary = Callable[[dict[str, Any] | None, TranscriptKey, Sequence[TranscriptEntry]], dict[str, Any]]
 
 ENTRY_TYPE = "claude.entry"
 MAX_PROMPT_CHARS = 200
@@ -35,7 +35,7 @@ RETRY_S = 0.002
 
 
 @mutable
-class _KnownLog:
+class _LogState:
     """The state of a log as last read, so that an append reads only newer events.
 
     `summary` is the summary of the last complete batch; `unsummarised` are later entries, of a batch that a crash cut.
@@ -46,7 +46,7 @@ class _KnownLog:
     uuids: set[str] = field(default_factory=set)
     mtime: int = 0
     summary: dict[str, Any] | None = None
-    unsummarised: list[Entry] = field(default_factory=list)
+    unsummarised: list[TranscriptEntry] = field(default_factory=list)
 
 
 class ClaudeSessionStore:
@@ -56,19 +56,19 @@ class ClaudeSessionStore:
     threads, under asyncio and trio, one after the other in the order they were made; a cancelled append still runs.
     """
 
-    def __init__(self, store: SessionStore, *, fold: Fold | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, store: SessionStore, *, fold: FoldSummary | None = None, clock: Clock | None = None) -> None:
         self._store = store
         self._fold = fold or fold_session_summary
         self._clock = clock or SystemClock()
-        self._known: dict[str, _KnownLog] = {}
+        self._known: dict[str, _LogState] = {}
         self._newest = 0
         self._turns = InTurn()
 
-    async def append(self, key: Key, entries: Sequence[Entry]) -> None:
+    async def append(self, key: TranscriptKey, entries: Sequence[TranscriptEntry]) -> None:
         """Append entries, except those whose `uuid` is already stored. Raises `InvalidEventError`, appending nothing."""
         await self._off_loop(lambda: self._append(key, list(entries)))
 
-    async def load(self, key: Key) -> list[Entry] | None:
+    async def load(self, key: TranscriptKey) -> list[TranscriptEntry] | None:
         """All entries in order, None if nothing was ever written."""
         return await self._off_loop(lambda: self._load(key))
 
@@ -82,11 +82,11 @@ class ClaudeSessionStore:
         rows = await self._off_loop(lambda: self._rows(project_key))
         return [{"session_id": row["session_id"], "mtime": row["mtime"], "data": row["summary"]} for row in rows]
 
-    async def delete(self, key: Key) -> None:
+    async def delete(self, key: TranscriptKey) -> None:
         """Delete a transcript; deleting a main key deletes its subkeys. A missing key is not an error."""
         await self._off_loop(lambda: self._delete(key))
 
-    async def list_subkeys(self, key: Key) -> list[str]:
+    async def list_subkeys(self, key: TranscriptKey) -> list[str]:
         """The subpaths of the session that have entries."""
         return await self._off_loop(lambda: self._subkeys(key))
 
@@ -99,7 +99,7 @@ class ClaudeSessionStore:
 
     # --- on the thread -----------------------------------------------------------------------------------------------
 
-    def _append(self, key: Key, entries: list[Entry]) -> None:
+    def _append(self, key: TranscriptKey, entries: list[TranscriptEntry]) -> None:
         session_id = session_id_of(key)
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
@@ -134,11 +134,11 @@ class ClaudeSessionStore:
                 # Another process appended first: read its events and continue after them.
                 time.sleep(RETRY_S)
 
-    def _catch_up(self, session_id: str) -> _KnownLog:
+    def _catch_up(self, session_id: str) -> _LogState:
         created_at = self._store.read_metadata(session_id)["created_at"]
         log = self._known.get(session_id)
         if log is None or log.created_at != created_at:
-            log = self._known[session_id] = _KnownLog(created_at)
+            log = self._known[session_id] = _LogState(created_at)
         for event in self._store.iter_events(session_id, after_seq=log.last_seq):
             # A title set through our own API is not an entry, but it counts.
             log.last_seq = event.seq or log.last_seq
@@ -150,7 +150,7 @@ class ClaudeSessionStore:
                     log.unsummarised.clear()
         return log
 
-    def _load(self, key: Key) -> list[Entry] | None:
+    def _load(self, key: TranscriptKey) -> list[TranscriptEntry] | None:
         try:
             events = self._store.iter_events(session_id_of(key))
             return [data["entry"] for data in _entry_events(events)] or None
@@ -178,7 +178,7 @@ class ClaudeSessionStore:
                 return whole[-1]
         return None
 
-    def _delete(self, key: Key) -> None:
+    def _delete(self, key: TranscriptKey) -> None:
         main = session_id_of(key)
         children = [] if key.get("subpath") else self._store.list_children(main)
         for session_id in (*children, main):
@@ -186,13 +186,13 @@ class ClaudeSessionStore:
             with suppress(SessionNotFoundError):
                 self._store.delete_session(session_id)
 
-    def _subkeys(self, key: Key) -> list[str]:
+    def _subkeys(self, key: TranscriptKey) -> list[str]:
         main = session_id_of({"project_key": key["project_key"], "session_id": key["session_id"]})
         children = [name for name in self._store.list_children(main) if self._store.last_seq(name)]
         return [self._store.read_metadata(name)["metadata"]["subpath"] for name in children]
 
 
-def session_id_of(key: Key) -> str:
+def session_id_of(key: TranscriptKey) -> str:
     """The session id for a key. Raises `ValueError` for a key that the protocol does not allow."""
     parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
     if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
@@ -204,7 +204,7 @@ def _project(project_key: str) -> str:
     return f"claude:{project_key}"
 
 
-def _metadata(key: Key) -> dict[str, Any]:
+def _metadata(key: TranscriptKey) -> dict[str, Any]:
     """The session's place. A subpath makes it a child, so that lists omit it and the main key finds it."""
     metadata = {"cwd": _project(key["project_key"]), "claude_session_id": key["session_id"]}
     if "subpath" not in key:
@@ -217,7 +217,7 @@ def _entry_events(events: Iterable[Event]) -> Iterable[Mapping[str, Any]]:
     return (event.data for event in events if isinstance(event, UnknownEvent) and event.type == ENTRY_TYPE)
 
 
-def _uuid(entry: Entry) -> list[str]:
+def _uuid(entry: TranscriptEntry) -> list[str]:
     uuid = entry.get("uuid")
     return [uuid] if isinstance(uuid, str) else []
 
@@ -243,7 +243,7 @@ _NOT_BY_A_PERSON = regex(
 
 
 def fold_session_summary(
-    previous: Mapping[str, Any] | None, key: Key, entries: Sequence[Mapping[str, Any]]
+    previous: Mapping[str, Any] | None, key: TranscriptKey, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """`{"session_id", "mtime", "data"}` after these entries; pure, with `mtime` left to the caller."""
     data = dict(previous["data"]) if previous is not None else {}

@@ -30,7 +30,7 @@ from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_fi
 MIN_CHARS = 4
 MIN_LINE_CHARS = 16
 MIN_INNER_CHARS = 8
-Place = tuple[int, str]
+FieldPlace = tuple[int, str]
 
 
 class Needles:
@@ -82,7 +82,7 @@ def _forms(text: str) -> Iterator[str]:
                 yield base64_text[first:last]
 
 
-def places_of(event: RecordErasing) -> list[Place]:
+def places_of(event: RecordErasing) -> list[FieldPlace]:
     """The places that an erasure names; invalid entries, possible in a log from elsewhere, are omitted."""
     return [
         (each["seq"], each["path"])
@@ -139,15 +139,15 @@ def _texts_of(value: Any, depth: int) -> Iterator[str]:
 
 
 def find_places(
-    events: Sequence[Event], asked_places: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
-) -> tuple[list[Place], list[Place]]:
+    events: Sequence[Event], asked_places: Iterable[FieldPlace], needles: Needles, outputs: Collection[str] = ()
+) -> tuple[list[FieldPlace], list[FieldPlace]]:
     """The places of a log to erase, and those that contain a needle but cannot be erased.
 
     The former are `asked_places`, those that contain a needle, digests over any of them (from which a short value could be
     guessed), and the names of `outputs` that belong to them.
     """
-    places: dict[Place, None] = dict.fromkeys(asked_places)
-    unerasable: list[Place] = []
+    places: dict[FieldPlace, None] = dict.fromkeys(asked_places)
+    unerasable: list[FieldPlace] = []
     if needles.texts:
         for event in events:
             if isinstance(event, RecordSigned):
@@ -170,14 +170,14 @@ def find_places(
             places.update(dict.fromkeys((event.seq or 0, pointer) for pointer in pointers))
     # Without places inside other places.
     ordered = sorted(places)
-    outermost: list[Place] = []
+    outermost: list[FieldPlace] = []
     for seq, pointer in ordered:
         if not any(other_seq == seq and is_at_or_below(pointer, place) for other_seq, place in outermost[-50:]):
             outermost.append((seq, pointer))
     return outermost, unerasable
 
 
-def _derived(events: Sequence[Event], places: Sequence[Place]) -> Iterator[Place]:
+def _derived(events: Sequence[Event], places: Sequence[FieldPlace]) -> Iterator[FieldPlace]:
     """Digests over erased values: of the same call, and of the requests that contained them."""
     if not places:
         return
@@ -202,7 +202,7 @@ def _derived(events: Sequence[Event], places: Sequence[Place]) -> Iterator[Place
 # --- erasing ---------------------------------------------------------------------------------------------------------
 
 
-def erase_places(session_id: str, events: list[Event], places: Sequence[Place], seal: Seal) -> Mapping[int, Event]:
+def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPlace], seal: Seal) -> Mapping[int, Event]:
     """The events of a log that change when these places are erased, by `seq`, in their new form.
 
     They are those that lose a value, the checkpoints that lose salts, and those whose keyed digests are recomputed.

@@ -135,10 +135,10 @@ def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
 
 
 # The name, the proof and the `how` of a voucher.
-_Found = tuple[str, str, str]
+_SignatureCheck = tuple[str, str, str]
 
 
-def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
     if trust.seal is None:
         return "an installation", "unchecked", "only who has its key can check it"
     try:
@@ -150,7 +150,7 @@ def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: T
     return "", "invalid", "the key of this installation did not make it for this"
 
 
-def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
     text = str(signature["signature"])
     key, namespace = read_ssh_signature(text)
     fingerprint = ssh_fingerprint(key)
@@ -178,7 +178,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
     return fingerprint, "invalid", "it is not a signature of this"
 
 
-def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
     name = on_one_line(str(signature.get("name")), 60)
     token = b64decode(signature["token"], validate=True)
     if not trust.witness:
@@ -188,7 +188,7 @@ def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust)
     return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {verdict}"
 
 
-def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _Found:
+def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
     reply = b64decode(signature["token"], validate=True)
     time = timestamp_time(reply, statement)
     if trust.timestamp_ca is None:
@@ -203,7 +203,7 @@ def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trus
     return time, "valid" if is_good else "invalid", how
 
 
-_CHECKS: Mapping[str, Callable[[Mapping[str, Any], bytes, Trust], _Found]] = {
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any], bytes, Trust], _SignatureCheck]] = {
     "installation": _check_installation,
     "ssh": _check_ssh,
     "witness": _check_witness,

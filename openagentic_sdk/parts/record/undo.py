@@ -39,7 +39,7 @@ from ...sessions.seal import Seal
 
 # How to treat files that someone else changed since: restore nothing, skip these files, or overwrite them.
 Conflicts = Literal["refuse", "skip", "overwrite"]
-Action = Literal["write", "delete", "keep", "refuse"]
+RestoreAction = Literal["write", "delete", "keep", "refuse"]
 UNKNOWN = "unknown"
 # More subagents than one session starts; also limits how deeply a forged log can nest them.
 _MAX_SESSIONS = 400
@@ -92,7 +92,7 @@ class PlannedFile:
     """
 
     path: str
-    action: Action
+    action: RestoreAction
     found: str | None = None
     sha256: str | None = None
     mode: int | None = None
@@ -248,7 +248,7 @@ def _plan_file(store: SessionStore, file: ChangedFile, conflicts: Conflicts) -> 
             reason = "something else changed its permissions since"
     if reason is not None:
         return PlannedFile(file.path, "refuse", current, file.before, reason=reason)
-    action: Action = "delete" if file.before is None else "write"
+    action: RestoreAction = "delete" if file.before is None else "write"
     return PlannedFile(file.path, action, current, file.before, wanted_mode, session_id=file.session_id)
 
 

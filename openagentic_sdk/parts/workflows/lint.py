@@ -24,7 +24,7 @@ from ...ground.frozen import frozen, mutable
 from ...ground.packaged import read_packaged
 from ...ground.patterns import regex
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _ALLOWANCE = regex(r"#\s*workflow:\s*allow\b[ \t]*((?:[a-z]+\s*,\s*)*[a-z]+)?")
 _ERROR_NAME = regex(r"(?:Error|Exception|Warning|Timeout)\Z")
 _CLASS_NAME = regex(r"(?:.*\.)?_?[A-Z]\w*\Z")
@@ -117,7 +117,7 @@ def _rule_for(name: str, arguments: int) -> _LintRule | None:
 class _Local:
     """A function or a class of the file (or an instance of it), the scope of its names, and the class that it belongs to."""
 
-    node: _Function | ast.Lambda | ast.ClassDef
+    node: _FunctionNode | ast.Lambda | ast.ClassDef
     scope: _Scope
     owner: _Local | None = None
 
@@ -127,7 +127,7 @@ class _Local:
         return f"{self.owner.name}.{name}" if self.owner else name
 
 
-_Value = str | _Local | None
+_InferredValue = str | _Local | None
 
 
 @mutable
@@ -135,10 +135,10 @@ class _Scope:
     """Names and their values, if known; `stars` are the modules of `from module import *`."""
 
     above: _Scope | None = None
-    names: dict[str, _Value] = field(default_factory=dict)
+    names: dict[str, _InferredValue] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
 
-    def look_up(self, name: str) -> _Value:
+    def look_up(self, name: str) -> _InferredValue:
         scope: _Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -257,10 +257,10 @@ class _Module:
         self._found.setdefault((node.lineno, column, message), finding)
 
 
-def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Function | ast.ClassDef]:
+def _definitions(body: Sequence[ast.stmt]) -> Iterator[_FunctionNode | ast.ClassDef]:
     """The functions and classes that these statements define, also in `if`, `try` etc., without those nested in them."""
     for statement in body:
-        if isinstance(statement, _Function | ast.ClassDef):
+        if isinstance(statement, _FunctionNode | ast.ClassDef):
             yield statement
             continue
         for inner in ast.iter_child_nodes(statement):
@@ -270,11 +270,11 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Function | ast.ClassDef]
                 yield from _definitions(inner.body)
 
 
-def _arguments(node: _Function | ast.Lambda) -> list[ast.arg]:
+def _arguments(node: _FunctionNode | ast.Lambda) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
-def _function_scope(node: _Function | ast.Lambda, above: _Scope) -> _Scope:
+def _function_scope(node: _FunctionNode | ast.Lambda, above: _Scope) -> _Scope:
     """A scope in which every name that the function binds is unknown, so that it hides outer names."""
     scope, body = _Scope(above), [node.body] if isinstance(node, ast.Lambda) else node.body
     extra = [argument for argument in (node.args.vararg, node.args.kwarg) if argument]
@@ -290,7 +290,7 @@ def _function_scope(node: _Function | ast.Lambda, above: _Scope) -> _Scope:
                 scope.names[name] = None
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 elsewhere.update(names)
-        if isinstance(each, _Function | ast.ClassDef):
+        if isinstance(each, _FunctionNode | ast.ClassDef):
             scope.names[each.name] = None
         elif not isinstance(each, ast.Lambda):
             waiting.extend(ast.iter_child_nodes(each))
@@ -313,7 +313,7 @@ class _Body(ast.NodeVisitor):
         self._seen: set[object] = set()
         self._unordered: set[ast.expr] = set()
 
-    def is_workflow(self, node: _Function) -> bool:
+    def is_workflow(self, node: _FunctionNode) -> bool:
         decorators = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
         return any(_is_ours(self.infer(each), "workflow") for each in decorators) or any(
             self.type_of(argument.annotation) == _FLOW for argument in _arguments(node)
@@ -321,7 +321,7 @@ class _Body(ast.NodeVisitor):
 
     # The values of names and expressions.
 
-    def infer(self, node: ast.expr | None) -> _Value:
+    def infer(self, node: ast.expr | None) -> _InferredValue:
         """The full name of an expression's value, or the function or class of this file; None if unknown."""
         match node:
             case ast.Name(id=name):
@@ -355,7 +355,7 @@ class _Body(ast.NodeVisitor):
         )
         return is_view or self.infer(node) == _SET
 
-    def _attribute(self, base: _Value, attr: str) -> _Value:
+    def _attribute(self, base: _InferredValue, attr: str) -> _InferredValue:
         if isinstance(base, _Local):
             return self._member(base, attr, 0)
         if base is None or base == _FLOW:
@@ -375,7 +375,7 @@ class _Body(ast.NodeVisitor):
             None,
         )
 
-    def _result(self, call: ast.Call) -> _Value:
+    def _result(self, call: ast.Call) -> _InferredValue:
         callee, first = self.infer(call.func), call.args[0] if call.args else None
         if isinstance(callee, _Local):
             if isinstance(callee.node, ast.ClassDef):
@@ -393,7 +393,7 @@ class _Body(ast.NodeVisitor):
         is_found = self._workflow and _rule_for(callee, len(call.args) + len(call.keywords))
         return None if is_found or not _CLASS_NAME.match(callee) else f"{callee}()"
 
-    def type_of(self, annotation: ast.expr | None, depth: int = 0) -> _Value:
+    def type_of(self, annotation: ast.expr | None, depth: int = 0) -> _InferredValue:
         """The value of a parameter or variable with this annotation."""
         match annotation:
             case ast.Constant(value=str(text)) if depth < 5:
@@ -420,16 +420,16 @@ class _Body(ast.NodeVisitor):
     # Statements that bind names.
 
     def bind_arguments(
-        self, node: _Function | ast.Lambda, scope: _Scope, owner: _Local | None, call: ast.Call | None
+        self, node: _FunctionNode | ast.Lambda, scope: _Scope, owner: _Local | None, call: ast.Call | None
     ) -> None:
         """Bind parameters: by their annotations, by a call's arguments, `self`, and the Flow of a decorated function."""
         arguments = _arguments(node)
         for argument in arguments:
             scope.names[argument.arg] = self.type_of(argument.annotation)
         positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-        if owner is not None and positional and not (isinstance(node, _Function) and _has(node, "staticmethod")):
+        if owner is not None and positional and not (isinstance(node, _FunctionNode) and _has(node, "staticmethod")):
             scope.names[positional.pop(0)] = owner
-        if isinstance(node, _Function) and call is None and self.is_workflow(node) and positional:
+        if isinstance(node, _FunctionNode) and call is None and self.is_workflow(node) and positional:
             scope.names[positional[0]] = scope.names[positional[0]] or _FLOW
         if call is not None:
             keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
@@ -438,7 +438,7 @@ class _Body(ast.NodeVisitor):
                 if name in scope.names:
                     scope.names[name] = self.infer(value) or scope.names[name]
 
-    def _bind(self, target: ast.expr, value: _Value) -> None:
+    def _bind(self, target: ast.expr, value: _InferredValue) -> None:
         if isinstance(target, ast.Name):
             self._scope.names[target.id] = value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -481,10 +481,10 @@ class _Body(ast.NodeVisitor):
         self.visit(node.value)
         self._bind(node.target, self.infer(node.value))
 
-    def _visit_definition(self, node: _Function | ast.ClassDef) -> None:
+    def _visit_definition(self, node: _FunctionNode | ast.ClassDef) -> None:
         for each in node.decorator_list:
             self.visit(each)
-        if isinstance(node, _Function):
+        if isinstance(node, _FunctionNode):
             for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 self.visit(default)
         self._scope.names[node.name] = _Local(node, self._scope)
@@ -628,7 +628,7 @@ class _Body(ast.NodeVisitor):
             self._follow_class(local, call)
             return
         is_root = local.name == self._function == self._workflow and not self._seen
-        if isinstance(node, _Function) and not is_root and (self.is_workflow(node) or not _is_transparent(node)):
+        if isinstance(node, _FunctionNode) and not is_root and (self.is_workflow(node) or not _is_transparent(node)):
             return
         scope = _function_scope(node, local.scope)
         self.bind_arguments(node, scope, local.owner, call)
@@ -638,9 +638,9 @@ class _Body(ast.NodeVisitor):
             return
         self._seen.add(key)
         before, self._scope = (self._scope, self._function), scope
-        if isinstance(node, _Function):
+        if isinstance(node, _FunctionNode):
             self._function = local.name
-        if is_root and isinstance(node, _Function):
+        if is_root and isinstance(node, _FunctionNode):
             for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 self.visit(default)
         for statement in [node.body] if isinstance(node, ast.Lambda) else node.body:
@@ -663,16 +663,16 @@ class _Body(ast.NodeVisitor):
         self._seen.add(local.node)
 
 
-def _is_ours(name: _Value, last: str) -> bool:
+def _is_ours(name: _InferredValue, last: str) -> bool:
     """Whether this is `workflow` or `Flow` of this package, or of a module of the same project that re-exports it."""
     return isinstance(name, str) and name.startswith(("openagentic_sdk.", ".")) and name.rpartition(".")[2] == last
 
 
-def _has(node: _Function, decorator: str) -> bool:
+def _has(node: _FunctionNode, decorator: str) -> bool:
     return any(isinstance(each, ast.Name) and each.id == decorator for each in node.decorator_list)
 
 
-def _is_transparent(node: _Function) -> bool:
+def _is_transparent(node: _FunctionNode) -> bool:
     """Whether all decorators leave a function unchanged, as far as this check is concerned."""
     plain = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
     return all(

@@ -16,7 +16,7 @@ from .table import VendorRules, rules_of
 
 _ANY_TYPE = ("string", "number", "boolean", "object", "array", "null")
 
-Schema = dict[str, Any]
+SchemaDict = dict[str, Any]
 Notes = list[str]
 
 
@@ -25,10 +25,10 @@ class SpellingRule:
     """One rule; `concerns` returns whether a vendor needs it."""
 
     concerns: Callable[[VendorRules], bool]
-    apply: Callable[[Schema, VendorRules, Notes], None]
+    apply: Callable[[SchemaDict, VendorRules, Notes], None]
 
 
-def respell(vendor: str, schema: Schema, notes: Notes) -> None:
+def respell(vendor: str, schema: SchemaDict, notes: Notes) -> None:
     """Apply the rules that a vendor needs."""
     rules = rules_of(vendor)
     for rule in _rules_for(vendor):
@@ -48,7 +48,7 @@ _FORMS: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-def _leave_out_other_forms(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _leave_out_other_forms(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Remove keywords whose value has the wrong type, and required names that are not strings."""
     for form, keywords in _FORMS:
         for key in keywords:
@@ -58,7 +58,7 @@ def _leave_out_other_forms(schema: Schema, rules: VendorRules, notes: Notes) -> 
         schema["required"] = [name for name in schema["required"] if isinstance(name, str)]
 
 
-def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _leave_out_impossible(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Remove alternatives and properties that match no value (`false`)."""
     for key in ("anyOf", "oneOf"):
         if key in schema:
@@ -72,7 +72,7 @@ def _leave_out_impossible(schema: Schema, rules: VendorRules, notes: Notes) -> N
 # --- keywords of older drafts --------------------------------------------------------------------------------------------
 
 
-def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_exclusive_bounds(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Convert the boolean `exclusiveMinimum` and `exclusiveMaximum` of draft 4 into numbers."""
     for bound in ("Minimum", "Maximum"):
         if isinstance(is_exclusive := schema.get(f"exclusive{bound}"), bool):
@@ -81,7 +81,7 @@ def _spell_exclusive_bounds(schema: Schema, rules: VendorRules, notes: Notes) ->
                 schema[f"exclusive{bound}"] = schema.pop(bound.lower())
 
 
-def _spell_places(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_places(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Convert an `items` list, the form before 2020-12, into `prefixItems`."""
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items") or [{}]
@@ -92,22 +92,22 @@ def _spell_places(schema: Schema, rules: VendorRules, notes: Notes) -> None:
 # --- keywords that a vendor does not have ---------------------------------------------------------------------------------
 
 
-def _spell_one_of(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_one_of(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if "oneOf" in schema and "anyOf" not in schema:
         schema["anyOf"] = schema.pop("oneOf")
 
 
-def _spell_constant(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_constant(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if "const" in schema:
         schema.setdefault("enum", [schema.pop("const")])
 
 
-def _spell_first_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_first_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if isinstance(first := schema.get("prefixItems"), list):
         schema.setdefault("items", first[0] if len(first) == 1 else {"anyOf": first})
 
 
-def _spell_bare_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_bare_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Replace `true` by an equivalent empty schema; remove `false`, unless the vendor accepts all of JSON Schema."""
     if schema.get("items") is True:
         schema["items"] = {}
@@ -115,12 +115,12 @@ def _spell_bare_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
         del schema["items"]
 
 
-def _spell_format(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_format(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if rules.formats is not None and schema.get("format") not in (None, *rules.formats):
         note_dropped("format", schema.pop("format"), notes)
 
 
-def _spell_texts(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_texts(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Replace values that are empty or not strings by a note and a type."""
     values = schema.get("enum", [])
     texts = [value for value in values if isinstance(value, str) and value]
@@ -133,7 +133,7 @@ def _spell_texts(schema: Schema, rules: VendorRules, notes: Notes) -> None:
         schema.setdefault("type", types_of_values(values))
 
 
-def _spell_types(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_types(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Give the schema one type, or a list or a union of several; `null` in a union becomes a note."""
     is_union = rules.types == "union"
     if "anyOf" in schema or "$ref" in schema:
@@ -157,12 +157,12 @@ def _spell_types(schema: Schema, rules: VendorRules, notes: Notes) -> None:
     ]
 
 
-def _spell_items(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_items(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     if schema.get("type") == "array" and "items" not in schema:
         schema["items"] = {"type": "string"} if rules.types == "union" else {}
 
 
-def _spell_required(schema: Schema, rules: VendorRules, notes: Notes) -> None:
+def _spell_required(schema: SchemaDict, rules: VendorRules, notes: Notes) -> None:
     """Replace required names that are not defined by a note."""
     names, properties = schema.get("required", ()), schema.get("properties", {})
     defined = [name for name in names if name in properties]
@@ -189,7 +189,7 @@ SPELLING: tuple[SpellingRule, ...] = (
 )
 
 
-def without_null(schema: Schema, rules: VendorRules, notes: Notes) -> bool:
+def without_null(schema: SchemaDict, rules: VendorRules, notes: Notes) -> bool:
     """Replace a `null` alternative by a note; return whether a single alternative is left and has become the schema."""
     for key in ("anyOf", "oneOf") if rules.types == "union" else ():
         branches = schema.get(key)

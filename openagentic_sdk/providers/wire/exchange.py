@@ -21,7 +21,7 @@ from ..sse import SSEDecoder, SSEEvent
 from .connect import shown_url
 from .http import HttpTransport
 from .thread_feed import ThreadFeed
-from .timeouts import FeedWatch, Progress, Timeouts, timeout_error
+from .timeouts import ExchangeProgress, FeedWatch, Timeouts, timeout_error
 
 Transport = Callable[[str, dict[str, str], dict[str, Any]], Mapping[str, Any]]
 StreamTransport = Callable[[str, dict[str, str], dict[str, Any]], Iterable[bytes]]
@@ -179,7 +179,7 @@ class _CallableSource:
 
     def __init__(self, answer: Callable[[], Iterable[bytes | Whole]], name: str, timeouts: Timeouts) -> None:
         self._answer = answer
-        self._progress = Progress("first_byte")
+        self._progress = ExchangeProgress("first_byte")
         self._watch = FeedWatch(name, timeouts, self._progress)
         self._feed = ThreadFeed(self._produce)
         self._watch.start(self._feed)

@@ -28,7 +28,7 @@ from ...ground.frozen import frozen
 from ...ground.text import shortened
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
-from .timeouts import FeedWatch, Progress, Timeouts
+from .timeouts import ExchangeProgress, FeedWatch, Timeouts
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
@@ -200,7 +200,7 @@ class _HttpExchange:
     """One request and its answer, in a thread."""
 
     def __init__(self, transport: HttpTransport, request: _HttpRequest, on_phase: Callable[[], None]) -> None:
-        self.progress = Progress()
+        self.progress = ExchangeProgress()
         self.line = Line()
         self._transport = transport
         self._asked = request

@@ -12,7 +12,7 @@ from ...ground.frozen import frozen, mutable
 from ...ground.settings import check_fields
 from .thread_feed import ThreadFeed
 
-_Limit = Annotated[float, above_0] | None
+_PhaseLimit = Annotated[float, above_0] | None
 
 
 @frozen(kw_only=True)
@@ -27,17 +27,17 @@ class Timeouts:
     blocks them forever).
     """
 
-    connect_s: _Limit = 10.0
-    first_byte_s: _Limit = 600.0
-    idle_s: _Limit = 300.0
-    total_s: _Limit = 3600.0
+    connect_s: _PhaseLimit = 10.0
+    first_byte_s: _PhaseLimit = 600.0
+    idle_s: _PhaseLimit = 300.0
+    total_s: _PhaseLimit = 3600.0
 
     def __post_init__(self) -> None:
         check_fields(self, "Timeouts.")
 
 
 @mutable
-class Progress:
+class ExchangeProgress:
     """The current phase of an exchange and its start (`time.monotonic`); written by its thread, read by its watch."""
 
     phase: str = "connect"
@@ -59,7 +59,7 @@ class FeedWatch:
     feed's consumer is the slower one. `began` is the start of the total time; it defaults to now.
     """
 
-    def __init__(self, name: str, timeouts: Timeouts, progress: Progress, began: float | None = None) -> None:
+    def __init__(self, name: str, timeouts: Timeouts, progress: ExchangeProgress, began: float | None = None) -> None:
         self._name = name
         self._timeouts = timeouts
         self._progress = progress

@@ -27,7 +27,7 @@ from .calls import Json
 from .questions import NO_ANSWER, STOP, choice_params, chosen, form_answer, form_params, permission_params
 from .view import EditorView
 
-StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+AcpStopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
 MODE_TEXTS = {
     "default": ("Ask", "Asks before what is not allowed by a rule"),
@@ -88,7 +88,7 @@ class EditorSession:
         self._editor = editor
         self._models = list(models)
         self._modes: list[PermissionMode] = list(OFFERED_MODES)
-        self._turn: asyncio.Task[StopReason] | None = None
+        self._turn: asyncio.Task[AcpStopReason] | None = None
         self._stop: Literal["cancel", "park"] | None = None
         self._is_told = self._is_closed = False
         self._asking = asyncio.Lock()
@@ -111,7 +111,7 @@ class EditorSession:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def prompt(self, prompt: Said) -> StopReason:
+    async def prompt(self, prompt: Said) -> AcpStopReason:
         """Run a turn to its end. A prompt sent during a turn is delivered at that turn's next step and ends with it.
 
         Raises `RpcError` if the turn ended with an error, and any error that prevents a run from starting.
@@ -150,11 +150,11 @@ class EditorSession:
         await self.turns.close()
         await self.turns.end_conversation()
 
-    def _running(self) -> asyncio.Task[StopReason]:
+    def _running(self) -> asyncio.Task[AcpStopReason]:
         assert self._turn is not None
         return self._turn
 
-    async def _take_turn(self) -> StopReason:
+    async def _take_turn(self) -> AcpStopReason:
         try:
             return await self._play()
         except Exception:
@@ -165,7 +165,7 @@ class EditorSession:
                 raise
             return "cancelled"
 
-    async def _play(self) -> StopReason:
+    async def _play(self) -> AcpStopReason:
         """Run prompts until none is left; return why the last turn ended."""
         turns, is_refusal = self.turns, False
         if turns.session_id is None:
@@ -285,7 +285,7 @@ def _select(name: str, label: str, category: str, value: str, options: Sequence[
     return {**head, "currentValue": value, "options": list(options)}
 
 
-def stop_reason(result: Result | None, is_refusal: bool) -> StopReason:
+def stop_reason(result: Result | None, is_refusal: bool) -> AcpStopReason:
     """The protocol's stop reason for a finished turn. Raises `RpcError` if the turn failed."""
     if result is None or result.stop_reason == "error":
         why = "the run ended without a result" if result is None else result.error_message or "the run failed"

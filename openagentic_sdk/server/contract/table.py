@@ -55,7 +55,7 @@ _LIMIT = QueryField("the maximum number of rows (default: 50)", int, MAX_ROWS)
 _CURSOR = QueryField("the `next` of the previous page")
 _LIST = {
     "query": QueryField("words in the title, prompts, tags, model or id"),
-    "state": QueryField("only sessions in this state", words=get_args(values.SessionState)),
+    "state": QueryField("only sessions in this state", words=get_args(values.RowState)),
     "after": _CURSOR,
 }
 _SESSION = "/v1/sessions/{session_id}"

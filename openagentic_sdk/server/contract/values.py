@@ -36,8 +36,8 @@ class SentPart(TypedDict):
     name: NotRequired[str | None]
 
 
-Prompt = str | list[SentPart]
-SessionState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
+SentPrompt = str | list[SentPart]
+RowState = Literal["waiting", "running", "queued", "suspended", "stopped", "failed", "idle"]
 
 
 @frozen
@@ -60,7 +60,7 @@ class Refusal:
 class SessionBody(TypedDict):
     """The prompt for a new session: a text or a list of parts."""
 
-    prompt: Prompt
+    prompt: SentPrompt
     agent: NotRequired[str | None]
     options: NotRequired[dict[str, Any] | None]
 
@@ -68,7 +68,7 @@ class SessionBody(TypedDict):
 class RunBody(TypedDict):
     """A prompt for a session; without a prompt, the session continues from its log."""
 
-    prompt: NotRequired[Prompt | None]
+    prompt: NotRequired[SentPrompt | None]
     agent: NotRequired[str | None]
     options: NotRequired[dict[str, Any] | None]
 
@@ -82,7 +82,7 @@ class AnswersBody(TypedDict):
 
 
 class MessageBody(TypedDict):
-    prompt: Prompt
+    prompt: SentPrompt
 
 
 class ForkBody(TypedDict):
@@ -186,7 +186,7 @@ class _KnownSession:
     parent: str | None
     is_child: bool
     tenant: str | None
-    state: SessionState
+    state: RowState
     subagents: list[str]
     held: bool
     kept_until: float

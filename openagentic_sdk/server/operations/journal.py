@@ -20,7 +20,7 @@ from ...ground.patterns import regex
 from ...ground.text import on_one_line
 from ...serialization import dumps_json
 from ...sessions.folds.trace import read_traceparent
-from ..connection import Scope
+from ..connection import AsgiScope
 
 Form = Literal["text", "json"]
 BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
@@ -61,7 +61,7 @@ class Journal:
 
     # --- requests ------------------------------------------------------------------------------------------------------
 
-    def begin(self, scope: Scope) -> ServedRequest:
+    def begin(self, scope: AsgiScope) -> ServedRequest:
         """Register a request that has arrived; call `end` after its response."""
         request_id, trace, is_known = b"", None, False
         for name, value in scope["headers"]:

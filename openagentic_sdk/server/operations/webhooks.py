@@ -40,7 +40,7 @@ MAX_TEXT_CHARS = 2000
 MIN_SECRET_BYTES = 24
 _PREFIX = "whsec_"
 # Sends one message; returns the status of the response. Raises `OSError` and `OpenAgentSdkError`.
-Post = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
+PostWebhook = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 
 
 @frozen
@@ -81,7 +81,7 @@ class Webhooks:
         targets: Sequence[WebhookTarget],
         journal: Journal,
         *,
-        post: Post,
+        post: PostWebhook,
         delays_s: Sequence[float] = DELAYS_S,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -199,7 +199,7 @@ class Webhooks:
             await asyncio.sleep(delay_s)
 
 
-def poster(allowed_hosts: Sequence[str] = ()) -> Post:
+def poster(allowed_hosts: Sequence[str] = ()) -> PostWebhook:
     """Return a sender with the rules of WebFetch: only to checked addresses, without following redirects.
 
     Private networks are reachable only for hosts named by the operator, metadata services for none.

@@ -16,9 +16,9 @@ from ...ground.frozen import frozen, mutable
 
 # `queued` waits for a run, `parked` for a person; `suspended` (it was stopped) and `dead` (it was killed) can be continued
 # by any process that has their key and their agent.
-State = Literal["queued", "running", "parked", "suspended", "dead", "over"]
+RequestState = Literal["queued", "running", "parked", "suspended", "dead", "over"]
 # The name of each in a list of sessions; a finished one has failed if its result is an `error`.
-ROW_STATES: Mapping[State, str] = {
+ROW_STATES: Mapping[RequestState, str] = {
     "queued": "queued",
     "running": "running",
     "parked": "waiting",
@@ -28,7 +28,7 @@ ROW_STATES: Mapping[State, str] = {
 }
 # The states in which nobody works on a request, although it is neither over nor waiting for a person.
 LEFT_STATES = frozenset((ROW_STATES["dead"], ROW_STATES["suspended"]))
-_PAUSES: Mapping[str, State] = {"waiting": "parked", "suspended": "suspended"}
+_PAUSES: Mapping[str, RequestState] = {"waiting": "parked", "suspended": "suspended"}
 
 
 @frozen
@@ -43,7 +43,7 @@ class Request:
     after_seq: int
     said_seq: int
     last_seq: int
-    state: State = "running"
+    state: RequestState = "running"
     result: Result | None = None
     deaths: int = 0
     is_newest: bool = True
@@ -55,7 +55,7 @@ class _Course:
     the model for anything; `questions` are the unanswered ones.
     """
 
-    state: State = "running"
+    state: RequestState = "running"
     result: Result | None = None
     deaths: int = 0
     is_open: bool = True
@@ -82,7 +82,7 @@ class _Course:
                 self.state, self.result, self.is_open = state_after(event), event, False
 
 
-def state_after(result: Result) -> State:
+def state_after(result: Result) -> RequestState:
     """The state of a request after this end of a run."""
     return _PAUSES.get(result.stop_reason, "over")
 
@@ -92,7 +92,7 @@ def is_end(event: Event) -> bool:
     return isinstance(event, Result) and state_after(event) != "suspended"
 
 
-def with_lease(state: State, is_held: bool | None) -> State:
+def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
     """The state, given whether a living process holds the session (None: unknown)."""
     return "dead" if state == "running" and is_held is False else state
 

@@ -145,7 +145,7 @@ class KeptView:
 
 
 # For one type of event: the kernel's function, None if it does not read the type, and `apply` of the folds that do.
-_Calls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[[Any, SessionView], None], ...]"]
+_FoldCalls = tuple["Callable[[SessionView, Any], None] | None", "tuple[Callable[[Any, SessionView], None], ...]"]
 
 
 class SessionView:
@@ -180,7 +180,7 @@ class SessionView:
         self._asked_by: dict[str, list[str]] = {}  # the questions of each call
         self.answers: dict[str, UserAnswer] = {}
         self._folds: dict[type[Fold], Fold] = {fold: fold() for fold in folds}
-        self._dispatch: dict[str, _Calls] = {}
+        self._dispatch: dict[str, _FoldCalls] = {}
         self._readers = _readers(tuple(folds))
 
     @classmethod
@@ -308,7 +308,7 @@ class SessionView:
         for reader in reads:
             reader(event, self)
 
-    def _bind(self, kind: str) -> _Calls:
+    def _bind(self, kind: str) -> _FoldCalls:
         """The functions to call for events of this type: the kernel's, and `apply` of each fold that reads them."""
         reads = tuple(map(attrgetter("apply"), map(self._folds.__getitem__, self._readers.get(kind, ()))))
         self._dispatch[kind] = calls = _FOLDS.get(kind), reads

@@ -13,7 +13,7 @@ from ...ground.disk import Disk, remove_tree
 from ...ground.system import BINARY, NO_FOLLOW
 from ..base import SessionStore
 from ..request import DIGEST
-from ..rewriting import Change
+from ..rewriting import Rewrite
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
 from .folder import BLOBS_NAME, LOG_NAME, META_NAME, SUMMARY_NAME, is_session_folder, storage_errors, sweep_unfinished
@@ -36,7 +36,7 @@ class RewritingFiles(SessionStore):
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
 
-    def rewrite_events(self, session_id: str, change: Change) -> None:
+    def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         """Like `SessionStore.rewrite_events`; the new log is synced before it replaces the old one."""
         with self.open_writer(session_id), storage_errors(session_id, "cannot be rewritten"):
             folder = self.session_dir(session_id)

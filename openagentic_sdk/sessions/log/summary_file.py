@@ -58,7 +58,7 @@ class KeptSummary:
         return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
 
 
-Find = Callable[[Position], tuple[int, KeptSummary] | None]
+FindSummary = Callable[[Position], tuple[int, KeptSummary] | None]
 
 
 class SummaryFile:
@@ -68,7 +68,7 @@ class SummaryFile:
     it cannot be written it is left as it is, and the next list folds the rest.
     """
 
-    def __init__(self, find: Find, end: Position) -> None:
+    def __init__(self, find: FindSummary, end: Position) -> None:
         self._find = find
         self._fd = -1
         self._begin(end)

@@ -26,7 +26,7 @@ from ..core import new_session_id
 from ..folds.search import SearchHit, scan_events
 from ..folds.summary import SessionSummary, failed_summary, fold_session_summary, start_summary
 from ..log.line import dumps_stored
-from ..rewriting import Change
+from ..rewriting import Rewrite
 from .log_state import LogHead
 
 _PAGE_ROWS = 100
@@ -104,7 +104,7 @@ class DatabaseStore(SessionStore):
                 raise SessionNotFoundError(session_id)
             raise LogCorruptError(session_id, after_seq + count + 1, 0, "missing")
 
-    def rewrite_events(self, session_id: str, change: Change) -> None:
+    def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         with self.open_writer(session_id):
             at = self._position(session_id)
             events = list(self.iter_events(session_id))

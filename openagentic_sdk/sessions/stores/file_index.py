@@ -76,8 +76,8 @@ _FIND = (
     "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
 )
 # The state of a session's log: its time, size and inode.
-Look = tuple[int, int, int]
-GONE: Look = (0, -1, 0)
+FileLook = tuple[int, int, int]
+GONE: FileLook = (0, -1, 0)
 
 
 class FileIndex:
@@ -310,7 +310,7 @@ class FileIndex:
                     is_held = self._is_held(name)
                     self._put(db, {name: self._look(name)}, active=int(is_held))
 
-    def _compare(self, db: sqlite3.Connection, looks: dict[str, Look], **notes: Any) -> None:
+    def _compare(self, db: sqlite3.Connection, looks: dict[str, FileLook], **notes: Any) -> None:
         """Update the rows of all logs that have changed."""
         with _change(db):
             old_looks = {row[0]: row[1:] for row in db.execute("SELECT id, tick, size, inode FROM rows")}
@@ -318,7 +318,7 @@ class FileIndex:
             self._put(db, dict.fromkeys(old_looks.keys() - looks.keys(), GONE), active=0)
             self._note(db, took=elapsed_s() - notes["logs"], few=len(looks) <= FEW_SESSIONS, **notes)
 
-    def _put(self, db: sqlite3.Connection, looks: dict[str, Look], *, active: int) -> None:
+    def _put(self, db: sqlite3.Connection, looks: dict[str, FileLook], *, active: int) -> None:
         for name, look in looks.items():
             row = db.execute("SELECT key, tick, size, inode, active FROM rows WHERE id = ?", (name,)).fetchone()
             if look == GONE and not active:
@@ -343,7 +343,7 @@ class FileIndex:
     def _note(self, db: sqlite3.Connection, **notes: Any) -> None:
         db.executemany("INSERT OR REPLACE INTO notes (name, value) VALUES (?, ?)", notes.items())
 
-    def _look(self, session_id: str) -> Look:
+    def _look(self, session_id: str) -> FileLook:
         return look_at(f"{self._sessions}/{session_id}/{self._log_name}")
 
     def _is_held(self, session_id: str) -> bool:
@@ -391,7 +391,7 @@ class FileIndex:
 _LATEST = (1 << 63) - 1
 
 
-def list_logs(sessions: Path, log_name: str) -> dict[str, Look]:
+def list_logs(sessions: Path, log_name: str) -> dict[str, FileLook]:
     """The state of the logs of all sessions."""
     folder = str(sessions)
     try:
@@ -409,7 +409,7 @@ def _may_be_id(name: str) -> bool:
     return name.isascii() and name[0] != "."
 
 
-def look_at(path: str) -> Look:
+def look_at(path: str) -> FileLook:
     """The state of a log; `GONE` if it does not exist."""
     try:
         info = os.stat(path)

@@ -16,7 +16,7 @@ Rows = list[tuple[Any, ...]]
 Execute = Callable[..., Rows]
 Statement = tuple[str, Sequence[Any]]
 # Yields statements and receives the rows of each: the driver chooses the connection.
-Steps = Generator[Statement, Rows, T]
+Statements = Generator[Statement, Rows, T]
 
 
 class Tables(ABC):
@@ -51,7 +51,7 @@ class Tables(ABC):
         """
 
     @abstractmethod
-    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+    async def change_on(self, connection: Any, steps: Statements[T]) -> T:
         """Execute the steps on the caller's own connection, in the transaction that the caller has begun.
 
         Raises `OptionsError` for a value that is not a connection to this database, and `StorageError`.
@@ -74,7 +74,7 @@ class Tables(ABC):
         """Stop waiting."""
 
 
-def drive(steps: Steps[T], execute: Execute) -> T:
+def drive(steps: Statements[T], execute: Execute) -> T:
     """Execute each of the steps and return their result."""
     try:
         statement = next(steps)

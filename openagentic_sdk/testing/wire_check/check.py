@@ -31,7 +31,7 @@ from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.openai_responses import OpenAIResponsesProvider
 from ...providers.wire.exchange import LastEvents, Whole
 from .habits import habits_of, new_habits, profile_of
-from .plain import Protocol, plain_answer, protocol_of_answer, read_plainly
+from .plain import WireProtocol, plain_answer, protocol_of_answer, read_plainly
 from .recordings import Exchange
 from .rules import find_broken_rules
 
@@ -57,7 +57,7 @@ class CheckedExchange:
     """
 
     name: str
-    protocol: Protocol
+    protocol: WireProtocol
     events: int
     cuts: int
     refusal: str | None
@@ -139,7 +139,7 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
     return CheckedExchange(exchange.name, protocol, len(events), cuts, refusal, differences, *vendor)
 
 
-def _provider(protocol: Protocol, exchange: Exchange) -> EndpointProvider:
+def _provider(protocol: WireProtocol, exchange: Exchange) -> EndpointProvider:
     """The provider that would have sent the request."""
     url = exchange.url.partition("?")[0] or _UNKNOWN
     request = as_mapping(exchange.request)
@@ -205,7 +205,7 @@ def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
         yield f"says {cut.text[-80:]!r}, which the whole does not"
 
 
-def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:
+def _misread(output: ModelOutput, protocol: WireProtocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:
     text, calls = plain_answer(protocol, chunks)
     text_read = output.assistant_text or ""
     # We separate reasoning in tags from the text; no protocol does.
@@ -219,7 +219,7 @@ def _misread(output: ModelOutput, protocol: Protocol, chunks: Sequence[Any]) -> 
 
 
 def _broken_rules(
-    provider: EndpointProvider, protocol: Protocol, output: ModelOutput, chunks: Sequence[Any]
+    provider: EndpointProvider, protocol: WireProtocol, output: ModelOutput, chunks: Sequence[Any]
 ) -> Iterator[str]:
     """Why an endpoint would refuse the request that carries the answer back, with a result for each of its calls."""
     message: dict[str, Any] = {**(output.extras or {}), "role": "assistant", "content": output.assistant_text}

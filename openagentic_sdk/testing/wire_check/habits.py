@@ -13,7 +13,7 @@ from typing import Any
 
 from ...ground.loose import as_list, as_mapping, as_mappings, as_text
 from ...ground.packaged import read_packaged
-from .plain import Protocol
+from .plain import WireProtocol
 from .recordings import Exchange
 
 PROFILES: Mapping[str, Mapping[str, Any]] = json.loads(read_packaged(__spec__, "profiles.json"))
@@ -21,7 +21,7 @@ PROFILES: Mapping[str, Mapping[str, Any]] = json.loads(read_packaged(__spec__, "
 Chunks = Sequence[Mapping[str, Any]]
 
 
-def habits_of(exchange: Exchange, protocol: Protocol, chunks: Sequence[Any]) -> list[str]:
+def habits_of(exchange: Exchange, protocol: WireProtocol, chunks: Sequence[Any]) -> list[str]:
     """The names of the habits that an answer shows, sorted."""
     objects = [chunk for chunk in chunks if isinstance(chunk, Mapping)]
     names = {name for name, shows in _HABITS[protocol].items() if shows(objects)}
@@ -202,7 +202,7 @@ _GEMINI: Mapping[str, Callable[[Chunks], bool]] = {
         as_mapping(part.get("functionCall")).get("willContinue") for part in _gemini_parts(chunks)
     ),
 }
-_HABITS: Mapping[Protocol, Mapping[str, Callable[[Chunks], bool]]] = {
+_HABITS: Mapping[WireProtocol, Mapping[str, Callable[[Chunks], bool]]] = {
     "chat": _CHAT,
     "responses": _RESPONSES,
     "messages": _MESSAGES,
@@ -213,23 +213,23 @@ _HABITS: Mapping[Protocol, Mapping[str, Callable[[Chunks], bool]]] = {
 # --- habits visible only in a stream's bytes ----------------------------------------------------------------------------
 
 
-def _comments(exchange: Exchange, chunks: Chunks, protocol: Protocol) -> bool:
+def _comments(exchange: Exchange, chunks: Chunks, protocol: WireProtocol) -> bool:
     return exchange.body.startswith(b":") or b"\n:" in exchange.body
 
 
-def _no_marker(exchange: Exchange, chunks: Chunks, protocol: Protocol) -> bool:
+def _no_marker(exchange: Exchange, chunks: Chunks, protocol: WireProtocol) -> bool:
     return protocol == "chat" and b"[DONE]" not in exchange.body
 
 
-def _other_marker(exchange: Exchange, chunks: Chunks, protocol: Protocol) -> bool:
+def _other_marker(exchange: Exchange, chunks: Chunks, protocol: WireProtocol) -> bool:
     return protocol != "chat" and b"data: [DONE]" in exchange.body
 
 
-def _error(exchange: Exchange, chunks: Chunks, protocol: Protocol) -> bool:
+def _error(exchange: Exchange, chunks: Chunks, protocol: WireProtocol) -> bool:
     return any(chunk.get("error") for chunk in chunks)
 
 
-_STREAMED: Mapping[str, Callable[[Exchange, Chunks, Protocol], bool]] = {
+_STREAMED: Mapping[str, Callable[[Exchange, Chunks, WireProtocol], bool]] = {
     "comments keep the line open": _comments,
     "no [DONE]": _no_marker,
     "[DONE] behind the end": _other_marker,

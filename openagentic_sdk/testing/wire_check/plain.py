@@ -15,7 +15,7 @@ from ...ground.loose import as_list, as_mapping, as_mappings, as_text
 from ...ground.patterns import regex
 from ...providers.calls import TOOL_SEARCH
 
-Protocol = Literal["chat", "responses", "messages", "gemini", "converse"]
+WireProtocol = Literal["chat", "responses", "messages", "gemini", "converse"]
 # A text, and the name and the arguments of each call.
 PlainAnswer = tuple[str, list[tuple[str, Any]]]
 
@@ -38,7 +38,7 @@ def read_plainly(body: bytes) -> list[Any]:
         return []
 
 
-def protocol_of_answer(chunks: Sequence[Any]) -> Protocol | None:
+def protocol_of_answer(chunks: Sequence[Any]) -> WireProtocol | None:
     """The protocol of an answer, by its contents; None for anything but a model's answer."""
     for chunk in map(as_mapping, chunks):
         kind = as_text(chunk.get("type"))
@@ -56,7 +56,7 @@ def protocol_of_answer(chunks: Sequence[Any]) -> Protocol | None:
     return None
 
 
-def plain_answer(protocol: Protocol, chunks: Sequence[Any]) -> PlainAnswer:
+def plain_answer(protocol: WireProtocol, chunks: Sequence[Any]) -> PlainAnswer:
     """The text and the calls of an answer, read from its JSON values."""
     objects = [chunk for chunk in chunks if isinstance(chunk, Mapping)]
     return _READINGS[protocol](objects)

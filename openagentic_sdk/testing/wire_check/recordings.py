@@ -99,10 +99,10 @@ def read_recording(path: Path) -> Iterator[Exchange]:
         yield Exchange(f"{path}#{number}", url, status, lower, _json_of(request or b""), _unpacked(body))
 
 
-_Found = tuple[str, int, Mapping[str, Any], Any, bytes]
+_RawExchange = tuple[str, int, Mapping[str, Any], Any, bytes]
 
 
-def _of_text(data: bytes) -> Iterator[_Found]:
+def _of_text(data: bytes) -> Iterator[_RawExchange]:
     """The exchanges in a text whose suffix does not determine its format: a cassette, a HAR, a log or a stream."""
     text = data.decode("utf-8")
     try:
@@ -118,7 +118,7 @@ def _of_text(data: bytes) -> Iterator[_Found]:
     return iter([("", 200, {}, None, data)])
 
 
-def _entries(document: Mapping[str, Any]) -> Iterator[_Found]:
+def _entries(document: Mapping[str, Any]) -> Iterator[_RawExchange]:
     interactions = document.get("interactions") or document.get("http_interactions")
     entries = as_mappings(interactions if interactions is not None else as_mapping(document.get("log")).get("entries"))
     for entry in entries:
@@ -146,14 +146,14 @@ def _body(message: Mapping[str, Any]) -> bytes:
     return body if isinstance(body, bytes) else str("" if body is None else body).encode("utf-8", "replace")
 
 
-def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_Found]:
+def _logged(events: Sequence[Mapping[str, Any]]) -> Iterator[_RawExchange]:
     for event in events:
         if event.get("type") == "model.response" and event.get("raw"):
             raw = event["raw"]
             yield "", 200, {}, None, _as_stream(raw) if isinstance(raw, list) else json.dumps(raw).encode()
 
 
-def _httprr(data: bytes) -> Iterator[_Found]:
+def _httprr(data: bytes) -> Iterator[_RawExchange]:
     """The exchanges in traces of Go's `httprr`: the sizes of a request and its answer, and both as they were sent."""
     at = data.index(b"\n") + 1
     while size := _HTTPRR.match(data, at):

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ...ground.packaged import read_packaged
-from .plain import Protocol
+from .plain import WireProtocol
 
 RULES: Sequence[Mapping[str, Any]] = json.loads(read_packaged(__spec__, "rules.json"))
 # The paths of the turns in a request, and of the calls and the results in a turn.
@@ -31,7 +31,7 @@ _PAIRS: Mapping[str, tuple[str, str, str]] = {
 
 
 def find_broken_rules(
-    protocol: Protocol, host: str, request: Mapping[str, Any], answer: Sequence[Any]
+    protocol: WireProtocol, host: str, request: Mapping[str, Any], answer: Sequence[Any]
 ) -> Iterator[str]:
     """Why an endpoint at `host` would refuse a request that carries this answer back, with each rule's source."""
     for rule in RULES:
@@ -74,7 +74,7 @@ def values_at(path: str, value: Any) -> Iterator[Any]:
             yield from values_at(rest, value[name])
 
 
-def _unanswered(protocol: Protocol, request: Mapping[str, Any]) -> Iterator[str]:
+def _unanswered(protocol: WireProtocol, request: Mapping[str, Any]) -> Iterator[str]:
     turns, call_at, result_at = _PAIRS[protocol]
     waiting = list[Any]()
     for turn in values_at(turns, request):

@@ -35,9 +35,9 @@ _DOUBTFUL = regex(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
 _SPECIAL = regex(r"[\\^$.|?*+()\[\]{}]")
 
 Find = Callable[[int], "tuple[int, int] | None"]
-Span = tuple[int, int, int]  # start and end of the matching line, and start of the match in it
+LineSpan = tuple[int, int, int]  # start and end of the matching line, and start of the match in it
 Hit = tuple[int, str, list[str], list[str]]  # the line's number, its text, lines before it, lines after it
-Answer = tuple[str, int, list[Hit]]  # the outcome, the number of matching lines, those to show
+SearchAnswer = tuple[str, int, list[Hit]]  # the outcome, the number of matching lines, those to show
 
 
 class Query:
@@ -94,7 +94,7 @@ def open_listed(path: str, inode: int) -> int:
     return -1
 
 
-def search_file(fd: int, query: Query) -> Answer:
+def search_file(fd: int, query: Query) -> SearchAnswer:
     """The result for one file: `ok` and its hits, or `binary` or `large` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
@@ -129,7 +129,7 @@ def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
     yield data
 
 
-def _search_blocks(blocks: Iterator[bytes], query: Query) -> Answer:
+def _search_blocks(blocks: Iterator[bytes], query: Query) -> SearchAnswer:
     hits = _Hits(query)
     block = next(blocks)
     for following in blocks:
@@ -168,7 +168,7 @@ class _Hits:
             return True
         return self.take_lines(data, spans, is_last)
 
-    def take_lines(self, data: AnyStr, spans: Iterator[Span], is_last: bool) -> bool:
+    def take_lines(self, data: AnyStr, spans: Iterator[LineSpan], is_last: bool) -> bool:
         newline = _newline(data)
         counted, line = 0, self._line
         self.complete(data)
@@ -209,7 +209,7 @@ class _Hits:
         self._open = still_open
 
 
-def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
+def line_spans(data: AnyStr, query: Query) -> Iterator[LineSpan]:
     """The matching lines, in order."""
     newline = _newline(data)
     find = _finder(data, query)
@@ -234,7 +234,7 @@ def line_spans(data: AnyStr, query: Query) -> Iterator[Span]:
         pos = end + 1
 
 
-def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[Span]:
+def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[LineSpan]:
     newline = _newline(data)
     while pos < len(data):
         end = data.find(newline, pos)
@@ -245,7 +245,7 @@ def _spans_line_by_line(data: AnyStr, query: Query, pos: int) -> Iterator[Span]:
         pos = end + 1
 
 
-def multiline_spans(data: AnyStr, query: Query) -> Iterator[Span]:
+def multiline_spans(data: AnyStr, query: Query) -> Iterator[LineSpan]:
     """The matches, each extended to whole lines; the rest of its last line is not searched again."""
     newline = _newline(data)
     find = _finder(data, query)
@@ -360,7 +360,7 @@ def serve() -> None:
         sys.stdout.flush()
 
 
-def _answer(path: str, inode: int, query: Query) -> Answer:
+def _answer(path: str, inode: int, query: Query) -> SearchAnswer:
     try:
         fd = open_listed(path, inode)
         if fd < 0:

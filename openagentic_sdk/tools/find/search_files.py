@@ -17,12 +17,12 @@ from ...ground.files import open_file
 from ...ground.patterns import regex
 from ...kernel.tool import ToolContext
 from ..files.workspace import check_cancelled
-from .search import Answer, Query, open_listed, search_file
+from .search import Query, SearchAnswer, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 
 # Escapes except back references, sets (which may start with a `]`), and literal characters.
 _LINEAR = regex(r"(?:\\[^1-9]|\[\^?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\]|[^\\\[(){}*+?|])*", re.DOTALL)
-_UNREADABLE: Answer = ("unreadable", 0, [])
+_UNREADABLE: SearchAnswer = ("unreadable", 0, [])
 
 
 class ListedFile(NamedTuple):
@@ -50,13 +50,13 @@ class FileSearch:
         self._second_worker = GrepWorker(query, self._deadline, clock)
         self._ctx = ctx
 
-    def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+    def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
         """Iterate over the files with their answers, in order. Raises `SearchStopped`."""
         if is_linear(self._query.pattern):
             return ((file, self._search_here(file)) for file in files)
         return self._search_apart(iter(files))
 
-    def _search_here(self, file: ListedFile) -> Answer:
+    def _search_here(self, file: ListedFile) -> SearchAnswer:
         check_cancelled(self._ctx)
         if self._clock.monotonic() > self._deadline:
             raise SearchStopped(f"stopped after {self._timeout_s:g} s at {file.path}")
@@ -72,7 +72,7 @@ class FileSearch:
         except (OSError, ToolError):
             return _UNREADABLE
 
-    def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+    def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
         """Search in the worker: one batch is always under way while the previous one's answers are read."""
         pending: list[ListedFile] = []
         for batch in _batches(files):
@@ -81,7 +81,7 @@ class FileSearch:
             pending = batch
         yield from self._receive(pending)
 
-    def _receive(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+    def _receive(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, SearchAnswer]]:
         for file in files:
             try:
                 answer = self._worker.receive(self._ctx)
@@ -90,7 +90,7 @@ class FileSearch:
                 raise SearchStopped(f"stopped after {self._timeout_s:g} s near {file.path}") from None
             yield file, answer
 
-    def _search_moved(self, file: ListedFile) -> Answer:
+    def _search_moved(self, file: ListedFile) -> SearchAnswer:
         """Search a file whose inode differs from the listed one, as on layered file systems, without following links."""
         try:
             with open_file(file.real) as fd:

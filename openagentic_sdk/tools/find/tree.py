@@ -23,7 +23,7 @@ from .pattern import GlobPattern, type_suffixes
 MAX_IGNORE_BYTES = 1 << 20
 MAX_DEPTH = 1_000
 
-_Entries = list[os.DirEntry[str]]
+_DirEntries = list[os.DirEntry[str]]
 _by_name = attrgetter("name")
 
 # A file of patterns, the path from its folder to the root of the walk, and the length of the prefix up to its folder.
@@ -48,7 +48,7 @@ class Folder(NamedTuple):
     path: str
     prefix: str
     names: list[str]
-    entries: _Entries
+    entries: _DirEntries
 
 
 class _WaitingFolder(NamedTuple):
@@ -95,14 +95,14 @@ def matching_files(
         yield folder, names if suffixes is None else [name for name in names if name.endswith(suffixes)]
 
 
-def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
+def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _DirEntries, _DirEntries, tuple[_Level, ...]]:
     """The names of the files to show, all entries, the folders to enter, and the ignore files that apply below."""
     fd = _open_listed(here)
     try:
         with os.scandir(fd) as scan:
             entries = list(scan)
         names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
-        folders: _Entries = []
+        folders: _DirEntries = []
         if len(names) < len(entries):  # never `.git`, never through a link
             folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
         levels = here.levels

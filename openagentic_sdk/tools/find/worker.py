@@ -15,7 +15,7 @@ from ...ground.clock import Clock
 from ...kernel.tool import ToolContext
 from ...serialization import dumps_json, loads_json
 from ..files.workspace import check_cancelled
-from .search import Answer
+from .search import SearchAnswer
 
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.tools.find.search import serve; serve()"
@@ -71,7 +71,7 @@ class GrepWorker:
         except BrokenPipeError:
             raise _ended() from None
 
-    def receive(self, ctx: ToolContext) -> Answer:
+    def receive(self, ctx: ToolContext) -> SearchAnswer:
         """The next answer. Raises `OutOfTime`."""
         while not self._lines:
             process = self._process

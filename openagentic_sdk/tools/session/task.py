@@ -17,14 +17,14 @@ from ..labels import OWN_SESSION
 from ..schema import boolean, object_schema, string
 from .background_tasks import SubagentResult, describe_result, run_tasks
 
-Build = Callable[[AgentRuntime], AgentRuntime]
+BuildSubagent = Callable[[AgentRuntime], AgentRuntime]
 
 
 class Subagents:
     """A service: starts subagents for calls."""
 
     async def spawn(
-        self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: Build | None = None
+        self, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = (), build: BuildSubagent | None = None
     ) -> SubagentResult:
         """Run a subagent to its end, for this call. `events` are recorded after its prompt (a skill that is active there).
         `build` creates an agent without a definition from the agent that starts it.

@@ -21,14 +21,14 @@ from ...ground.frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
 
-Kind = Literal["created", "changed", "deleted"]
+EffectKind = Literal["created", "changed", "deleted"]
 
 
 @frozen
-class Effect:
+class FileEffect:
     """One path, relative to the workspace folder, that a command created, changed or deleted."""
 
-    kind: Kind
+    kind: EffectKind
     path: str
     is_folder: bool = False
 
@@ -37,7 +37,7 @@ class Effect:
         return self.path + "/" if self.is_folder else self.path
 
 
-def read_effects(folder: str, upper: str, *, times: bool = False) -> list[Effect]:
+def read_effects(folder: str, upper: str, *, times: bool = False) -> list[FileEffect]:
     """The effects of a command on `folder`, sorted by path. Writes that changed nothing are omitted.
 
     With `times`, a file that was touched counts as changed: it is newer to `make`, whatever its content.
@@ -45,7 +45,7 @@ def read_effects(folder: str, upper: str, *, times: bool = False) -> list[Effect
     return sorted(_effects(folder, upper, "", times), key=lambda effect: (effect.path, effect.kind))
 
 
-def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[Effect]:
+def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[FileEffect]:
     for entry in os.scandir(os.path.join(upper, below)):
         path = os.path.join(below, entry.name)
         status = entry.stat(follow_symlinks=False)
@@ -56,34 +56,34 @@ def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[Effec
         )
         if is_device or is_marked:
             if before is not None:
-                yield Effect("deleted", path, stat.S_ISDIR(before.st_mode))
+                yield FileEffect("deleted", path, stat.S_ISDIR(before.st_mode))
         elif stat.S_ISDIR(status.st_mode):
             yield from _folder_effects(folder, upper, path, status, before, times)
         elif before is None:
-            yield Effect("created", path)
+            yield FileEffect("created", path)
         elif stat.S_ISDIR(before.st_mode):
-            yield Effect("deleted", path, is_folder=True)
-            yield Effect("created", path)
+            yield FileEffect("deleted", path, is_folder=True)
+            yield FileEffect("created", path)
         elif (times and stat.S_ISREG(status.st_mode) and status.st_mtime_ns != before.st_mtime_ns) or not _is_same(
             entry.path, status, os.path.join(folder, path), before
         ):
-            yield Effect("changed", path)
+            yield FileEffect("changed", path)
 
 
 def _folder_effects(
     folder: str, upper: str, path: str, status: os.stat_result, before: os.stat_result | None, times: bool
-) -> Iterator[Effect]:
+) -> Iterator[FileEffect]:
     if before is None or not stat.S_ISDIR(before.st_mode):
         if before is not None:
-            yield Effect("deleted", path)
-        yield Effect("created", path, is_folder=True)
+            yield FileEffect("deleted", path)
+        yield FileEffect("created", path, is_folder=True)
     elif stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
-        yield Effect("changed", path, is_folder=True)
+        yield FileEffect("changed", path, is_folder=True)
     if before is not None and stat.S_ISDIR(before.st_mode) and _attribute(os.path.join(upper, path), "opaque") == b"y":
         upper_names = set(os.listdir(os.path.join(upper, path)))
         for entry in os.scandir(os.path.join(folder, path)):
             if entry.name not in upper_names:
-                yield Effect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
+                yield FileEffect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
     yield from _effects(folder, upper, path, times)
 
 
@@ -101,13 +101,13 @@ def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool
 
 
 def permitted_effects(
-    folder: str, effects: list[Effect], refusal: Callable[[str], str | None]
-) -> tuple[list[Effect], dict[str, str]]:
+    folder: str, effects: list[FileEffect], refusal: Callable[[str], str | None]
+) -> tuple[list[FileEffect], dict[str, str]]:
     """The effects that may be applied, and the absolute paths of the others with the reasons.
 
     Of a deleted folder that contains something undeletable, the rest is deleted.
     """
-    permitted: list[Effect] = []
+    permitted: list[FileEffect] = []
     refused: dict[str, str] = {}
     dropped: set[str] = set()
     for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
@@ -134,14 +134,16 @@ def _folders_above(folder: str, path: str) -> Iterator[str]:
         yield path
 
 
-def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) -> tuple[list[Effect], dict[str, str]]:
+def _deletions(
+    folder: str, below: str, refusal: Callable[[str], str | None]
+) -> tuple[list[FileEffect], dict[str, str]]:
     """The deletion of a folder, or of everything in it except what must stay."""
-    whole = Effect("deleted", below, is_folder=True)
+    whole = FileEffect("deleted", below, is_folder=True)
     try:
         entries = list(os.scandir(os.path.join(folder, below)))
     except OSError:
         return [whole], {}
-    inner: list[Effect] = []
+    inner: list[FileEffect] = []
     reasons: dict[str, str] = {}
     for entry in entries:
         path = os.path.join(below, entry.name)
@@ -152,11 +154,11 @@ def _deletions(folder: str, below: str, refusal: Callable[[str], str | None]) ->
             more, stays = _deletions(folder, path, refusal)
             inner, reasons = inner + more, reasons | stays
         else:
-            inner.append(Effect("deleted", path))
+            inner.append(FileEffect("deleted", path))
     return (inner, reasons) if reasons else ([whole], {})
 
 
-def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
+def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
     """Apply the effects to `folder`, deletions first. Raises OSError if a path has changed meanwhile.
 
     Each file appears completely or not at all; the list as a whole can be applied in part if the disk fails.
@@ -182,7 +184,7 @@ def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
             os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
 
-def touched_files(folder: str, effects: list[Effect]) -> list[str]:
+def touched_files(folder: str, effects: list[FileEffect]) -> list[str]:
     """The regular files, including those in deleted folders, that the effects create, change or delete."""
     touched: list[str] = []
     for effect in effects:

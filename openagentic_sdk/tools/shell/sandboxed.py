@@ -29,7 +29,7 @@ from .environment import search_path
 from .file_policy import FilePolicy, forbids_nothing
 from .git_settings import GitSettings
 from .overlay import (
-    Effect,
+    FileEffect,
     apply_effects,
     meanwhile_changed,
     permitted_effects,
@@ -291,7 +291,7 @@ class BashSandbox:
         upper: str,
         policy: FilePolicy,
         keep_files: Callable[[Sequence[str]], None],
-    ) -> list[Effect]:
+    ) -> list[FileEffect]:
         """Apply or drop a command's effects on one folder; return those that may be kept."""
         effects = read_effects(folder, upper, times=self.effects is None or self.counts_times)
         if not effects:

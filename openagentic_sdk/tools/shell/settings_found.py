@@ -22,7 +22,7 @@ from .protected import git_places, repository_of
 PLACEHOLDERS = (".git", ".claude", ".vscode", ".husky")
 SET_ASIDE = ".from-sandbox"
 
-Kind = Literal["folder", "file", "link"]
+PathKind = Literal["folder", "file", "link"]
 
 
 @frozen
@@ -31,7 +31,7 @@ class Survey:
     are the tops of working trees, and bare repositories.
     """
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, PathKind]
     links: Mapping[str, str]
     repositories: Sequence[str]
 
@@ -69,7 +69,7 @@ def survey(
     `files`, search folders and links alone: it takes a tenth of the time. `known_repositories` are those that
     existed before.
     """
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, PathKind] = {}
     links: dict[str, str] = {}
     repositories: list[str] = []
     stack = list(roots)

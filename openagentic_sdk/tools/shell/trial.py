@@ -14,7 +14,7 @@ from ...ground.disk import is_within
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.system import user_home
-from .overlay import Effect
+from .overlay import FileEffect
 from .process import CommandReport
 
 MAX_EFFECTS = 500
@@ -164,7 +164,7 @@ class Change:
     problem: str | None = None
 
 
-def changes_of(folder: str, upper: str, effects: Sequence[Effect]) -> Iterator[Change]:
+def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterator[Change]:
     """The effects with digests of the old and new contents, including those inside deleted folders."""
     for effect in effects:
         path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)

@@ -46,7 +46,7 @@ class _PlanLambda:
     names: Mapping[str, Value]
 
 
-class _LoopLeft(Exception):
+class _LoopExit(Exception):
     """Raised by `break` and `continue`."""
 
     def __init__(self, is_over: bool) -> None:
@@ -191,7 +191,7 @@ class PlanInterpreter:
                 over = await self._eval(iterable, self._names)
                 await self._under(over.label, node, self._loop(target, self._items(over), body))
             case ast.Break() | ast.Continue():
-                raise _LoopLeft(isinstance(node, ast.Break))
+                raise _LoopExit(isinstance(node, ast.Break))
             case ast.Pass():
                 return
             case _:
@@ -202,7 +202,7 @@ class PlanInterpreter:
             await self._assign(target, item)
             try:
                 await self._run_all(body)
-            except _LoopLeft as end:
+            except _LoopExit as end:
                 if end.is_over:
                     return
 

@@ -22,7 +22,7 @@ from ...project.private_json import KeptFile
 from .expand import variables_in
 from .read import ServerEntry
 
-Decision = Literal["agreed", "refused", "unknown", "changed"]
+ConsentDecision = Literal["agreed", "refused", "unknown", "changed"]
 
 
 @frozen
@@ -33,7 +33,7 @@ class Consent:
     that was agreed to, which `before` describes line by line.
     """
 
-    decision: Decision
+    decision: ConsentDecision
     reason: str
     before: tuple[str, ...] = ()
 

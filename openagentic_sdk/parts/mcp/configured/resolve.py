@@ -23,7 +23,7 @@ from .consent import Consent, Consents, definition_of
 from .expand import EXPANDED, expand_entry, variables_in
 from .read import ServerEntries, ServerEntry
 
-State = Literal["ready", "pending", "refused", "disabled", "unusable"]
+ServerState = Literal["ready", "pending", "refused", "disabled", "unusable"]
 # Settings that only the person at this machine may give, in their own entries.
 OWN_KEYS = USER_KEYS | {"pin"}
 
@@ -33,7 +33,7 @@ class Configured:
     """An entry and its state: with a `server` if the state is `ready`, else with the `reason` in one sentence."""
 
     entry: ServerEntry
-    state: State
+    state: ServerState
     reason: str = ""
     consent: Consent | None = None
     server: McpServer | None = None

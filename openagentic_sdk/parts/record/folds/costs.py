@@ -178,7 +178,7 @@ def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
 
 Window = Literal["day", "hour"]
 WINDOWS: tuple[Window, ...] = ("day", "hour")
-Scope = Literal["all", "tag", "tenant"]
+CostScope = Literal["all", "tag", "tenant"]
 
 
 @frozen
@@ -189,10 +189,10 @@ class NowSpending:
     "acme").
     """
 
-    sums: Mapping[tuple[Window, Scope, str], tuple[float, float, tuple[str, ...]]]
+    sums: Mapping[tuple[Window, CostScope, str], tuple[float, float, tuple[str, ...]]]
     rows: Mapping[str, SessionSummary]
 
-    def names_of(self, session_id: str) -> list[tuple[Scope, str]]:
+    def names_of(self, session_id: str) -> list[tuple[CostScope, str]]:
         """The groups of a session written to on that day; a subagent's session has the groups of its root session."""
         row = self.rows.get(session_id)
         return [("all", "")] if row is None else _counted_under(root_of(row, self.rows))
@@ -201,7 +201,7 @@ class NowSpending:
 def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
     """The current sums, from the summaries of all sessions written to on the current day."""
     by_id = {row.id: row for row in rows}
-    sums: dict[tuple[Window, Scope, str], tuple[list[float], dict[str, None]]] = {}
+    sums: dict[tuple[Window, CostScope, str], tuple[list[float], dict[str, None]]] = {}
     day, hour = time_names(now)
     for row in by_id.values():
         with suppress(TypeError, ValueError, KeyError, AttributeError):
@@ -218,8 +218,8 @@ def spending_now(rows: Iterable[SessionSummary], now: float) -> NowSpending:
     )
 
 
-def _counted_under(root: SessionSummary) -> list[tuple[Scope, str]]:
-    tenants: list[tuple[Scope, str]] = [] if root.tenant is None else [("tenant", root.tenant)]
+def _counted_under(root: SessionSummary) -> list[tuple[CostScope, str]]:
+    tenants: list[tuple[CostScope, str]] = [] if root.tenant is None else [("tenant", root.tenant)]
     return [("all", ""), *(("tag", tag) for tag in dict.fromkeys(root.tags)), *tenants]
 
 

@@ -26,7 +26,7 @@ from ....ground.frozen import values_of
 from ....ground.text import Redact, visible
 from ....serialization import event_to_dict
 from ....sessions.rebuild import describe_attachment, rebuild_messages
-from .spans import Place, Span, SpanFold, call_span_id, masked, own_trace, session_spans, trace_request
+from .spans import Span, SpanFold, TracePlace, call_span_id, masked, own_trace, session_spans, trace_request
 
 
 def to_json(events: Iterable[Event], mask: Redact | None = None) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def to_otlp(
     events = list(events)
     session_id = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
     place, spans, seen = own_trace(session_id), list[Span](), {session_id}
-    waiting: list[tuple[str, Sequence[Event], Place]] = [(session_id, events, place)]
+    waiting: list[tuple[str, Sequence[Event], TracePlace]] = [(session_id, events, place)]
     while waiting:
         one, log, at = waiting.pop(0)
         spans += session_spans(log, SpanFold(one, at, mask=mask, with_content=with_content, tags=tags))
@@ -78,7 +78,7 @@ def to_otlp(
             child = started.child_session_id
             if read is not None and child not in seen:
                 seen.add(child)
-                below = Place(place.trace_id, call_span_id(one, started.tool_use_id))
+                below = TracePlace(place.trace_id, call_span_id(one, started.tool_use_id))
                 waiting.append((child, list(read(one, child)), below))
     return trace_request(spans)
 

@@ -51,16 +51,16 @@ _AT = "at"
 
 
 @frozen
-class Place:
+class TracePlace:
     """The place of a session's spans: the trace's id, and the span that started the session (None for no parent)."""
 
     trace_id: str
     parent_span_id: str | None = None
 
 
-def own_trace(session_id: str) -> Place:
+def own_trace(session_id: str) -> TracePlace:
     """The place of a session that no other session started."""
-    return Place(hashlib.sha256(f"session:{session_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32])
+    return TracePlace(hashlib.sha256(f"session:{session_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32])
 
 
 def run_span_id(session_id: str, seq: int | None) -> str:
@@ -83,7 +83,7 @@ class SpanFold:
     def __init__(
         self,
         session_id: str,
-        place: Place | None = None,
+        place: TracePlace | None = None,
         *,
         mask: Redact | None = None,
         with_content: bool = False,

@@ -41,7 +41,7 @@ from ....providers.wire.http import HttpAnswer, HttpTransport
 from ....providers.wire.timeouts import Timeouts
 from ....providers.wrappers.retry import retry_after_s
 from ....sessions.base import SessionStore
-from ..folds.spans import Place, Span, SpanFold, call_span_id, own_trace, trace_request
+from ..folds.spans import Span, SpanFold, TracePlace, call_span_id, own_trace, trace_request
 from .protobuf import encode, fields_of
 from .settings import TelemetrySettings
 
@@ -384,7 +384,7 @@ def _partial(body: bytes, is_protobuf: bool = False) -> tuple[int, str]:
         return 0, ""
 
 
-def trace_place(store: SessionStore, session_id: str) -> Place | None:
+def trace_place(store: SessionStore, session_id: str) -> TracePlace | None:
     """The place of a subagent's spans: the root session's trace, below the call that started it."""
     parent: tuple[str, str] | None = None
     seen = [session_id]
@@ -398,7 +398,7 @@ def trace_place(store: SessionStore, session_id: str) -> Place | None:
             break
         parent = parent or (above, call)
         seen.append(above)
-    return None if parent is None else Place(own_trace(seen[-1]).trace_id, call_span_id(*parent))
+    return None if parent is None else TracePlace(own_trace(seen[-1]).trace_id, call_span_id(*parent))
 
 
 class _Cursors:

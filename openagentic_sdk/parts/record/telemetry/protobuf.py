@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # By JSON name: the field number, and its type (text, hex, fixed64, varint, double) or the table of its fields.
-Fields = Mapping[str, tuple[int, Any]]
+MessageFields = Mapping[str, tuple[int, Any]]
 
 _VALUE: dict[str, tuple[int, Any]] = {
     "stringValue": (1, "text"),
@@ -20,9 +20,9 @@ _VALUE: dict[str, tuple[int, Any]] = {
     "doubleValue": (4, "double"),
 }
 _VALUE["arrayValue"] = 5, {"values": (1, _VALUE)}
-_ATTRIBUTE: Fields = {"key": (1, "text"), "value": (2, _VALUE)}
-_EVENT: Fields = {"timeUnixNano": (1, "fixed64"), "name": (2, "text"), "attributes": (3, _ATTRIBUTE)}
-_SPAN: Fields = {
+_ATTRIBUTE: MessageFields = {"key": (1, "text"), "value": (2, _VALUE)}
+_EVENT: MessageFields = {"timeUnixNano": (1, "fixed64"), "name": (2, "text"), "attributes": (3, _ATTRIBUTE)}
+_SPAN: MessageFields = {
     "traceId": (1, "hex"),
     "spanId": (2, "hex"),
     "parentSpanId": (4, "hex"),
@@ -34,13 +34,13 @@ _SPAN: Fields = {
     "events": (11, _EVENT),
     "status": (15, {"message": (2, "text"), "code": (3, "varint")}),
 }
-_SCOPE: Fields = {"name": (1, "text"), "version": (2, "text")}
-_SCOPE_SPANS: Fields = {"scope": (1, _SCOPE), "spans": (2, _SPAN), "schemaUrl": (3, "text")}
-_RESOURCE_SPANS: Fields = {"resource": (1, {"attributes": (1, _ATTRIBUTE)}), "scopeSpans": (2, _SCOPE_SPANS)}
-REQUEST: Fields = {"resourceSpans": (1, _RESOURCE_SPANS)}
+_SCOPE: MessageFields = {"name": (1, "text"), "version": (2, "text")}
+_SCOPE_SPANS: MessageFields = {"scope": (1, _SCOPE), "spans": (2, _SPAN), "schemaUrl": (3, "text")}
+_RESOURCE_SPANS: MessageFields = {"resource": (1, {"attributes": (1, _ATTRIBUTE)}), "scopeSpans": (2, _SCOPE_SPANS)}
+REQUEST: MessageFields = {"resourceSpans": (1, _RESOURCE_SPANS)}
 
 
-def encode(message: Mapping[str, Any], fields: Fields = REQUEST) -> bytes:
+def encode(message: Mapping[str, Any], fields: MessageFields = REQUEST) -> bytes:
     """Encode an OTLP/JSON message as protobuf. Raises `KeyError` for a field that is not in the tables."""
     parts = []
     for name, value in message.items():

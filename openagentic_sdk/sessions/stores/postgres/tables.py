@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ....errors import OptionsError, StorageError
-from ..tables import Execute, Rows, Statement, Steps, Tables
+from ..tables import Execute, Rows, Statement, Statements, Tables
 from .link import PostgresListener, PostgresNews, PostgresServer, driver
 from .schema import LOCK_SPACE
 
@@ -50,7 +50,7 @@ class PostgresTables(Tables):
 
         return self._find().call(None, attempt, patience_s)
 
-    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+    async def change_on(self, connection: Any, steps: Statements[T]) -> T:
         psycopg = driver().psycopg
         if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
             raise OptionsError(f"connection must be one of psycopg, not {type(connection).__name__}")

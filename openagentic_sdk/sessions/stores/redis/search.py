@@ -30,7 +30,7 @@ from ...folds.summary import SessionSummary, summary_text
 from ..database import SessionRow
 from .scripts import run
 
-Call = Callable[[str | None, Callable[[Any], Any]], Any]
+StoreCall = Callable[[str | None, Callable[[Any], Any]], Any]
 Progress = Callable[[int, int], None]
 # Bitmaps, each with one bit for every session: at most a kilobyte for a session.
 GRAMS = 8192
@@ -52,7 +52,7 @@ class RedisIndex:
     def __init__(
         self,
         store: SessionStore,
-        call: Call,
+        call: StoreCall,
         key: Callable[[str, str], str],
         rows: Callable[[Sequence[str]], Iterable[SessionRow]],
     ) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....errors import OptionsError
-from ..tables import Execute, Rows, Statement, Steps, Tables, drive
+from ..tables import Execute, Rows, Statement, Statements, Tables, drive
 from .clock import offer_clock
 from .file import SqliteFile, translated
 from .forks import driver
@@ -59,7 +59,7 @@ class SqliteTables(Tables):
                 self._has_index = True
             return work(_execute_on(db))
 
-    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+    async def change_on(self, connection: Any, steps: Statements[T]) -> T:
         if not isinstance(connection, driver().Connection):
             raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
         with self._file.reading() as db:
