@@ -83,8 +83,8 @@ class Cause:
     """The result of `find_cause`. `kind` is empty if nothing went wrong.
 
     `seq` is the event at which it went wrong, of type `event` in session `session_id`, which is a subagent's for a failure
-    inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further lines,
-    and `go_on` is the command that continues from there.
+    inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further
+    lines, and `go_on` is the command that continues from there, in the folder `cwd` of the session.
     """
 
     session_id: str
@@ -96,6 +96,12 @@ class Cause:
     event: str = ""
     more: tuple[str, ...] = ()
     go_on: tuple[str, ...] = ()
+    cwd: str = ""
+
+    def flags_outside(self, folder: str) -> tuple[str, ...]:
+        """The flags with which the command continues in the session's folder, run from another one."""
+        takes_it = self.go_on[1:2] in (("run",), ("chat",))
+        return ("--cwd", self.cwd) if takes_it and self.cwd and self.cwd != folder else ()
 
     def lines(self, *flags: str) -> list[str]:
         """The cause in at most `MAX_LINES` lines; `flags` are added to the command."""
@@ -174,7 +180,8 @@ def find_cause(
         dashes = ("--",) if cause.prompt.startswith("-") else ()
         command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
         command = (*command, *_flags(cause.settings), *dashes, cause.prompt)
-    return Cause(where[0], cause.kind, task, last.ended, cause.why, *where[1:], more=more, go_on=command)
+    place = last.init.cwd
+    return Cause(where[0], cause.kind, task, last.ended, cause.why, *where[1:], more=more, go_on=command, cwd=place)
 
 
 class _JudgedRun:
@@ -380,12 +387,20 @@ class _JudgedRun:
             misfits = [e for e in self.events if isinstance(e, ToolResult) and self.name_of(e) == "final_answer"]
             answers = [_text(dict(self.uses[e.tool_use_id].input)) for e in misfits[-1:]]
             answers += [e.text for e in self.of(AssistantMessage) if e.text]
-            more = tuple(f"its last answer was {_short(answer, 160)!r}" for answer in answers[:1])
+            more = (
+                *(f"its last answer was {_short(answer, 160)!r}" for answer in answers[:1]),
+                "the form of the answer is in no log: --output-schema FILE asks for it again",
+            )
             return _CauseInRun(kind, next(iter([*repairs, *misfits]), result), why, more)
         step = self.trouble(result)
         if self._is_workflow and step is not None:
+            again = f"the step runs again in: openagentic-sdk workflow run MODULE:NAME --session {self.session_id}"
             return changed(
-                step, kind="workflow", why=_short(result.error_message), command=self._workflow("retry", step.event)
+                step,
+                kind="workflow",
+                why=_short(result.error_message),
+                more=(*step.more, again),
+                command=self._workflow("retry", step.event),
             )
         return step if step is not None and step.kind == kind else _CauseInRun(kind, result, why)
 
@@ -409,11 +424,12 @@ class _JudgedRun:
     def server(self, result: Result, of_call: str = "") -> _CauseInRun | None:
         """An MCP server that was lost or never started; with `of_call`, the one that this tool belongs to."""
         states = {e.name: e for e in self.events if isinstance(e, McpServerChanged)}
-        failures = (e for e in states.values() if e.state in ("failed", "lost"))
+        # A server that waits for consent is a failure only if its tool was called.
+        failures = (e for e in states.values() if e.state in ("failed", "lost", *(["pending"] if of_call else [])))
         event = next((e for e in failures if not of_call or of_call.startswith(f"mcp__{e.name}__")), None)
         if event is None:
             return None
-        state = "was lost" if event.state == "lost" else "could not be used"
+        state = {"lost": "was lost", "pending": "was not started"}.get(event.state, "could not be used")
         why = f"the MCP server {event.name!r} {state}: {_short(event.error_message) or 'it ended'}"
         return _CauseInRun("mcp", event, why)
 

@@ -83,7 +83,7 @@ def build_page(
         else {**vars(live), "questions": [event_to_dict(shown(q)) for q in live.questions]},
         "events": rows,
         "pictures": pictures,
-        "why": None if cause is None or not cause.kind else cause.lines(),
+        "why": None if cause is None or not cause.kind else cause.lines(*cause.flags_outside("")),
         "context": window.lines(),
     }
     script = asset("reader.js") + asset("flow.js") + ("" if live is None else asset("live.js")) + asset("page.js")

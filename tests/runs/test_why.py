@@ -19,6 +19,8 @@ from openagentic_sdk.events import (
     SessionCompacted,
     SubagentStarted,
     SystemInit,
+    ToolResult,
+    ToolUse,
     UserAnswer,
     UserMessage,
 )
@@ -220,6 +222,36 @@ class WhyTest(unittest.TestCase):
         events = store.read_events(session_id)
         for bad in (None, 7, "file:///etc/passwd", "http://a\nb", "http://a b", "http://" + "x" * 999):
             self.assertEqual(find_cause(session_id, events, base_url=bad).go_on[4:10], (*flags, "URL"), bad)
+
+    def test_the_command_continues_in_the_folder_of_the_session(self):
+        store, session_id = record(COFFEE, "no", cwd=os.path.abspath(os.sep))
+        cause = why_session(store, session_id)
+        self.assertEqual((cause.cwd, cause.flags_outside(cause.cwd)), (os.sep, ()))
+        self.assertIn(f" run --cwd {os.sep} --resume ", cause.lines(*cause.flags_outside("/elsewhere"))[-1])
+        page = build_page(store.read_events(session_id), title="t", cause=cause)
+        self.assertIn(f" run --cwd {os.sep} --resume ", page)
+        workflow = why_session(*self.made["a step of a workflow raises"])
+        self.assertEqual(workflow.flags_outside("/elsewhere"), ())
+        self.assertIn("openagentic-sdk workflow run MODULE:NAME --session ", workflow.more[-1])
+
+    def test_a_call_to_a_server_that_waits_for_consent_names_the_command_that_gives_it(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        pending = McpServerChanged(
+            "stock", "pending", "stdio", error_message="agree with `openagentic-sdk mcp trust stock`"
+        )
+        failed = [
+            ToolUse("c1", "mcp__stock__count", {}),
+            ToolResult("c1", None, True, error_type="ToolNotFoundError", error_message="no tool", outcome="error"),
+        ]
+        store.append_events(session_id, [SystemInit(session_id, "/", "1"), pending, *failed, *ended()])
+        cause = why_session(store, session_id)
+        self.assertEqual((cause.kind, cause.event), ("mcp", "mcp.server"))
+        self.assertIn("'stock' was not started: agree with `openagentic-sdk mcp trust stock`", cause.why)
+        # A server whose tools nobody called is no failure.
+        session_id = store.create_session()
+        store.append_events(session_id, [SystemInit(session_id, "/", "1"), pending, *ended()])
+        self.assertEqual(why_session(store, session_id).kind, "")
 
     def test_the_command_the_page_and_the_value_say_the_same(self):
         store, session_id = self.made["a tool raises"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import struct
+import subprocess
 import tempfile
 import threading
 import unittest
@@ -50,6 +52,7 @@ from openagentic_sdk.parts.record.telemetry.exporter import (
     close_all,
     exporter_for,
     exporters_of,
+    tls_context,
     try_collector,
 )
 from openagentic_sdk.parts.record.telemetry.protobuf import REQUEST, fields_of
@@ -57,6 +60,7 @@ from openagentic_sdk.parts.record.telemetry.settings import TelemetrySettings, r
 from openagentic_sdk.permissions.redact import Redactor
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.testing import ScriptedProvider
+from tests.providers.server import Server
 
 CONVENTIONS = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "genai_conventions.json"
 WAIT_S = 60.0  # only bounds a failure
@@ -291,6 +295,14 @@ class Settings(unittest.TestCase):
             chosen = {f"OTEL_EXPORTER_{name}": value for name, value in names.items()}
             self.assertTrue(getattr(read_telemetry(None, {}, {**environ, **chosen}), "as_json", None), chosen)
             self.assertTrue(getattr(read_telemetry("http://c", {}, chosen), "as_json", None), "also beside the option")
+        certificates = {"CERTIFICATE": "ca.pem", "TRACES_CLIENT_CERTIFICATE": "me.pem", "CLIENT_KEY": "me.key"}
+        named = read_telemetry(None, {}, {**environ, **{f"OTEL_EXPORTER_OTLP_{k}": v for k, v in certificates.items()}})
+        assert named is not None
+        self.assertEqual(
+            (named.certificate, named.client_certificate, named.client_key), ("ca.pem", "me.pem", "me.key")
+        )
+        with self.assertRaisesRegex(OptionsError, "'ca.pem', 'me.pem', 'me.key'.* cannot be used"):
+            tls_context(named)
         whole = {**environ, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/as/it/is"}
         self.assertEqual(getattr(read_telemetry(None, {}, whole), "url", None), "http://t/as/it/is")
 
@@ -428,6 +440,30 @@ class Export(unittest.TestCase):
         self.assertIn("gRPC", traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})[0])
         self.assertEqual(traces_of({}), [])
 
+    def test_the_certificates_of_the_standard_variables_are_trusted_and_shown(self) -> None:
+        cert, key = str(self.folder / "cert.pem"), str(self.folder / "key.pem")
+        subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+        try:
+            subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            raise unittest.SkipTest("the openssl command is needed to make a certificate") from None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        context.load_verify_locations(cert)
+        context.verify_mode = ssl.CERT_REQUIRED
+        with Server(lambda connection, request: connection.reply(b""), tls=context) as server:
+            found = [
+                asyncio.run(try_collector(TelemetrySettings(f"{server.url}/v1/traces", **files)))
+                for files in (
+                    {},
+                    {"certificate": cert, "client_certificate": cert, "client_key": key},
+                )
+            ]
+        self.assertIn("certificate", found[0] or "")
+        self.assertIsNone(found[1])
+        self.assertEqual(len(server.requests), 1)
+
     def test_what_a_partial_success_rejects_is_counted_and_not_sent_again(self) -> None:
         store, events = self.stored()
         said = json.dumps({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too many"}}).encode()
@@ -445,6 +481,8 @@ class Export(unittest.TestCase):
             exporter.notify("s", events)
             self.assertTrue(exporter.flush(WAIT_S))
             self.assertEqual((exporter.health.sent, exporter.health.rejected), (sent, rejected))
+            complaint = exporter.health.take_complaint() or ""
+            self.assertEqual("rejects 3 spans of 4: " in complaint, rejected > 0, complaint)
             self.assertEqual(len(collector.bodies), 1)
 
     def test_after_an_outage_another_process_sends_the_gap_from_the_log_and_nothing_twice(self) -> None:

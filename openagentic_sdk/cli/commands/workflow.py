@@ -451,6 +451,7 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
 def _retry(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, _ = _workflow(store, args)
     call_id = retry_step(store, session_id, args.step)
-    message = f"step {on_one_line(args.step)} is made once more by the next `workflow run` of this session"
+    command = f"openagentic-sdk workflow run MODULE:NAME --session {on_one_line(session_id)}"
+    message = f"step {on_one_line(args.step)} runs again in: {command}"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "call_id": call_id}, [message])
     return OK

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
+from ...ground.system import working_dir
 from ...ground.text import on_one_line
 from ...parts.masking import known_here, mask_value, shown
 from ...parts.record.folds.compare import SessionDiff, Thresholds, compare_sessions
@@ -196,7 +197,7 @@ def explanation_lines(explanation: StepExplanation) -> list[str]:
 def _why(store: SessionStore, args: argparse.Namespace) -> int:
     cause = why_session(store, find_session(store, args.id))
     place = () if args.store is None else ("--store", args.store)
-    Screen(sys.stdout).tell(args.json, vars(cause), cause.lines(*place))
+    Screen(sys.stdout).tell(args.json, vars(cause), cause.lines(*place, *cause.flags_outside(working_dir())))
     return OK if not cause.kind else FAILED
 
 

@@ -212,7 +212,7 @@ class ShownSession(_KnownSession):
 class SessionCause:
     """Why a session or one of its subagents failed.
 
-    `kind` is empty if nothing failed; `go_on` contains the commands with which to continue.
+    `kind` is empty if nothing failed. `go_on` contains the words of the command that continues, to be run in `cwd`.
     """
 
     session_id: str
@@ -224,6 +224,7 @@ class SessionCause:
     event: str
     more: list[str]
     go_on: list[str]
+    cwd: str
 
 
 @frozen

@@ -233,7 +233,8 @@ def traces_of(environ: Mapping[str, str]) -> list[str]:
         settings = read_telemetry(None, {}, environ)
         if settings is None:
             is_grpc = protocol_of(environ) == "grpc"
-            return ["none are sent: OTLP over gRPC is not spoken here, set http/protobuf"] if is_grpc else []
+            way_out = "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and the collector's port for HTTP (4318)"
+            return [f"none are sent: OTLP over gRPC is not supported, {way_out}"] if is_grpc else []
         problem = asyncio.run(try_collector(settings))
     except OpenAgentSdkError as error:
         return [str(error)]

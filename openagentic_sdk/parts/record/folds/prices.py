@@ -133,8 +133,8 @@ def price_setting(model: str) -> str:
     """The setting that defines a model's price, in a sentence."""
     entry = f'{{{json.dumps(model or "MODEL")}: {{"input": USD, "output": USD}}}}'
     return (
-        f"OpenAgenticOptions(prices={entry}), each for a million tokens, makes it known; so does {entry} in prices.json in "
-        "~/.openagentic-sdk"
+        f"OpenAgenticOptions(prices={entry}), each for a million tokens, makes it known; so does this mapping in "
+        "~/.openagentic-sdk/prices.json"
     )
 
 

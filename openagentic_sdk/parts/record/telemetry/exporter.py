@@ -19,6 +19,7 @@ import gzip
 import json
 import logging
 import os
+import ssl
 import threading
 import time
 import weakref
@@ -35,7 +36,7 @@ from ....events import Event, Result
 from ....ground.backoff import Backoff
 from ....ground.disk import SystemDisk, write_durably
 from ....ground.frozen import mutable
-from ....ground.text import Redact, on_one_line
+from ....ground.text import Redact, on_one_line, plural
 from ....ground.threads import error_words
 from ....providers.wire.http import HttpAnswer, HttpTransport
 from ....providers.wire.timeouts import Timeouts
@@ -52,7 +53,7 @@ CLOSING_S = 3.0
 _MOST_WAITING = 2_048
 _MAX_ANSWER_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 4 * 1024 * 1024
-_MAX_DEPTH = 20
+_MAX_DEPTH, _MAX_COMPLAINT_CHARS = 20, 1_000
 _PROTOBUF = "application/x-protobuf"
 _OLDEST_CURSOR_S = 30 * 86_400.0
 _MOST_CURSORS = 2_000
@@ -73,8 +74,12 @@ class Health:
     def drop(self, spans: int, problem: str) -> None:
         """Record that spans were dropped and why; the first time, also for a notice."""
         self.problem, self.dropped = problem, self.dropped + spans
+        self.complain(f"traces are not taken: {problem}")
+
+    def complain(self, complaint: str) -> None:
+        """Keep a sentence for a notice, unless there was one before."""
         if not self.has_complained:
-            self.has_complained, self.complaint = True, f"traces are not taken: {problem}"
+            self.has_complained, self.complaint = True, on_one_line(complaint, _MAX_COMPLAINT_CHARS)
 
     def take_complaint(self) -> str | None:
         """Remove and return the pending notice, None if there is none."""
@@ -169,9 +174,7 @@ class Exporter:
                 self._idle.set()
 
     async def _serve(self) -> None:
-        limit_s = self._settings.timeout_s
-        timeouts = Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
-        transport = HttpTransport(timeouts=timeouts)
+        transport = _transport_for(self._settings)
         pause_s = 0.0
         try:
             while True:
@@ -305,10 +308,38 @@ class Exporter:
             health.drop(len(spans), _refusal(settings, answer, body))
             return None
         rejected, message = _partial(body, _is_protobuf(answer))
+        if rejected:
+            health.complain(
+                f"{settings.url} rejects {plural(rejected, 'span')} of {len(spans)}: {message or 'no reason'}"
+            )
         health.rejected += min(rejected, len(spans))
         health.sent += max(len(spans) - rejected, 0)
         health.problem = message
         return None
+
+
+def _transport_for(settings: TelemetrySettings) -> HttpTransport:
+    """The connections to a collector. Raises `OptionsError` for certificates that cannot be used."""
+    limit_s = settings.timeout_s
+    timeouts = Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
+    return HttpTransport(timeouts=timeouts, ssl_context=tls_context(settings))
+
+
+def tls_context(settings: TelemetrySettings) -> ssl.SSLContext | None:
+    """The certificates to trust and to show; None for the system's alone. Raises `OptionsError`."""
+    if settings.certificate is None and settings.client_certificate is None:
+        return None
+    files = (settings.certificate, settings.client_certificate, settings.client_key)
+    try:
+        context = ssl.create_default_context(cafile=settings.certificate)
+        if settings.client_certificate is not None:
+            context.load_cert_chain(settings.client_certificate, settings.client_key, lambda: "")
+    except (OSError, ValueError) as error:  # a missing file, no certificate, or a key with a password
+        where = ", ".join(repr(name) for name in files if name)
+        raise OptionsError(
+            f"the certificates of $OTEL_EXPORTER_OTLP_CERTIFICATE ({where}) cannot be used: {error}"
+        ) from None
+    return context
 
 
 async def _post(
@@ -329,10 +360,7 @@ async def _post(
 
 async def try_collector(settings: TelemetrySettings) -> str | None:
     """Why a collector rejects traces, tested with an empty request; None if it accepts them."""
-    limit_s = settings.timeout_s
-    transport = HttpTransport(
-        timeouts=Timeouts(connect_s=limit_s, first_byte_s=limit_s, idle_s=limit_s, total_s=limit_s)
-    )
+    transport = _transport_for(settings)
     try:
         answer, body = await _post(transport, settings, ())
         return None if 200 <= answer.status < 300 else _refusal(settings, answer, body)
@@ -482,6 +510,7 @@ def exporter_for(
     with _LOCK:
         exporters = _EXPORTERS.setdefault(store, {})
         if settings not in exporters:
+            tls_context(settings)  # a mistake in it is reported by the run that begins
             exporters[settings] = Exporter(store, settings, folder, mask)
         return exporters[settings]
 

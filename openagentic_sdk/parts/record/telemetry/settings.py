@@ -1,10 +1,10 @@
 """Where and how traces are sent: from the caller's options, otherwise from OpenTelemetry's standard variables.
 
 The variables are specified on the "OpenTelemetry Protocol Exporter" and "Environment Variable" pages:
-`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._PROTOCOL`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, also as
-`OTEL_EXPORTER_OTLP_TRACES_...`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms),
-`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, `OTEL_SDK_DISABLED`, `OTEL_TRACES_EXPORTER`,
-`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
+`OTEL_EXPORTER_OTLP_ENDPOINT`, `..._PROTOCOL`, `..._HEADERS`, `..._TIMEOUT` (ms), `..._COMPRESSION`, `..._CERTIFICATE`,
+`..._CLIENT_CERTIFICATE`, `..._CLIENT_KEY`, also as `OTEL_EXPORTER_OTLP_TRACES_...`, `OTEL_SERVICE_NAME`,
+`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_SCHEDULE_DELAY` (ms), `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, `OTEL_SDK_DISABLED`,
+`OTEL_TRACES_EXPORTER`, `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class TelemetrySettings:
     """How traces are sent.
 
     `url` is the full address, `delay_s` how long a batch waits for more spans, and `timeout_s` limits one request.
-    `with_content` includes message contents; `as_json` is for collectors without protobuf support.
+    `with_content` includes message contents; `as_json` is for collectors without protobuf support. `certificate` is a file
+    of certificates to trust instead of the system's, `client_certificate` and `client_key` are those of this client.
     """
 
     url: str
@@ -38,6 +39,9 @@ class TelemetrySettings:
     gzip: bool = False
     with_content: bool = False
     as_json: bool = False
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
 
 
 def read_telemetry(
@@ -69,7 +73,7 @@ def read_telemetry(
     service = environ.get("OTEL_SERVICE_NAME", "").strip()
     resource = {**_pairs(environ, "OTEL_RESOURCE_ATTRIBUTES"), **({"service.name": service} if service else {})}
     timeout_ms = _number(environ, f"{_TRACES}TIMEOUT", _number(environ, f"{_PREFIX}TIMEOUT", 10_000))
-    compression = environ.get(f"{_TRACES}COMPRESSION") or environ.get(f"{_PREFIX}COMPRESSION") or "none"
+    compression = _either(environ, "COMPRESSION") or "none"
     return TelemetrySettings(
         url,
         tuple(sorted(all_headers.items())),
@@ -79,6 +83,9 @@ def read_telemetry(
         max_spans=max(1, int(_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512))),
         gzip=compression.strip().lower() == "gzip",
         as_json=protocol_of(environ) == "http/json",
+        certificate=_either(environ, "CERTIFICATE"),
+        client_certificate=_either(environ, "CLIENT_CERTIFICATE"),
+        client_key=_either(environ, "CLIENT_KEY"),
         with_content=_is_true(environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")),
     )
 
@@ -99,8 +106,12 @@ def _named(environ: Mapping[str, str]) -> str | None:
 
 def protocol_of(environ: Mapping[str, str]) -> str:
     """The protocol from the environment, `http/protobuf` by default."""
-    protocol = environ.get(f"{_TRACES}PROTOCOL", "").strip() or environ.get(f"{_PREFIX}PROTOCOL", "").strip()
-    return protocol.lower() or "http/protobuf"
+    return (_either(environ, "PROTOCOL") or "http/protobuf").lower()
+
+
+def _either(environ: Mapping[str, str], name: str) -> str | None:
+    """A setting of the exporter: that for traces, otherwise that for all signals; None if neither is set."""
+    return environ.get(f"{_TRACES}{name}", "").strip() or environ.get(f"{_PREFIX}{name}", "").strip() or None
 
 
 def _with_path(base: str) -> str:
