@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -51,18 +52,16 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         self.ctx = ToolContext(cwd=str(self.workspace), services=Services({CommandRules: Rules(git_writes=True)}))
         self.addCleanup(close_run, self.ctx)
         self.git("init", "-q", ".")
-        for key, value in (("user.email", "a@example.com"), ("user.name", "a")):
-            self.git("config", key, value)
+        self.configure(("user.email", "a@example.com"), ("user.name", "a"))
         (self.workspace / "f").write_text("one\n")
         (self.workspace / ".gitattributes").write_text("f filter=mine diff=mine merge=mine\n")
         self.git("add", "f")
         self.git("commit", "-qm", "first")
-        for key in SETTINGS:
-            self.git("config", key, f"touch {self.ran}/{key}; cat")
-        self.git("config", "alias.mine", f"!touch {self.ran}/alias")
+        self.configure(*((key, f"touch {self.ran}/{key}; cat") for key in SETTINGS))
+        self.configure(("alias.mine", f"!touch {self.ran}/alias"))
         included = self.workspace / ".git" / "more"
         included.write_text(f'[filter "other"]\n\tclean = touch {self.ran}/included; cat\n')
-        self.git("config", "include.path", "more")
+        self.configure(("include.path", "more"))
         for name in ("pre-commit", "post-checkout", "post-commit", "prepare-commit-msg"):
             hook = self.workspace / ".git" / "hooks" / name
             hook.write_text(f"#!/bin/sh\ntouch {self.ran}/{name}\n")
@@ -74,6 +73,14 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
 
     def git(self, *words: str) -> None:
         subprocess.run(["git", *words], cwd=self.workspace, check=True, capture_output=True)
+
+    def configure(self, *settings: tuple[str, str]) -> None:
+        """Append settings to the repository's own as `git config` would, which takes a process for each."""
+        with open(self.workspace / ".git" / "config", "a", encoding="utf-8") as file:
+            for key, value in settings:
+                section, *name, last = key.split(".")
+                file.write(f"[{section} {json.dumps(name[0])}]" if name else f"[{section}]")
+                file.write(f"\n\t{last} = {json.dumps(value)}\n")
 
     def test_a_diff_shows_what_changed_although_the_repository_names_a_program_for_it(self) -> None:
         result = self.bash("git diff")
