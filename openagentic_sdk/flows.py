@@ -308,8 +308,10 @@ class Flow:
         """Wait for the first of steps and coroutines to end, and cancel the others; return its position, from 0, and its
         value.
 
-        Raises its error if it failed.
+        Raises its error if it failed, and `WorkflowError` if there is nothing to wait for.
         """
+        if not works:
+            raise WorkflowError("flow.first() waits for the first of several: give it at least one step or coroutine")
         return cast(Awaitable[tuple[int, Any]], First(self._part.body, self._next_id(), works, None, False))
 
     # --- values that a body must not read by itself ------------------------------------------------------------------------

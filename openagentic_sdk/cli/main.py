@@ -11,8 +11,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
@@ -38,9 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 class CommandParser(argparse.ArgumentParser):
     """A parser that suggests corrections of an unknown command, action or flag."""
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        values, unknown = self.parse_known_args(args, namespace)
+        if unknown:  # the parser of the action shows its own usage, and suggests its own flags
+            self._parser_of(args or ()).error(f"unrecognized arguments: {' '.join(unknown)}")
+        return values
+
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
-        known_names = {flag for parser in self._tree() for flag in parser._option_string_actions}
+        known_names = set(self._option_string_actions)
         if wrong := _CHOICE.search(message):
             unknown, known_names = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
             message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
@@ -49,12 +55,13 @@ class CommandParser(argparse.ArgumentParser):
             f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists what there is"
         )
 
-    def _tree(self) -> Iterator[argparse.ArgumentParser]:
-        yield self
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    yield from parser._tree() if isinstance(parser, CommandParser) else ()
+    def _parser_of(self, words: Sequence[str]) -> argparse.ArgumentParser:
+        """The parser of the command and action that the words choose."""
+        parser: argparse.ArgumentParser = self
+        for word in words:
+            choices = [each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+            parser = choices[0].get(word, parser) if choices else parser
+        return parser
 
 
 _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")

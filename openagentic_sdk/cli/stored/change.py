@@ -63,7 +63,7 @@ def _tag(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _archive(store: SessionStore, args: argparse.Namespace) -> int:
     names = archive_session(store, find_session(store, args.id), args.file, remove=args.remove)
-    return _say(f"{len(names)} sessions are in {args.file}")
+    return _say(f"{len(names)} session{'' if len(names) == 1 else 's'} in {args.file}")
 
 
 def _restore(store: SessionStore, args: argparse.Namespace) -> int:
