@@ -192,6 +192,13 @@ class WhyTest(unittest.TestCase):
         self.assertIn("an earlier run", mended.more[0])
         self.assertIn("KeyError", mended.more[0])
 
+    def test_an_ending_of_a_later_version_is_an_error_with_its_words(self):
+        for reason in ("moved", "blocked:later", "end:later"):
+            end = Result("", "s", reason, error_message="it moved")
+            cause = find_cause("s", [SystemInit("s", "/", "9"), UserMessage("Go."), end])
+            with self.subTest(reason):
+                self.assertIn(f"ended: {reason} after 0 steps", "\n".join(cause.lines()))
+
     def test_a_session_that_runs_or_has_not_begun_is_not_called_dead(self):
         store, session_id = written(UserMessage("Wait."))
         self.assertEqual(why_session(store, session_id).kind, "dead")
