@@ -69,8 +69,8 @@ SABOTAGES = (
     Sabotage(
         "a repair is not reported",
         "sessions/log/file.py",
-        "    if found:\n",
-        "    if False:\n",
+        "    if events:\n        writer.append(events)\n",
+        "    if False:\n        writer.append(events)\n",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
     Sabotage(
@@ -104,7 +104,7 @@ SABOTAGES = (
     Sabotage(
         "a short write counts as a whole one",
         "sessions/log/file.py",
-        "            if written != size:\n",
+        "            if count != size:\n",
         "            if False:\n",
         (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_goes_on_when_there_is_room",),
     ),
@@ -133,7 +133,7 @@ SABOTAGES = (
     Sabotage(
         "a sync is trusted after one that failed",
         "sessions/log/file.py",
-        "            if marked is not None or (found.st_dev, found.st_ino) in DISTRUSTED:\n",
+        "            if marked is not None or (info.st_dev, info.st_ino) in DISTRUSTED:\n",
         "            if False:\n",
         (
             POWER + ".FailedSyncTest",
@@ -303,8 +303,8 @@ SABOTAGES = (
     Sabotage(
         "an event is shown before it is stored",
         "kernel/recorder.py",
-        "        stored = await self.store(*events)\n        await self.channel.send(*stored)\n",
-        "        await self.channel.send(*events)\n        stored = await self.store(*events)\n",
+        "        stored_events = await self.store(*events)\n        await self.channel.send(*stored_events)\n",
+        "        await self.channel.send(*events)\n        stored_events = await self.store(*events)\n",
         (RUNTIME + "test_loop.LoopTest.test_every_event_but_deltas_is_stored_before_it_is_seen",),
     ),
     Sabotage(
@@ -361,7 +361,7 @@ SABOTAGES = (
     Sabotage(
         "the end of a run leaves its questions open",
         "kernel/loop.py",
-        "    questions = [question for question in run.view.open_questions() if question not in kept]\n",
+        "    questions = [question for question in run.view.open_questions() if question not in to_keep]\n",
         "    questions: list[UserQuestion] = []\n",
         (RUNTIME + "test_loop.EndingTest.test_a_question_that_is_open_when_the_time_is_over_ends_with_the_run",),
     ),

@@ -29,7 +29,7 @@ from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import ROOT, contract_python
-from tests.size import LARGE
+from tests.size import LARGE, full_size
 
 from .scenes import CountingDisk, InstantDisk, InterruptedDisk, SceneTest, three_turns
 
@@ -62,7 +62,10 @@ except StorageError:
 """
 
 
+@full_size
 class FileSessionStoreTest(store_contract.StoreContract):
+    """The contract once more, on the class itself and with a long log; tests.stores has it by the store's address."""
+
     can_take_over = False
     python = contract_python
 

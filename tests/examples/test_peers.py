@@ -36,7 +36,7 @@ class Pages(unittest.TestCase):
             rows = re.findall(r"^\| (`.+?) \| (.+) \|$", table, re.MULTILINE)
             named = [name for names, _ in rows for name in re.findall(r"`(\w+)`", names)]
             with self.subTest(peer):
-                self.assertIn(f"in version {known['version']}.", table)
+                self.assertIn(f"of version {known['version']}.", table)
                 self.assertEqual(sorted(named), sorted(known["names"].split()))
 
     def test_what_the_tables_name_here_is_in_the_package(self) -> None:

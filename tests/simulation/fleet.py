@@ -11,6 +11,7 @@ from openagentic_sdk.errors import FleetError, StorageError
 from openagentic_sdk.fleet.queue import Claimer, NewRun, Queue
 from openagentic_sdk.fleet.record import FleetRun, RunOutcome
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.stores.sqlite.tables import SqliteTables
 from openagentic_sdk.sessions.stores.tables import Tables
 
 from .history import History
@@ -47,6 +48,8 @@ def database() -> tuple[SqliteSessionStore, Times]:
 
 class PartitionedTables:
     """A database whose answers may be lost: then what was asked is asked again, or the caller gives up."""
+
+    now, skip_locked = SqliteTables.now, SqliteTables.skip_locked  # the queue asks the class for them
 
     def __init__(self, inner: Tables, rng: random.Random) -> None:
         self.inner, self.rng = inner, rng
