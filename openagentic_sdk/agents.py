@@ -331,7 +331,7 @@ def read_agent(name: str, table: Mapping[str, Any], folder: Path, *, offline: bo
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(setting_names)}")
     checks = {**_FORMS, **{key: setting.check for key, setting in {**own, **rules}.items() if setting.check}}
     check_settings(table, {key: checks[key] for key in table if key in checks}, f"agent {name!r}: ")
-    plain = _taken(settings, table)
+    plain = _subset(settings, table)
     if "script" in table:
         plain.setdefault("model", "scripted")
     elif not table.keys() & {"provider", "base_url"} and (word := split_model(plain.get("model")))[0]:
@@ -339,7 +339,7 @@ def read_agent(name: str, table: Mapping[str, Any], folder: Path, *, offline: bo
     options = OpenAgenticOptions(
         provider=ScriptedProvider() if offline else _provider_of(table, folder),
         cwd=str(folder / Path(table.get("project", ".")).expanduser()),
-        permission_gate=PermissionGate(**_taken(rules, table), source="agents"),
+        permission_gate=PermissionGate(**_subset(rules, table), source="agents"),
         **plain,
     )
     spaces = table.get("workspaces", {})
@@ -348,10 +348,10 @@ def read_agent(name: str, table: Mapping[str, Any], folder: Path, *, offline: bo
     workspaces = {
         each: _workspace_of(f"workspace {each!r:.100} of agent {name!r}", spaces[each], folder) for each in spaces
     }
-    return NamedAgent(options, workspaces=workspaces, **_taken(own, table))
+    return NamedAgent(options, workspaces=workspaces, **_subset(own, table))
 
 
-def _taken(keys: Iterable[str], table: Mapping[str, Any]) -> dict[str, Any]:
+def _subset(keys: Iterable[str], table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: table[key] for key in keys if key in table}
 
 

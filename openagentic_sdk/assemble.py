@@ -82,7 +82,7 @@ from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.features.all import ALL_FOLDS
 from .sessions.folds.view import Fold
 from .sessions.follow import publish
-from .sessions.seal import KEY_FILE_NAME, KEY_NAME, Seal, known_home, sdk_home
+from .sessions.seal import KEY_FILE_NAME, KEY_NAME, Seal, data_home, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import how_to_map, served_model, unmapped_model
@@ -129,7 +129,7 @@ def mcp_home() -> McpHome:
     """The user's MCP data on this machine. This function imports that room: a run without servers never loads it."""
     from .parts.mcp.configured.home import McpHome
 
-    home = known_home()
+    home = data_home()
     return McpHome(home / "mcp" if home is not None else None)
 
 
@@ -147,7 +147,7 @@ def _left_out(project: OpenedProject) -> tuple[Diagnostic, ...]:
 
 
 def _names_servers(project: OpenedProject) -> bool:
-    home = known_home() if project.reads_own_files else None
+    home = data_home() if project.reads_own_files else None
     return project.may_name_servers(None if home is None else home / "mcp" / "servers.json")
 
 
@@ -160,11 +160,11 @@ def _servers(
     """
     if not options.mcp_servers and configured is None:
         return None, {}
-    from .parts.mcp.configured.open import open_servers, secrets_told
+    from .parts.mcp.configured.open import open_servers, secrets_of_servers
 
     own_servers, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
     servers = open_servers(own_servers, configured, home, cwd=project.cwd, roots=roots)
-    return servers, secrets_told(own_servers, configured, home)
+    return servers, secrets_of_servers(own_servers, configured, home)
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
@@ -209,7 +209,7 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
         additional_dirs=options.additional_dirs,
         run_text_commands=options.run_text_commands,
         model_names=options.model_names,
-        registry=plugin_registry() if "user" in options.setting_sources and known_home() else None,
+        registry=plugin_registry() if "user" in options.setting_sources and data_home() else None,
     )
 
 
@@ -222,7 +222,7 @@ def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
         return TrustAnswer("unknown", folder, None, "no setting source is open")
     decision = trust_from_variable(folder, os.environ.get(TRUST_VARIABLE, ""))
     nobody = TrustAnswer("unknown", folder, None, "this user has no home folder")
-    return decision or (trust_store().look_up(folder) if known_home() else nobody)
+    return decision or (trust_store().look_up(folder) if data_home() else nobody)
 
 
 def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
@@ -336,7 +336,7 @@ class _Assembly:
     def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
         self._project = project = open_project(options)
-        self._home = known_home()
+        self._home = data_home()
         self._limits_path = _limits_path(options, self._home)
         rules = rules_of_settings(project.settings, project.root, project.cwd)
         own_files = (self._limits_path, None if self._home is None else os.path.join(self._home, "prices.json"))
@@ -737,7 +737,7 @@ def limits_left(options: OpenAgenticOptions) -> tuple[LimitLeft, ...]:
 
     Raises `OptionsError`, and the store's errors.
     """
-    limits = _shared_limits(options, _limits_path(options, known_home()))
+    limits = _shared_limits(options, _limits_path(options, data_home()))
     now = (options.clock or SystemClock()).now()
     return () if limits is None else limits.left(_store(options.session_store), now)
 

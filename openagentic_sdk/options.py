@@ -42,7 +42,7 @@ from .ground.settings import (
     WithAdvice,
     check_fields,
     described,
-    given_values,
+    nondefault_values,
 )
 from .ground.system import working_dir
 from .hooks.engine import POINTS, HookEngine
@@ -450,8 +450,8 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
         if not self.groups or _groups(self.groups) is not None:
             return
         for group in self.groups:
-            mine = given_values(self, group.__class__)
-            for name, value in given_values(group).items():
+            mine = nondefault_values(self, group.__class__)
+            for name, value in nondefault_values(group).items():
                 if name in mine and mine[name] != value:
                     raise OptionsError(
                         f"{name} is set twice, as {shown(mine[name])} and by {group.__class__.__name__}({name}="

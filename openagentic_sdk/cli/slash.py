@@ -14,7 +14,7 @@ from ..events import UserQuestion
 from ..ground.disk import write_for_one
 from ..ground.text import on_one_line
 from ..options import with_model
-from ..parts.masking import known_here
+from ..parts.masking import environment_redactor
 from ..parts.record.folds.costs import cost_report
 from ..parts.record.folds.export import to_markdown
 from ..parts.record.folds.prices import price_setting
@@ -183,7 +183,7 @@ class SlashCommands:
         if is_there and await self._choose(f"{path} exists: replace it?", ("replace it", "keep it")) != "replace it":
             self._say("nothing was written")
             return
-        write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), known_here()))
+        write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), environment_redactor()))
         self._say(f"wrote {path}")
 
     async def _quit(self, rest: str) -> None:

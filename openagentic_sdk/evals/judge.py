@@ -15,7 +15,7 @@ from typing import Any
 from ..ground.schemas import validate
 from ..ground.text import without_hidden
 from ..options import OpenAgenticOptions, with_model
-from ..parts.masking import known_here, mask_value
+from ..parts.masking import environment_redactor, mask_value
 from ..parts.structured import FINAL_ANSWER
 from ..permissions.gate import PermissionGate
 from .played import Played
@@ -65,7 +65,7 @@ def question(judge: Judge, run: Played) -> str:
         sections["structured_answer"] = json.dumps(run.structured_output, ensure_ascii=False)
     if judge.with_calls:
         calls = [{"tool": call.tool, "input": dict(call.input), "outcome": call.outcome} for call in run.calls]
-        sections["calls"] = json.dumps(mask_value(calls, known_here()), ensure_ascii=False)
+        sections["calls"] = json.dumps(mask_value(calls, environment_redactor()), ensure_ascii=False)
     parts = [f"# {name}\n{_cut(without_hidden(text))}" for name, text in sections.items()]
     data = "\n\n".join(parts)
     mark = hashlib.sha256(f"{judge.rubric}\0{data}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

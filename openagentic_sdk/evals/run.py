@@ -17,7 +17,7 @@ from ..events import EvalCase, EvalStarted, Event, SessionMeta
 from ..ground.threads import error_words, running_loop
 from ..kernel.recorder import may_block, off_loop
 from ..parts.budgets import Budget
-from ..parts.masking import known_here, mask_event
+from ..parts.masking import environment_redactor, mask_event
 from ..sessions.base import SessionStore
 from ..sessions.core import SessionWriter
 from .apart import Apart
@@ -197,7 +197,7 @@ class _SuiteRun:
 
     async def _append(self, event: Event) -> None:
         async with self._appending:
-            masked = mask_event(event, known_here())
+            masked = mask_event(event, environment_redactor())
             stored_events = await off_loop(may_block(self._player.store), self._writer.append, [masked])
             self.report = self.report.after(stored_events[0])
 
@@ -213,7 +213,7 @@ class _SuiteRun:
         except Exception as error:  # noqa: BLE001 - a log may come from anywhere: only its case fails, the suite continues
             name, words = error_words(error)
             failed = Score("run", "run", False, 0.0, f"it could not run: {name}: {words}", name)
-            return replace(event, scores=[_told(failed)], duration_s=self._since(began))
+            return replace(event, scores=[_score_fields(failed)], duration_s=self._since(began))
         if run is None:
             return None
         scores = [*_own_scores(job, run)]
@@ -226,7 +226,7 @@ class _SuiteRun:
         return replace(
             event,
             passed=all(score.passed for score in scores),
-            scores=list(map(_told, scores)),
+            scores=list(map(_score_fields, scores)),
             session_id=run.session_id,
             run_seq=run.run_seq,
             step_seq=run.step_seq,
@@ -256,7 +256,7 @@ def _own_scores(job: EvalJob, run: Played) -> Iterator[Score]:
     yield Score("ended", "ended", ended, float(ended), words[:MAX_FINAL_CHARS])
 
 
-def _told(score: Score) -> dict[str, object]:
+def _score_fields(score: Score) -> dict[str, object]:
     return {name: value for name, value in vars(score).items() if value is not None}
 
 

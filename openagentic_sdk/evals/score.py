@@ -67,7 +67,7 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
             case Function():
                 events = [event_to_dict(event) for event in run.events]
                 answer = await apart.call(scorer.check, events, scorer.timeout_s)
-                return _judged(scorer, name, answer, partial(_said, scorer, name))
+                return _judged(scorer, name, answer, partial(_function_score, scorer, name))
             case Judge():
                 return await ask_judge(scorer, name, run)
     except (OpenAgentSdkError, OSError, ValueError, TypeError, RecursionError) as error:
@@ -139,7 +139,7 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
     return score(scorer, name, not problems, "; ".join(problems) or figures)
 
 
-def _said(scorer: Function, name: str, answer: Any) -> Score:
+def _function_score(scorer: Function, name: str, answer: Any) -> Score:
     """The score for a function's result: True or False, a number from 0 to 1, or one of these with a message."""
     value, words = answer, ""
     if isinstance(value, list) and len(value) == 2:
@@ -192,25 +192,25 @@ def _problems(
     problems = []
     for call in lists["must"]:
         if not any(fits(call, place) for place in range(call_count)):
-            problems.append(f"{told_call(call)} was not called")
+            problems.append(f"{describe_call(call)} was not called")
     for call in lists["must_not"]:
         if any(fits(call, place) for place in range(call_count)):
-            problems.append(f"{told_call(call)} was called")
+            problems.append(f"{describe_call(call)} was called")
     place = 0
     for call in lists["order"]:
         place = next((at + 1 for at in range(place, call_count) if fits(call, at)), call_count + 1)
         if place > call_count:
-            problems.append(f"{told_call(call)} was not called in the order that is wanted")
+            problems.append(f"{describe_call(call)} was not called in the order that is wanted")
             break
     exact = lists["exactly"]
     if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):
-        problems.append(f"the calls are not exactly {', '.join(map(told_call, exact)) or 'none'}")
+        problems.append(f"the calls are not exactly {', '.join(map(describe_call, exact)) or 'none'}")
     if scorer.at_most is not None and call_count > scorer.at_most:
         problems.append(f"{call_count} calls were made, and {scorer.at_most} are the most")
     return problems
 
 
-def told_call(call: Call) -> str:
+def describe_call(call: Call) -> str:
     """A description of an expected call."""
     parts = [json.dumps(dict(part), ensure_ascii=False) for part in (call.input, call.matches) if part]
     return on_one_line(" ".join([call.tool, *parts, *([f"({call.outcome})"] if call.outcome else [])]), _SHOWN_CHARS)

@@ -138,7 +138,7 @@ class Suite:
         """The digest of the suite's definition; functions are represented by the text of their files."""
         files = [name for variant in self.variants.values() if (name := variant.system_prompt_file) is not None]
         definition = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
-        return hashlib.sha256(json.dumps(definition, default=_told, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(definition, default=_digest_form, sort_keys=True).encode()).hexdigest()
 
     def base(self) -> OpenAgenticOptions | None:
         """The options of the agent for one run; None without an agent. Raises `OptionsError`."""
@@ -257,7 +257,7 @@ def _text_of(path: Path) -> str:
         raise SuiteError(f"{str(path)!r} cannot be read: {error}") from None
 
 
-def _told(value: Any) -> Any:
+def _digest_form(value: Any) -> Any:
     """The digest's representation of a value that is not JSON."""
     if isinstance(value, Suite | Case | Variant | Call) or type(value) in SCORERS.values():
         return {"is": type(value).__name__, **{each.name: getattr(value, each.name) for each in fields(value)}}

@@ -100,7 +100,7 @@ def check_fields(value: object, where: str = "", **others: Any) -> None:
     that a constructor takes and does not keep. Defaults are valid: only fields that differ from them are checked.
     """
     cls: Any = value.__class__
-    for of, names in ((value, given_values(value)), (others, others)):
+    for of, names in ((value, nondefault_values(value)), (others, others)):
         if names:
             checks = {name: check for name in names if (check := _check_of(cls, name)) is not None}
             check_settings(of, checks, where)
@@ -138,7 +138,7 @@ def _usual_values(cls: Any) -> Mapping[str, Any]:
     }
 
 
-def given_values(value: object, cls: type | None = None) -> dict[str, Any]:
+def nondefault_values(value: object, cls: type | None = None) -> dict[str, Any]:
     """The fields that differ from their defaults and from an empty value of the factory's class."""
     return {
         name: current

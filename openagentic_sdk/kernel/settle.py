@@ -47,7 +47,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
         for part in run.parts.at(Part.settle):
             await part.settle(prompt_follows)
         waiting_ids = {question.tool_use_id for question in run.view.open_questions()} if prompt_follows else set()
-        await settle_calls(run, [each for each in run.view.open_calls() if not _is_left(run, each, waiting_ids)])
+        await settle_calls(run, [each for each in run.view.open_calls() if not _is_superseded(run, each, waiting_ids)])
     except RunStopped as stopped:
         if stopped.reason != "waiting" or not prompt_follows:
             raise
@@ -85,7 +85,7 @@ def untouched_questions(run: Run) -> list[UserQuestion]:
     ]
 
 
-def _is_left(run: Run, record: CallRecord, waiting_ids: Collection[str | None]) -> bool:
+def _is_superseded(run: Run, record: CallRecord, waiting_ids: Collection[str | None]) -> bool:
     """Whether `supersede` ends a call: it waits for a person, or had not started beside one that does."""
     use_id, is_ours = record.use.tool_use_id, run.view.is_ours(record.use)
     is_untouched = record.started is None and not run.view.has_asked(use_id)

@@ -190,7 +190,7 @@ def shown(event: E, redact: Redact | None = None) -> E:
 
     `redact` None masks the secrets of this process's environment, and tokens with a recognisable form.
     """
-    redact = redact or known_here()
+    redact = redact or environment_redactor()
     if isinstance(event, ToolUse | ToolStarted) and event.input is not None:
         return replace(event, input=mask_value(event.input, redact))
     if isinstance(event, UserAnswer):
@@ -198,7 +198,7 @@ def shown(event: E, redact: Redact | None = None) -> E:
     return event
 
 
-def known_here() -> Redactor:
+def environment_redactor() -> Redactor:
     """A redactor for the secrets currently in this process's environment."""
     return _redactor_of(frozenset(secrets_of(os.environ).items()))
 

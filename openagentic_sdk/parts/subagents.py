@@ -107,9 +107,9 @@ class SubagentRuns(Part, Subagents):
             if subagent is not None:
                 self._left[started.tool_use_id] = subagent
                 behind += [] if is_open else [subagent]
-        waits = [self._report_on(subagent) for subagent in behind if _has_asked(subagent.view)]
+        waits = [self._report_on(subagent) for subagent in behind if _waits_for_person(subagent.view)]
         for subagent in behind:
-            if not _has_asked(subagent.view):
+            if not _waits_for_person(subagent.view):
                 started = subagent.started
                 self._work_behind(started.tool_use_id, started.name, started.prompt)
         for record, task_started in _tasks_of_turn(view):
@@ -212,7 +212,7 @@ class SubagentRuns(Part, Subagents):
             new = [question for question in questions if question.question_id not in open_ids]
             await run.record(*(copied_question(each, started.tool_use_id, started.child_session_id) for each in new))
             return None
-        if not is_open and _task_id(run.view.calls.get(started.tool_use_id)) is None and not _has_asked(view):
+        if not is_open and _task_id(run.view.calls.get(started.tool_use_id)) is None and not _waits_for_person(view):
             await self._end(started)
             return None
         if finished is None:
@@ -431,7 +431,7 @@ class SubagentRuns(Part, Subagents):
 
         Decisions recorded before a crash are reused: hooks run only once for a subagent.
         """
-        hook_events = list(_said_by_hooks(self.run.view, point, tool_use_id))
+        hook_events = list(_hook_events(self.run.view, point, tool_use_id))
         if not hook_events:
             _, decision = await self.run.hooks.run(point, payload, tool_use_id=tool_use_id)
             if decision is not None and (decision.block or (decision.stops and point == "subagent_start")):
@@ -478,7 +478,7 @@ def _has_begun(view: SessionView) -> bool:
     return view.steps > 0 or any(isinstance(event, UserMessage) for event in view.events)
 
 
-def _has_asked(view: SessionView) -> bool:
+def _waits_for_person(view: SessionView) -> bool:
     return any(view.has_asked(record.use.tool_use_id) for record in view.open_calls())
 
 
@@ -523,7 +523,7 @@ def _task_id(record: CallRecord | None) -> str | None:
     return None if record is None else running_task(record.use, record.result)
 
 
-def _said_by_hooks(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
+def _hook_events(view: SessionView, point: str, tool_use_id: str) -> Iterator[HookEvent]:
     """The hook events of this point for the latest request of this call."""
     record = view.calls.get(tool_use_id)
     behind = 0 if record is None else record.use.seq or 0

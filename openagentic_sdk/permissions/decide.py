@@ -17,7 +17,7 @@ from .command_deny import could_be_anything, first_forbidding_path, forbidding_c
 from .facts import Facts
 from .hold.files import closed_files
 from .hold.git import prints_tracked_content, runs_settings
-from .hold.programs import BUILT_IN, held_by_words, unheld_rules
+from .hold.programs import BUILT_IN, enforced_by_words, unheld_rules
 from .hold.reach import MAX_ENTRIES, Met, first_met, reach_of
 from .hold.words import opaque_command
 from .offers import advice
@@ -94,13 +94,13 @@ def is_left_open(facts: Facts) -> bool:
 def decide(policy: Policy, subject: Subject) -> Verdict:
     """The verdict of this policy: that of the first step that has one."""
     if subject.command is None:
-        return _forbidden(policy, subject) or _asked_by_rule(policy, subject) or _permitted(policy, subject)
+        return _forbidden(policy, subject) or _ask_rule_verdict(policy, subject) or _permitted(policy, subject)
     return (
         _forbidden(policy, subject)
-        or _denied_on_the_way(policy, subject)
-        or _asked_by_rule(policy, subject)
+        or _deny_verdict_on_reach(policy, subject)
+        or _ask_rule_verdict(policy, subject)
         or _doubted(policy, subject)
-        or _asked_on_the_way(policy, subject)
+        or _ask_verdict_on_reach(policy, subject)
         or _permitted_plainly(policy, subject)
     )
 
@@ -120,7 +120,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
     return None
 
 
-def _denied_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
+def _deny_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
     """A denied file that a command may reach although no word names it, if no mount hides it."""
     if not policy.deny.paths or subject.workspace.confined:
         return None
@@ -128,14 +128,14 @@ def _denied_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
     return None if hit is None else _verdict_of(hit, "deny")
 
 
-def _asked_by_rule(policy: Policy, subject: Subject) -> Verdict | None:
+def _ask_rule_verdict(policy: Policy, subject: Subject) -> Verdict | None:
     rule = forbidding_rule(policy.ask, subject)
     if rule is None:
         return None
     return Verdict("ask", f"the ask rule {rule.text} ({rule.source}) covers it", "ask_rule", rule, firm=True)
 
 
-def _asked_on_the_way(policy: Policy, subject: Subject) -> Verdict | None:
+def _ask_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
     """A file of an ask rule that a command may reach although no word names it."""
     hit = first_met(policy.ask, subject, reach_of(subject)) if policy.ask.paths else None
     return None if hit is None else _verdict_of(hit, "ask")
@@ -187,7 +187,7 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     if not isinstance(line, CommandLine):
         rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
         if rule is not None:
-            return f"the command is not plain enough to be judged, and {held_by_words(rule, confined)}"
+            return f"the command is not plain enough to be judged, and {enforced_by_words(rule, confined)}"
     if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
         return "only the shell can say which command this runs, and rules forbid some"
     if paths and any(access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses):

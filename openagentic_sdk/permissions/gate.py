@@ -28,7 +28,7 @@ from ..ground.system import working_dir
 from ..ground.threads import ask_callable
 from ..kernel.gate import ApprovalResult, CallContext, Gate
 from ..sessions.request import json_sha256
-from ..sessions.seal import known_home
+from ..sessions.seal import data_home
 from ..tools.shell.file_policy import FilePolicy, outermost
 from ..tools.shell.protected import Protected, git_places_above, protected_places
 from ..tools.shell.settings_found import linked_files
@@ -472,7 +472,7 @@ class PermissionGate(WithAdvice):
         workspace = facts.subject.workspace
         books = [book for layer in facts.layers for book in ((layer.deny,) if asked else (layer.deny, layer.ask))]
         closed = closed_files([rule for book in books for rule in book.rules], workspace.bases)
-        home, session = known_home(), [root for root in workspace.roots if root not in self.writable_roots(workspace)]
+        home, session = data_home(), [root for root in workspace.roots if root not in self.writable_roots(workspace)]
         return FilePolicy(
             roots=outermost(self.writable_roots(workspace)),
             protected=workspace.protected,

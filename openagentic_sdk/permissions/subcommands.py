@@ -177,7 +177,7 @@ def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow
         return None
     for row in table.rows:
         length = _named_length(table, row, rest)
-        if length is None or not all(_is_given(option, rest[length:]) for option in row.needed_options):
+        if length is None or not all(_has_option(option, rest[length:]) for option in row.needed_options):
             continue
         name = " ".join(rest[:length])
         if row.reader is None or (table.never_command is not None and table.never_command.search(name)):
@@ -211,7 +211,7 @@ def _is_forbidden(table: Subcommands, words: Sequence[str]) -> bool:
     return any(option.startswith(name) for name in names for option in table.never_options)
 
 
-def _is_given(option: str, words: Sequence[str]) -> bool:
+def _has_option(option: str, words: Sequence[str]) -> bool:
     return any(word == option or word.startswith(f"{option}=") for word in words)
 
 

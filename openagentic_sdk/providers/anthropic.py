@@ -25,7 +25,7 @@ from .calls import (
     finish_calls,
     is_unfinished,
     read_arguments,
-    tools_found,
+    tool_names_in,
     vendor_caller,
 )
 from .chat_request import (
@@ -160,7 +160,7 @@ class AnthropicProvider(EndpointProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
-        found_names = _found_tools(tools, names) if self.loads_tools(model) else {}
+        found_names = _deferred_tool_names(tools, names) if self.loads_tools(model) else {}
         prompt = _write_prompt(repaired, found_names)
         definitions = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names), names)
         payload: dict[str, Any] = {
@@ -366,7 +366,7 @@ def _needs_keeping(block: Mapping[str, Any]) -> bool:
     return block.get("type") not in _PLAIN_BLOCKS or bool(block.get("citations")) or vendor_caller(block) is not None
 
 
-def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
+def _deferred_tool_names(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
     """The tools that are defined where they were found, and a placeholder for them: the name as sent, by name."""
     deferred_names = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
     # The placeholder is in every request from the first, so that a later deferred tool does not change the prompt's prefix.
@@ -388,7 +388,7 @@ def _with_deferred(definitions: list[dict[str, Any]], found_names: Mapping[str, 
 
 def _references(message: Message, found_names: Mapping[str, str]) -> list[dict[str, Any]]:
     """The result of a tool search as references to the definitions; empty for any other message."""
-    tool_names = tools_found(message.get("content")) if found_names and message.get("name") == TOOL_SEARCH else ()
+    tool_names = tool_names_in(message.get("content")) if found_names and message.get("name") == TOOL_SEARCH else ()
     return [{"type": "tool_reference", "tool_name": found_names[name]} for name in tool_names if name in found_names]
 
 

@@ -101,7 +101,7 @@ def allowed_callers(tool: Mapping[str, Any], *callers: str) -> dict[str, Any]:
     return {} if set(names) <= {"direct"} else {"allowed_callers": names}
 
 
-def tools_found(content: Any) -> list[str]:
+def tool_names_in(content: Any) -> list[str]:
     """The names of the tools in a result of the tool `TOOL_SEARCH`, in order."""
     try:
         tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError, ProviderResponseError
 from ..ground.loose import as_mapping, as_mappings, as_text
 from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import TOOL_SEARCH, HeardCall, allowed_callers, finish_calls, tools_found, vendor_caller
+from .calls import TOOL_SEARCH, HeardCall, allowed_callers, finish_calls, tool_names_in, vendor_caller
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -124,7 +124,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         previous, new_messages = self._behind_stored(repaired)
-        asked_as = _asked_as(repaired)
+        asked_as = _call_forms(repaired)
 
         def write(tool: ToolSpec) -> dict[str, Any]:
             definition = {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
@@ -468,7 +468,7 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _asked_as(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
+def _call_forms(messages: Sequence[Message]) -> dict[str, tuple[str, dict[str, Any]]]:
     """For each call that the endpoint made: its type, and the fields that its result must repeat.
 
     Such a field is `caller`, if a program of the vendor's made the call.
@@ -489,7 +489,7 @@ def _items(
     """A message as items of the request. `found_tools` are the definitions to place where tools were found; None: none."""
     role, content = message["role"], message.get("content")
     if role == "tool" and found_tools is not None and message.get("name") == TOOL_SEARCH:
-        tools = [{**found_tools[name], "defer_loading": True} for name in tools_found(content) if name in found_tools]
+        tools = [{**found_tools[name], "defer_loading": True} for name in tool_names_in(content) if name in found_tools]
         ended = {"call_id": message["tool_call_id"], "execution": "client", "status": "completed"}
         return [{"type": "tool_search_output", **ended, "tools": tools}]
     if role == "tool":
@@ -508,10 +508,10 @@ def _items(
         if found_tools is not None and function["name"] == TOOL_SEARCH:
             ended = {"call_id": call_id, "execution": "client", "status": "completed"}
             calls[call_id] = {"type": "tool_search_call", **ended, "arguments": json.loads(function["arguments"])}
-    return _with_kept(as_mappings(message.get("responses_items")), text, calls)
+    return _restored_items(as_mappings(message.get("responses_items")), text, calls)
 
 
-def _with_kept(
+def _restored_items(
     kept_items: list[Mapping[str, Any]], text: str, calls: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Put reasoning, messages and the vendor's own calls back in their places, if they belong to exactly these calls.

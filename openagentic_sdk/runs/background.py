@@ -23,7 +23,7 @@ from ..ground.threads import running_loop
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
-from ..parts.masking import known_here, mask_event
+from ..parts.masking import environment_redactor, mask_event
 from ..parts.record.abandoned import end_session
 from ..parts.record.folds.metrics import RunMetrics
 from ..parts.record.lifecycle import descendants
@@ -204,7 +204,7 @@ def _append_answers(
         own_answers = [
             replace(template, question_id=name, answer=answer) for name, answer in texts.items() if name in own
         ]
-        redact = known_here()
+        redact = environment_redactor()
         masked = [
             each if each.answer in own[each.question_id].choices else mask_event(each, redact) for each in own_answers
         ]

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from ..events import Event, SubagentStarted, SystemInit, ToolUse, UserMessage, UserQuestion
-from ..parts.masking import known_here, shown
+from ..parts.masking import environment_redactor, shown
 from ..parts.record.lifecycle import child_events
 from ..permissions.subject import SESSION_TOOLS
 from ..providers.named import BASE_URL_KEY
@@ -56,7 +56,7 @@ def find_cause(
     `is_held` is true while a run holds the session, None if that is unknown. `base_url` is the endpoint's address that the
     session's metadata names.
     """
-    redact = known_here()
+    redact = environment_redactor()
     events = [shown(event, redact) for event in events]
     starts = [at for at, event in enumerate(events) if isinstance(event, SystemInit)]
     task = next((e.text for e in reversed(events) if isinstance(e, UserMessage) and e.origin == "user"), "")

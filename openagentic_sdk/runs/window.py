@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..parts.masking import known_here, shown
+from ..parts.masking import environment_redactor, shown
 from ..parts.record.folds.window import ContextWindow, read_window
 from ..sessions.base import SessionStore
 
@@ -12,5 +12,5 @@ def session_window(store: SessionStore, session_id: str, window: int | None = No
 
     `window` is its size in tokens, if neither the session nor the packaged table names it. Raises like the store.
     """
-    redact = known_here()
+    redact = environment_redactor()
     return read_window([shown(event, redact) for event in store.iter_events(session_id)], window)

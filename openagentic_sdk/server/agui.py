@@ -34,7 +34,7 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import frozen
-from ..parts.masking import known_here, shown
+from ..parts.masking import environment_redactor, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
 from ..sessions.answers import takes_own_words
@@ -227,7 +227,7 @@ class RunEvents:
         self._left_out = list(left_out)
         self._has_begun = False
         self._streamed = Streamed()
-        self._redact = known_here()
+        self._redact = environment_redactor()
         self._open: set[str] = set()
         self._questions: dict[str, UserQuestion] = {}
         self._subagents: dict[str, str] = {}  # active subagents: their ids by session

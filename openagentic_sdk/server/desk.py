@@ -32,6 +32,7 @@ from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..parts.record.lifecycle import fork_session, rewind_session
 from ..prompts import OnePrompt
+from ..runs.abandoned import WISHES_KEY, AbandonedRequest, find_abandoned, first_writer_at
 from ..runs.background import (
     BackgroundResult,
     BackgroundRun,
@@ -40,7 +41,6 @@ from ..runs.background import (
     open_questions,
     submit,
 )
-from ..runs.left import WISHES_KEY, AbandonedRequest, find_left, first_writer_at
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY, new_session_id
@@ -49,9 +49,9 @@ from ..sessions.folds.summary import SessionSummary
 from ..sessions.follow import Follower, is_held, watch_of
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
+from .abandoned import AbandonedRequests
 from .guard import Principal
-from .left import AbandonedRequests
-from .messages import Messages, name_of, read_said
+from .messages import Messages, name_of, read_message
 from .operations.journal import TRACEPARENT
 from .shelf import Shelf
 
@@ -148,7 +148,7 @@ class Desk(Shelf):
         request_id = request_id or request_id_of(key, agent, prompt, wishes) or os.urandom(16).hex()
         message = None
         if prompt is not None:
-            message = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
+            message = replace(read_message(prompt), request_id=request_id, may_answer=who.may_answer)
         if session_id is None:
             target, is_there = await self.place(who, name, key)
         else:
@@ -268,8 +268,8 @@ class Desk(Shelf):
         self._check_open()
         await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
-        read_said(prompt)
-        if await is_taken(self.store, session_id, request_id, key):
+        read_message(prompt)
+        if await is_request_known(self.store, session_id, request_id, key):
             return
         await self._check_reachable(session_id)
         sender = {"by": who.name, "may_answer": who.may_answer, "request_id": request_id}
@@ -328,7 +328,7 @@ class Desk(Shelf):
         self._check_open()
         seal = Seal(self._key_file(await self._metadata(who, session_id)))
         request_id = request_id_of(key, "rewind", to_seq, turns)
-        await is_taken(self.store, session_id, request_id, key)
+        await is_request_known(self.store, session_id, request_id, key)
         rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
         rewind = partial(rewind, request_id=request_id, seal=seal)
         event: Event = await self._when_free(session_id, partial(off_loop, True, rewind))
@@ -473,7 +473,7 @@ class Desk(Shelf):
             after_seq = view.requests[request_id].seq - 1
             events = partial(self.store.iter_events, session_id, after_seq=after_seq)
             stands = await off_loop(True, lambda: find_request(events(), request_id.__eq__))
-            is_parked = stands is not None and (stands.state == "parked" or _was_parked(stands))
+            is_parked = stands is not None and (stands.state == "parked" or _was_superseded(stands))
             if is_parked or view.requests.answer_to(request_id) is not None:
                 return Started(session_id, request_id, after_seq, is_new=False)
             failed = next((event.seq or 0 for event in reversed(view.events) if isinstance(event, Result)), 0)
@@ -529,7 +529,7 @@ class Desk(Shelf):
             is_there = await run.taken() > 0
         if not is_there:
             self._check_open()  # the run was ended before its prompt was stored: nothing was accepted
-            raise await _not_taken(run)
+            raise await _prompt_not_stored(run)
 
     def goes_on(self, session_id: str) -> bool:
         """Whether this process runs the session, or is about to."""
@@ -538,7 +538,7 @@ class Desk(Shelf):
 
     def find_left(self, session_id: str) -> AbandonedRequest | None:
         """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
-        return None if self.goes_on(session_id) else find_left(self.store, session_id, self._agents)
+        return None if self.goes_on(session_id) else find_abandoned(self.store, session_id, self._agents)
 
     async def go_on_with(self, request: AbandonedRequest) -> None:
         """Start the run that resumes an abandoned request. Raises like starting a run."""
@@ -598,7 +598,7 @@ def rate_headers(desk: Desk) -> dict[str, str]:
     }
 
 
-async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
+async def _prompt_not_stored(run: BackgroundRun) -> RequestRefusedError:
     """The error for a finished run whose prompt is not in the log."""
     await run.over()
     [result] = await asyncio.gather(run.wait(), return_exceptions=True)
@@ -610,7 +610,7 @@ async def _not_taken(run: BackgroundRun) -> RequestRefusedError:
     return RequestRefusedError(503, message)
 
 
-async def is_taken(store: SessionStore, session_id: str, request_id: str | None, key: str | None) -> bool:
+async def is_request_known(store: SessionStore, session_id: str, request_id: str | None, key: str | None) -> bool:
     """Whether a request with this key is stored or queued. Raises `RequestRefusedError` 422 for a different body."""
     if key is None:
         return False
@@ -623,7 +623,7 @@ async def is_taken(store: SessionStore, session_id: str, request_id: str | None,
     return request_id in request_ids
 
 
-def _was_parked(request: Request) -> bool:
+def _was_superseded(request: Request) -> bool:
     """Whether another prompt superseded a request that waited for an answer."""
     return not request.is_newest and request.result is not None and request.result.stop_reason == "waiting"
 

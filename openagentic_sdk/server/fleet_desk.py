@@ -16,11 +16,11 @@ from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..options import OpenAgenticOptions
 from ..prompts import OnePrompt
-from ..runs.left import WISHES_KEY
+from ..runs.abandoned import WISHES_KEY
 from ..sessions.core import TENANT_KEY
-from .desk import Desk, is_taken, request_id_of
+from .desk import Desk, is_request_known, request_id_of
 from .guard import Principal
-from .messages import read_said
+from .messages import read_message
 
 
 class FleetDesk(Desk):
@@ -38,8 +38,8 @@ class FleetDesk(Desk):
         self._check_open()
         metadata = await self._metadata(who, session_id)
         request_id = request_id_of(key, "messages", session_id, prompt)
-        message = replace(read_said(prompt), request_id=request_id, may_answer=who.may_answer)
-        if await is_taken(self.store, session_id, request_id, key):
+        message = replace(read_message(prompt), request_id=request_id, may_answer=who.may_answer)
+        if await is_request_known(self.store, session_id, request_id, key):
             return
         await self._check_may_say(message, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):

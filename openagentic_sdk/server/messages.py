@@ -13,8 +13,8 @@ from ..errors import OptionsError, RequestRefusedError, SessionLockedError, Sess
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
 from ..prompts import OnePrompt, read_prompt
+from ..runs.abandoned import WISHES_KEY
 from ..runs.background import BackgroundRun, cancel_session
-from ..runs.left import WISHES_KEY
 from ..runs.turns import first_allowed
 from ..sessions.follow import is_held
 from ..sessions.inbox import InboxMessage
@@ -74,7 +74,7 @@ class Messages:
                 if _is_for(message, run.first_seq):
                     await run.cancel()
                 done.append(message.number)
-            elif name in run.heard or (prompt := _said(message)) is None:
+            elif name in run.heard or (prompt := _prompt_in(message)) is None:
                 done.append(message.number)
             elif name not in self._handed:
                 with suppress(OptionsError):  # the run is starting or ending: the message waits
@@ -121,7 +121,9 @@ class Messages:
         done = [message.number for message in waiting if _is_cancel(message) or name_of(message) in view.requests]
         await self._remove(done)
         is_asking = bool((await off_loop(True, self._store.read_summary, session_id)).open_questions)
-        prompt = first_allowed(filter(None, (_said(m) for m in waiting if m.number not in done)), is_asking=is_asking)
+        prompt = first_allowed(
+            filter(None, (_prompt_in(m) for m in waiting if m.number not in done)), is_asking=is_asking
+        )
         if prompt is not None:
             metadata, agents = (
                 (await off_loop(True, self._store.read_metadata, session_id))["metadata"],
@@ -144,7 +146,7 @@ class Messages:
             await off_loop(True, self._store.remove_messages, numbers)
 
 
-def read_said(prompt: OnePrompt) -> Said:
+def read_message(prompt: OnePrompt) -> Said:
     """Return a client's prompt, which cannot name files of this machine. Raises `OptionsError`."""
     message = read_prompt(prompt, paths=False)
     if not message.text.strip() and not message.parts:
@@ -158,12 +160,12 @@ def name_of(message: InboxMessage) -> str:
     return name if isinstance(name, str) else f"inbox {message.number}"
 
 
-def _said(message: InboxMessage) -> Said | None:
+def _prompt_in(message: InboxMessage) -> Said | None:
     """The prompt in a message, with an id that makes it unique; None if it contains none."""
     if message.message.get("do") != "steer":
         return None
     try:
-        prompt = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
+        prompt = read_message(message.message.get("prompt"))  # type: ignore[arg-type]
     except OptionsError:
         return None
     may_answer = message.message.get("may_answer") is not False

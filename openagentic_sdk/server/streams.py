@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, RequestRefusedError, SessionNotFoundError
 from ..events import Event
-from ..parts.masking import known_here, shown
+from ..parts.masking import environment_redactor, shown
 from ..serialization import dumps_event, dumps_json, loads_json
 from ..sessions.folds.standing import LEFT_STATES, is_end
 from ..sessions.follow import Follower
@@ -43,7 +43,7 @@ class EventLines:
     """
 
     def __init__(self) -> None:
-        self._redact = known_here()
+        self._redact = environment_redactor()
         self._written: OrderedDict[int, tuple[Event, str, bytes]] = OrderedDict()
         self._written_bytes = 0
 

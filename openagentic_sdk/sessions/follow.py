@@ -63,7 +63,7 @@ async def follow(
     try:
         while not (until_result and ended and follower.is_level):
             events = await follower.batch(min(LOOK_AT_LEFT_S, max(left_s, 0.05)) if until_result else None)
-            if not events and await _is_left(store, session_id):
+            if not events and await _is_abandoned(store, session_id):
                 left_at = min(left_at, time.monotonic())
                 ended = time.monotonic() >= left_at + left_s
             else:
@@ -75,12 +75,12 @@ async def follow(
         await follower.close()
 
 
-async def _is_left(store: SessionStore, session_id: str) -> bool:
+async def _is_abandoned(store: SessionStore, session_id: str) -> bool:
     """Whether the session's request has lost its process, and nobody has continued it yet."""
-    return await run_in_thread(lambda: is_left(store, store.read_summary(session_id)), name=_THREAD, moment_s=0)
+    return await run_in_thread(lambda: is_abandoned(store, store.read_summary(session_id)), name=_THREAD, moment_s=0)
 
 
-def is_left(store: SessionStore, row: SessionSummary) -> bool:
+def is_abandoned(store: SessionStore, row: SessionSummary) -> bool:
     """Whether nobody works on the newest request of a session although it is not over.
 
     Also true if it waits for a person without a `result` that records this, because its process was killed as it asked.

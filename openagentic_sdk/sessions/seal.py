@@ -41,7 +41,7 @@ def key_path() -> Path:
     return Path(path) if path else sdk_home() / KEY_NAME
 
 
-def known_home() -> Path | None:
+def data_home() -> Path | None:
     """The folder for data that outlives a run; None if there is none."""
     path = os.environ.get(HOME_NAME)
     if path:
@@ -51,8 +51,8 @@ def known_home() -> Path | None:
 
 
 def sdk_home() -> Path:
-    """Like `known_home`. Raises `OptionsError` if there is none."""
-    home = known_home()
+    """Like `data_home`. Raises `OptionsError` if there is none."""
+    home = data_home()
     if home is None:
         raise OptionsError(
             f"this user has no home folder (HOME is not set, or is another user's): set {HOME_NAME} to a folder for "

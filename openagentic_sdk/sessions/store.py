@@ -42,7 +42,7 @@ from .base import Metadata, SessionStore, When, check_copied_part, merged_metada
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
-from .log.checkpoint_file import Checkpoint, stands_at
+from .log.checkpoint_file import Checkpoint, is_at
 from .log.file import LogWriter, open_log, seal_events
 from .log.folder import (
     BLOBS_NAME,
@@ -176,7 +176,7 @@ class FileSessionStore(ListedFiles):
         if checkpoint is not None:
             position, view = checkpoint
             with self._opened(session_id, folder / LOG_NAME) as fd:
-                if stands_at(self._disk, fd, position):
+                if is_at(self._disk, fd, position):
                     return view, self._events(session_id, folder / LOG_NAME, position.seq, position)
         return None, self.iter_events(session_id)
 

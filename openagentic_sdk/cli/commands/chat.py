@@ -27,7 +27,7 @@ from ...ground.text import printable
 from ...options import OpenAgenticOptions
 from ...parts.record.folds.window import WindowMeter
 from ...runs.turns import Turns
-from ...sessions.seal import known_home
+from ...sessions.seal import data_home
 from ..conversation import Chat
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files
@@ -253,7 +253,7 @@ class _History:
 
     def __init__(self, cwd: str) -> None:
         digest = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        home = known_home()
+        home = data_home()
         self._path: Path | None = home / "history" / f"{digest}.jsonl" if home is not None else None
 
     def read(self) -> list[str]:

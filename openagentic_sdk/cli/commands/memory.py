@@ -14,7 +14,7 @@ from ...errors import OpenAgentSdkError, OptionsError, ToolError
 from ...events import Event, ToolUse, UserMessage
 from ...ground.text import on_one_line, printable
 from ...options import OpenAgenticOptions
-from ...parts.masking import known_here, mask_value
+from ...parts.masking import environment_redactor, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
@@ -102,7 +102,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
         "writes": [{**vars(write), "sources": [*write.sources]} for write in entry.writes],
         "text": entry.text,
     }
-    masked: dict[str, Any] = mask_value(fields, known_here())
+    masked: dict[str, Any] = mask_value(fields, environment_redactor())
     return masked
 
 
@@ -121,7 +121,7 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
                 if prompts:
                     lines.append(f"    asked: {on_one_line(prompts[-1], _MAX_PROMPT_CHARS)}")
                 lines += [f"    had read {source}" for source in write.sources]
-            lines += [f"  | {line}" for line in mask_value(printable(entry.text), known_here()).split("\n")]
+            lines += [f"  | {line}" for line in mask_value(printable(entry.text), environment_redactor()).split("\n")]
             screen.tell(args.json, _as_json(entry), lines)
     return OK
 

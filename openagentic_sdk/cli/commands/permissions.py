@@ -18,7 +18,7 @@ from ...ground.text import on_one_line, plural, printable
 from ...kernel.gate import Objection
 from ...parts.labels.rules import LabelRule, read_label_rules
 from ...parts.labels.settings_rules import label_rules_of_settings
-from ...parts.masking import known_here, mask_value
+from ...parts.masking import environment_redactor, mask_value
 from ...parts.project.settings import Settings, read_settings_file
 from ...permissions.hindsight.calls import Backtest, ChangedVerdict, RecordedCall, backtest, recorded_calls
 from ...permissions.hindsight.suggest import suggest
@@ -219,7 +219,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
             {
                 **call_json(each.call),
                 "now": each.now,
-                "reason": known_here()(each.reason),
+                "reason": environment_redactor()(each.reason),
                 "rule": each.rule,
                 "source": each.source,
             }
@@ -252,7 +252,7 @@ def backtest_lines(result: Backtest) -> list[str]:
         if changes:
             lines.append(f"{title}: {len(changes)}")
         for change in changes:
-            call, why = change.call, on_one_line(known_here()(change.reason), 200)
+            call, why = change.call, on_one_line(environment_redactor()(change.reason), 200)
             where = f"{on_one_line(call.session_id)} event {call.seq}"
             lines.append(f"  {where}, {call_text(call)} ({call.was} before): {why}")
     same = result.judged - sum(len(changes) for _, _, changes in _groups(result))
@@ -272,7 +272,7 @@ def _groups(result: Backtest) -> Iterable[tuple[str, str, Sequence[ChangedVerdic
 
 def call_text(call: RecordedCall) -> str:
     """A call on one line, without secrets of this environment."""
-    input = mask_value(call.input or {}, known_here())
+    input = mask_value(call.input or {}, environment_redactor())
     about = next((input[key] for key in _TELLING if isinstance(input.get(key), str)), None)
     return on_one_line(f"{call.tool}: {json.dumps(input) if about is None else about}", _MAX_SHOWN_CHARS)
 
@@ -285,6 +285,6 @@ def call_json(call: RecordedCall) -> dict[str, Any]:
         "ts": call.ts,
         "tool_use_id": call.tool_use_id,
         "tool": call.tool,
-        "input": mask_value(call.input, known_here()),
+        "input": mask_value(call.input, environment_redactor()),
         "was": call.was,
     }

@@ -151,7 +151,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
             {"session": session, "request_id": f"workflow:{session}"} if is_new else {"resume": session}
         )
         message = Said(prompt, request_id=f"workflow:{session}", names_files=False) if is_new else None
-        printer = JsonPrinter() if args.json else ProgressPrinter(screen, _known(store, session))
+        printer = JsonPrinter() if args.json else ProgressPrinter(screen, _progress_of(store, session))
         asker = Asker(screen) if somebody_is_there() and not args.json else None
         how = ["openagentic-sdk", "workflow", "run", args.workflow, "--session", session]
         how += ["--store", args.store] if args.store else []
@@ -161,7 +161,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                 code = _play(runner, replace(options, **place), message, printer)
                 if isinstance(printer, ProgressPrinter):
                     printer.end()
-                progress = _known(store, session)
+                progress = _progress_of(store, session)
                 if code != WAITING or asker is None or not progress.questions:
                     break
                 question = next(iter(progress.questions.values()))
@@ -316,7 +316,7 @@ def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
 # --- what stands in the store ----------------------------------------------------------------------------------------
 
 
-def _known(store: SessionStore, session_id: str) -> WorkflowProgress:
+def _progress_of(store: SessionStore, session_id: str) -> WorkflowProgress:
     try:
         return WorkflowProgress.of(store.iter_events(session_id))
     except SessionNotFoundError:
@@ -329,7 +329,7 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
     if args.id == NEWEST:
         rows = (row.id for row in store.list_session_summaries() if row.first_prompt.startswith('{"workflow":'))
         session_id = next(rows, session_id)
-    progress = _known(store, session_id)
+    progress = _progress_of(store, session_id)
     if not progress.is_workflow:
         raise OptionsError(
             f"session {session_id!r} is not a workflow: `openagentic-sdk workflow list` names those that are"
@@ -340,7 +340,7 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
     screen, rows = Screen(sys.stdout), list[tuple[Any, WorkflowProgress]]()
     for row in store.list_session_summaries(limit=args.limit):
-        if row.first_prompt.startswith('{"workflow":') and (progress := _known(store, row.id)).is_workflow:
+        if row.first_prompt.startswith('{"workflow":') and (progress := _progress_of(store, row.id)).is_workflow:
             rows.append((row, progress))
     for row, progress in sorted(rows, key=lambda pair: pair[1].state != "waiting"):
         state = row.state if row.state == "stopped" else progress.state
@@ -383,7 +383,7 @@ def _tail(store: SessionStore, args: argparse.Namespace) -> int:
         if isinstance(printer, ProgressPrinter):
             printer.end()
     if not args.json:
-        screen.lines(_outcome(_known(store, session_id), screen))
+        screen.lines(_outcome(_progress_of(store, session_id), screen))
     return OK
 
 

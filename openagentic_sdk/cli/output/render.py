@@ -28,7 +28,7 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.text import on_one_line, printable, settled
-from ...parts.masking import known_here, shown
+from ...parts.masking import environment_redactor, shown
 from ...parts.record.folds.notes import MAX_ERROR_CHARS, describe_input, note_of, printed_by_plan
 from ...parts.record.folds.prices import price_setting
 from ...parts.record.folds.window import WindowMeter
@@ -59,7 +59,7 @@ class EventPrinter:
     def __init__(self, screen: Screen, *, transcript: bool = False, window: int | None = None) -> None:
         self._screen = screen
         self._transcript = transcript
-        self._known = known_here()
+        self._known = environment_redactor()
         self.meter = WindowMeter(window)
         self._cwd = ""
         self._uses: dict[str, ToolUse] = {}

@@ -15,7 +15,7 @@ from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...ground.system import working_dir
 from ...ground.text import on_one_line
-from ...parts.masking import known_here, mask_value, shown
+from ...parts.masking import environment_redactor, mask_value, shown
 from ...parts.record.folds.compare import SessionDiff, Thresholds, compare_sessions
 from ...parts.record.folds.explain import StepExplanation, explain_step
 from ...parts.record.folds.metrics import run_metrics
@@ -150,7 +150,7 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     if not steps:
         raise OptionsError("this session asked no model yet: there is no request to explain")
     explanation = explain_step(events, args.step if args.step is not None else steps[-1])
-    data = mask_value(asdict(explanation), known_here()) if args.json else None
+    data = mask_value(asdict(explanation), environment_redactor()) if args.json else None
     Screen(sys.stdout).tell(args.json, data, explanation_lines(explanation))
     return OK if explanation.matches else FAILED
 
@@ -203,7 +203,9 @@ def _why(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _provenance(finding: Mapping[str, Any]) -> str:
     """The origin of a value in a call, in a sentence without secrets of this environment."""
-    fields = mask_value({key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, known_here())
+    fields = mask_value(
+        {key: finding.get(key) for key in ("argument", "value", "source", "seq", "line")}, environment_redactor()
+    )
     where = f"{fields['source']}, event {fields['seq']}" if fields["seq"] else f"{fields['source']}"
     quoted = f": “{fields['line']}”" if fields["line"] else ""
     return on_one_line(f"{fields['argument']} {fields['value']!r}: {finding.get('label')}, {where}{quoted}")

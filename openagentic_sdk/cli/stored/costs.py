@@ -14,7 +14,7 @@ from ...events import ModelResponse
 from ...ground.text import on_one_line
 from ...options import OpenAgenticOptions
 from ...parts.budgets import LimitLeft
-from ...parts.masking import known_here, mask_value
+from ...parts.masking import environment_redactor, mask_value
 from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...parts.record.folds.explain import find_misses
 from ...parts.record.folds.prices import price_setting, session_cost
@@ -61,7 +61,7 @@ def add_actions(actions: ActionList) -> None:
 
 def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     if args.left is not None:
-        return _left(store, args.left or None, args.json)
+        return _show_limits(store, args.left or None, args.json)
     if args.by is None and args.since is None and args.tag is None and len(args.sessions) < 2:
         return _cost_of_one(store, find_session(store, (args.sessions or [NEWEST])[0]), args.json)
     rows = store.list_session_summaries(include_children=True) if args.tag is None else rows_of_tag(store, args.tag)
@@ -71,7 +71,7 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     report = cost_report(rows, args.by or "model", first_day=first_day)
     failed = [f"{row.id}: {row.error}" for row in rows if row.error is not None]
     screen = Screen(sys.stdout)
-    data = mask_value({**report_json(report), "failed": failed}, known_here())
+    data = mask_value({**report_json(report), "failed": failed}, environment_redactor())
     screen.tell(args.json, data, report_lines(report, screen))
     for line in [*failed, *report.unreadable] if not args.json else ():
         print(f"not counted: {on_one_line(line)}", file=sys.stderr)
@@ -160,15 +160,15 @@ def _cells(row: Costs, total: Costs) -> tuple[str, ...]:
     return (calls, *(f"{each:,.0f}" for each in tokens), dollars, "" if share is None else f"{share:.1%}")
 
 
-def _left(store: SessionStore, path: str | None, is_json: bool) -> int:
+def _show_limits(store: SessionStore, path: str | None, is_json: bool) -> int:
     limits = limits_left(OpenAgenticOptions(session_store=store, limits_file=path))
     screen = Screen(sys.stdout)
-    lines = [f"{each.table}: {_left_words(each)}" for each in limits] or ["no limits are set: write limits.toml"]
+    lines = [f"{each.table}: {_limit_words(each)}" for each in limits] or ["no limits are set: write limits.toml"]
     screen.tell(is_json, {"limits": [asdict(each) for each in limits]}, lines)
     return OK
 
 
-def _left_words(limit: LimitLeft) -> str:
+def _limit_words(limit: LimitLeft) -> str:
     whose = "" if limit.table.endswith(limit.name) or not limit.name else f" for {on_one_line(limit.name)}"
     words = []
     if limit.max_cost_usd is not None and limit.left_usd is None:
@@ -208,6 +208,6 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
         lines.append(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
-    data = mask_value({**whole, "by": row_dicts, "misses": missing}, known_here())
+    data = mask_value({**whole, "by": row_dicts, "misses": missing}, environment_redactor())
     Screen(sys.stdout).tell(as_json, data, lines)
     return OK

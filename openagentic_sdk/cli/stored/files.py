@@ -13,7 +13,7 @@ from ...errors import SessionError, ToolError
 from ...events import FilesRestored
 from ...ground.files import digest_file, read_snapshot
 from ...ground.text import on_one_line
-from ...parts.masking import known_here, mask_value
+from ...parts.masking import environment_redactor, mask_value
 from ...parts.record.lifecycle import rewind_point, rewind_session
 from ...parts.record.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
 from ...sessions.base import SessionStore
@@ -142,7 +142,7 @@ def _file_diff(store: SessionStore, file: ChangedFile, screen: Screen) -> list[s
     before, after = (_text(store, file, digest) for digest in (file.before, file.after))
     if before is None or after is None:
         return [f"{title} (its text cannot be shown: it is not kept, too big, or no longer as the session left it)"]
-    mask = known_here()
+    mask = environment_redactor()
     return [title, *shown_diff(mask_value(before, mask), mask_value(after, mask), screen)]
 
 

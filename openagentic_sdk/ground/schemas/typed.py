@@ -367,7 +367,7 @@ def is_field(note: Any) -> bool:
     return hasattr(note, "metadata") and hasattr(note, "is_required") and not isinstance(note, type)
 
 
-def _said(notes: Sequence[Any]) -> dict[str, Any]:
+def _annotation_schema(notes: Sequence[Any]) -> dict[str, Any]:
     """The schema annotations for the model in the metadata, besides the limits."""
     texts = [note if isinstance(note, str) else getattr(note, "documentation", None) for note in notes]
     texts += [getattr(note, "description", None) for note in notes]
@@ -680,7 +680,7 @@ class _TypeReader:
         notes = list(_flat(metadata))
         if (adapter := _adapter(typing.Annotated[(annotation, *metadata)], *notes)) is not None:
             schema, read_inner = self._adapted(adapter)
-            return {**schema, **_said(notes)}, read_inner
+            return {**schema, **_annotation_schema(notes)}, read_inner
         schema, read_inner = self.node(annotation)
         limits = [(name, getattr(note, name)) for note in notes for name in _LIMITS if _has(note, name)]
         tests = [note.func for note in notes if callable(getattr(note, "func", None))]
@@ -713,7 +713,7 @@ class _TypeReader:
                     raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")
             return inner_value
 
-        schema = {**schema, **keywords, **_said(notes)}
+        schema = {**schema, **keywords, **_annotation_schema(notes)}
         return schema, read if keywords or limits or tests else read_inner
 
     def _choice(self, annotation: Any, options: Sequence[tuple[Any, Any]]) -> tuple[dict[str, Any], ReadValue]:

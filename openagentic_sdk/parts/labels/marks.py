@@ -101,7 +101,7 @@ def _source_of(
         return short_source(f"tool {name}, which declares no source")
     source = labels.source
     if callable(source):
-        return _told_source(name, source, input, result)
+        return _declared_source(name, source, input, result)
     if source == "untrusted":
         return short_source(f"tool {name}")
     if name == _SHELL and not place.is_trusted:
@@ -119,7 +119,7 @@ def _source_of(
     return short_source(f"{path}, written after {fold.written[path]}") if path is not None else None
 
 
-def _told_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
+def _declared_source(name: str, source: Any, input: Mapping[str, Any], result: ToolResult) -> str | None:
     """The source that a tool's own function returns for a result; anything but None or a string is untrusted."""
     try:
         answer = source(deepcopy(dict(input)), deepcopy(result.output))

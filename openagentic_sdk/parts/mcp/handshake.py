@@ -24,7 +24,7 @@ from .protocol import (
     newest_common,
     versions_named,
 )
-from .server_config import McpServer, mask_told
+from .server_config import McpServer, mask_secrets
 from .session import McpSession
 from .stdio import StdioWire
 
@@ -177,7 +177,7 @@ async def _initialize(session: McpSession) -> None:
         result = as_mapping(await wire.peer.request("initialize", params))
     except RpcError as error:
         versions = versions_named(error.data, "supported")
-        reason = ", ".join(versions) if versions else mask_told(session.settings, str(error))
+        reason = ", ".join(versions) if versions else mask_secrets(session.settings, str(error))
         raise McpError(
             f"the server {session.name} refused to begin: {reason[:500]} ({error.code})",
             server=session.name,

@@ -27,7 +27,7 @@ from ...providers.wire.http import HttpAnswer, HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from .http_headers import ParamHeaders, request_headers
 from .protocol import MODERN, read_message
-from .server_config import McpServer, mask_told
+from .server_config import McpServer, mask_secrets
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
@@ -244,7 +244,7 @@ class HttpWire:
     def _masked(self, text: str) -> str:
         """A server's text without the secrets that were sent to it."""
         credentials = {name: value.rpartition(" ")[2] for name, value in self._sent.items() if name == "Authorization"}
-        return mask_told(self._settings, text, credentials)
+        return mask_secrets(self._settings, text, credentials)
 
     def _garbled(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)

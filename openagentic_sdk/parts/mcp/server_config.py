@@ -257,7 +257,7 @@ def _check_texts(key: str, value: Any) -> None:
             raise OptionsError(f"{key}.{shown(name)} must be a text, not a {type(text).__name__}: put it in quotes")
 
 
-def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
+def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
     """A server's text with possible secrets from its configuration masked, which it may repeat; paths are not masked."""
     values = {**settings.env, **settings.secrets, **(more or {})}
     maskable = {name: value for name, value in values.items() if not value.startswith("/")}

@@ -25,7 +25,7 @@ from .http import HttpWire
 from .patience import Patience, PendingRequest
 from .protocol import MODERN, SERVER_INFO, modern_meta, read_message
 from .questions import AskText, elicit
-from .server_config import McpServer, mask_told
+from .server_config import McpServer, mask_secrets
 from .stdio import StdioWire
 
 MAX_PAGES = 100
@@ -153,7 +153,7 @@ class McpSession:
             raise
         except RpcError as error:
             words = str(error)[:_MAX_ERROR_CHARS]
-            message = without_hidden(mask_told(self.settings, words))[:2000]
+            message = without_hidden(mask_secrets(self.settings, words))[:2000]
             raise McpError(
                 f"the server {self.name} refused: {message} ({error.code}){self._other_era(error.code, words)}",
                 server=self.name,

@@ -19,7 +19,7 @@ from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
 from .protocol import read_message
-from .server_config import McpServer, mask_told
+from .server_config import McpServer, mask_secrets
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
@@ -138,7 +138,7 @@ class StdioWire:
 
     def stderr(self) -> str:
         """The last output of the server to standard error, without secrets from its configuration."""
-        return mask_told(self._settings, without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace")))
+        return mask_secrets(self._settings, without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace")))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class StdioWire:
         tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
         words = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
-            first = mask_told(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
+            first = mask_secrets(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
             words = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{words}"
         return words
 

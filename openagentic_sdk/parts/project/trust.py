@@ -235,7 +235,7 @@ _FORBIDDING = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
 _MOST_NAMED = 5
 
 
-def _hooks_kept(entries: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
+def _remaining_hooks(entries: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
     """The hooks that still forbid although other files changed; one whose own files changed asks instead of running."""
     hooks: list[CommandHook] = []
     for entry in as_list(entries):
@@ -293,7 +293,7 @@ class TrustStore:
             more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
             names = ", ".join([*changed[:_MOST_NAMED], *more])
             reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
-            hooks = _hooks_kept(entry.get("hooks"), changed, real) if isinstance(before, dict) else ()
+            hooks = _remaining_hooks(entry.get("hooks"), changed, real) if isinstance(before, dict) else ()
             return TrustAnswer("changed", real, digest, reason, changed, hooks)
         return TrustAnswer("trusted", real, digest, "it was trusted with these files")
 

@@ -239,7 +239,7 @@ def _plan_file(store: SessionStore, file: ChangedFile, conflicts: Conflicts) -> 
     mode = None if status is None else stat.S_IMODE(status.st_mode)
     # Permissions that the session did not change keep their present value.
     wanted_mode = file.mode if mode is None or file.after_mode != file.mode else None
-    reason = file.problem or _not_kept(store, file)
+    reason = file.problem or _missing_copy(store, file)
     if reason is None and current == file.before and wanted_mode in (None, mode):
         return PlannedFile(file.path, "keep", current, file.before)
     if reason is None and conflicts != "overwrite":
@@ -252,7 +252,7 @@ def _plan_file(store: SessionStore, file: ChangedFile, conflicts: Conflicts) -> 
     return PlannedFile(file.path, action, current, file.before, wanted_mode, session_id=file.session_id)
 
 
-def _not_kept(store: SessionStore, file: ChangedFile) -> str | None:
+def _missing_copy(store: SessionStore, file: ChangedFile) -> str | None:
     if file.before is None:
         return None
     if file.before != UNKNOWN:  # no event records its content
@@ -308,7 +308,7 @@ def restore_files(
         if journal is not None:
             for file in journal.files:
                 sweep_unfinished(file["path"])
-            record(_put_back(store, journal))
+            record(_carry_out(store, journal))
         plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal)
         refused = {file.path: file.reason for file in plan.files if file.action == "refuse"}
         if refused and conflicts == "refuse":
@@ -318,14 +318,14 @@ def restore_files(
         journal = FilesRestoring(to_seq, [{name: getattr(file, name) for name in names} for file in files])
         if files:
             record(journal)
-        done = _put_back(store, journal)
+        done = _carry_out(store, journal)
         done = FilesRestored(to_seq, done.paths, {**refused, **done.failed})
         stored_event = record(done, *tail())[0]
         assert isinstance(stored_event, FilesRestored)
         return stored_event
 
 
-def _put_back(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
+def _carry_out(store: SessionStore, journal: FilesRestoring) -> FilesRestored:
     """Carry out the rest of a journal: a file whose content is neither the found nor the wanted one is not touched."""
     paths: list[str] = []
     failed: dict[str, str] = {}

@@ -33,7 +33,7 @@ from ...sessions.core import TENANT_KEY
 from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
-from ..masking import known_here, mask_value
+from ..masking import environment_redactor, mask_value
 from ..record.lifecycle import append_signed
 from .fold import CANCELLED, StepsFold
 
@@ -89,7 +89,7 @@ def deliver(
         metadata |= {TENANT_KEY: parent_metadata[TENANT_KEY]} if parent_metadata.get(TENANT_KEY) else {}
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
-    message = {"event": name, "payload": mask_value(to_json(payload), redact or known_here())}
+    message = {"event": name, "payload": mask_value(to_json(payload), redact or environment_redactor())}
     # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
     event = UserMessage(dumps_json(message), request_id=event_id or f"event-{os.urandom(12).hex()}")
 

@@ -43,7 +43,7 @@ def unheld_rules(rules: Iterable[Rule], *, confined: bool) -> Iterator[Rule]:
             yield rule
 
 
-def held_by_words(rule: Rule, confined: bool) -> str:
+def enforced_by_words(rule: Rule, confined: bool) -> str:
     """The reason why the words of a command must be understood if a rule forbids something."""
     how = "nothing but its words holds" if confined else "without a sandbox nothing but its words holds"
     return f"{how} the rule {rule.text} ({rule.source})"

@@ -18,7 +18,7 @@ from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITER
 from ..programs import hazard, option_in, program_of, read_only
 from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
 from ..subject import Subject, Workspace, literal, path_like, with_folders
-from .programs import held_by_words, unheld_rules
+from .programs import enforced_by_words, unheld_rules
 
 # In addition to the tables of reading and writing programs: programs that only read the files that their words name.
 _READ_THEIR_WORDS = word_set("""
@@ -55,7 +55,7 @@ def opaque_command(policy: Policy, subject: Subject) -> str | None:
         if reason is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
             reason = "this cd leads where only the shell can tell"
         if reason is not None and not names_command(policy, subject, command, cwds):
-            return f"{reason}, and {held_by_words(rule, workspace.confined)}"
+            return f"{reason}, and {enforced_by_words(rule, workspace.confined)}"
         moves = _MOVES_NAMES.get(name)
         if moves is not None and (moves == Options() or option_in(argv[1:], moves) is not None):
             moved = moved if name == "git" and read_only(argv, trusted=True) is not None else name

@@ -62,7 +62,7 @@ class HttpTransport:
         self._proxies = proxies
         self._ssl_context = ssl_context
         # If a caller forgets to close, no socket stays open longer than the transport exists.
-        weakref.finalize(self, _close_kept, self.pool.kept)
+        weakref.finalize(self, _close_idle, self.pool.kept)
 
     def close(self) -> None:
         """Close the idle connections; the transport can still be used."""
@@ -339,10 +339,10 @@ class _Pool:
 
     def close(self) -> None:
         with self._lock:
-            _close_kept(self.kept)
+            _close_idle(self.kept)
 
 
-def _close_kept(connections: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
+def _close_idle(connections: dict[Target, list[tuple[float, int, HTTPConnection]]]) -> None:
     """Close and forget all of them. The garbage collector calls this too, so it takes no lock."""
     while connections:
         for _, _, connection in connections.popitem()[1]:

@@ -43,7 +43,7 @@ from ...events import (
 from ...ground.frozen import mutable
 from ...ground.patterns import regex
 from ...ground.text import on_one_line
-from ...parts.masking import known_here, shown
+from ...parts.masking import environment_redactor, shown
 from ...parts.record.folds.notes import note_of, progress_words
 from ...sessions.folds.streamed import Piece, Streamed
 from ...sessions.folds.summary import total_tokens
@@ -103,7 +103,7 @@ class EditorView:
         self._newest: dict[str, ShownCall] = {}  # by the id in the log, whichever agent sent it
         self._ids: set[str] = set()
         self._streamed = Streamed()
-        self._redact = known_here()
+        self._redact = environment_redactor()
 
     def take(self, event: Event) -> list[Json]:
         """The updates for this event, in order; empty for an event that editors do not show."""

@@ -281,12 +281,12 @@ def _prompted(state: dict[str, Any], event: UserMessage) -> None:
         state["last_prompt"] = line
 
 
-def _asked(state: dict[str, Any], event: UserQuestion) -> None:
+def _add_question(state: dict[str, Any], event: UserQuestion) -> None:
     state["open_questions"] = _with(state["open_questions"], event.question_id)
     state["state"] = "waiting"
 
 
-def _answered(state: dict[str, Any], event: UserAnswer) -> None:
+def _remove_question(state: dict[str, Any], event: UserAnswer) -> None:
     state["open_questions"] = _without(state["open_questions"], event.question_id)
     if state["state"] == "waiting" and not state["open_questions"]:
         state["state"] = "running"
@@ -337,8 +337,8 @@ _MOVES: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
     SystemInit.type: _began,
     Result.type: _ended,
     UserMessage.type: _prompted,
-    UserQuestion.type: _asked,
-    UserAnswer.type: _answered,
+    UserQuestion.type: _add_question,
+    UserAnswer.type: _remove_question,
     ModelContext.type: _sent,
     ModelResponse.type: _spend,
     SubagentStarted.type: _delegated,

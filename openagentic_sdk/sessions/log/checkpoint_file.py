@@ -44,7 +44,7 @@ class Checkpoint:
         return Position(place["offset"], place["seq"], place["crc"]), view
 
 
-def stands_at(disk: Disk, fd: int, position: Position) -> bool:
+def is_at(disk: Disk, fd: int, position: Position) -> bool:
     """Whether the log has this chain value at this position."""
     seal = read_range(disk, fd, position.offset - SEAL_LENGTH - 1, position.offset)
     try:

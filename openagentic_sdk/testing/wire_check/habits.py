@@ -69,7 +69,7 @@ def _named(piece: Mapping[str, Any]) -> str:
     return as_text(as_mapping(piece.get("function")).get("name"))
 
 
-def _says(field: str) -> Callable[[Chunks], bool]:
+def _has_field(field: str) -> Callable[[Chunks], bool]:
     def shows(chunks: Chunks) -> bool:
         messages = [as_mapping(choice.get(key)) for choice in _choices(chunks) for key in ("delta", "message")]
         return any(one.get(field) for one in messages)
@@ -140,9 +140,9 @@ _CHAT: Mapping[str, Callable[[Chunks], bool]] = {
         len(chunks) > 3 and sum(bool(c.get("usage")) for c in chunks) > len(chunks) / 2
     ),
     "content is a list": lambda chunks: any(isinstance(delta.get("content"), list) for delta in _deltas(chunks)),
-    "reasoning in reasoning_content": _says("reasoning_content"),
-    "reasoning in reasoning": _says("reasoning"),
-    "reasoning in reasoning_details": _says("reasoning_details"),
+    "reasoning in reasoning_content": _has_field("reasoning_content"),
+    "reasoning in reasoning": _has_field("reasoning"),
+    "reasoning in reasoning_details": _has_field("reasoning_details"),
     "message beside the delta": lambda chunks: any("message" in one and "delta" in one for one in _choices(chunks)),
     "text beside the delta": lambda chunks: any("text" in one and "delta" in one for one in _choices(chunks)),
 }

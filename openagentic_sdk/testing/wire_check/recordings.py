@@ -108,7 +108,7 @@ def _of_text(data: bytes) -> Iterator[_RawExchange]:
     try:
         document = json.loads(text)
     except ValueError:
-        lines = [_or_none(line) for line in text.split("\n") if line.strip()]
+        lines = [_json_or_none(line) for line in text.split("\n") if line.strip()]
         if lines and isinstance(as_mapping(lines[0]).get("seq"), int):
             return _logged([as_mapping(line) for line in lines])
         chunked = bool(lines) and all(isinstance(line, Mapping) for line in lines)
@@ -206,10 +206,10 @@ def _first(value: Any) -> str:
 
 
 def _json_of(data: bytes) -> Any:
-    return _or_none(data.decode("utf-8", "replace"))
+    return _json_or_none(data.decode("utf-8", "replace"))
 
 
-def _or_none(text: str) -> Any:
+def _json_or_none(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError, binascii.Error):

@@ -124,7 +124,7 @@ class MemoryTool(BlockingTool):
         with folder.changing() as entries:
             below = [other for other in entries if other == name or other.startswith(f"{name}/")]
             if command == "create":
-                _refuse_taken(entries, name, place)
+                _refuse_used_path(entries, name, place)
                 folder.put(entries, name, checked_text(text["file_text"]), write)
                 return f"File created successfully at: {place}"
             if not below:
@@ -157,7 +157,7 @@ class MemoryTool(BlockingTool):
         return f"The memory file has been edited.\n{number_lines(excerpt, first)}"
 
 
-def _refuse_taken(entries: Mapping[str, Any], name: str, place: str) -> None:
+def _refuse_used_path(entries: Mapping[str, Any], name: str, place: str) -> None:
     """Refuse a path that is taken by a file or a folder, or is inside a file."""
     parts = name.split("/")
     if name in entries or any(other.startswith(f"{name}/") for other in entries):
@@ -176,7 +176,7 @@ def _rename(
     place = f"{ROOT}/{scope}/{new}"
     used_paths = {other: 0 for other in entries if other not in below}
     for other in below:
-        _refuse_taken(used_paths, new + other[len(name) :], f"The destination {place}")
+        _refuse_used_path(used_paths, new + other[len(name) :], f"The destination {place}")
     for other in below:
         text = folder.entry(other, entries[other]).text
         folder.put(entries, new + other[len(name) :], text, write, moved_from=other)

@@ -295,7 +295,7 @@ class _Helper:
             except TimeoutError:
                 call.shutdown(socket.SHUT_RDWR)  # it can no longer be taken, but may just have been
                 _, rest = _read_line(call)
-            command = _taken_command(call, mark, rest)
+            command = _accepted_command(call, mark, rest)
             _state.commands.add(command)
             return command
         except OSError as error:
@@ -427,7 +427,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
     return bool(watched.poll(timeout_s * 1000))
 
 
-def _taken_command(call: socket.socket, mark: str, received: bytes) -> RunningCommand:
+def _accepted_command(call: socket.socket, mark: str, received: bytes) -> RunningCommand:
     """The command of an accepted request; a supervisor that is gone already is reported as lost when waited for."""
     try:
         line, rest = _read_line(call, received)

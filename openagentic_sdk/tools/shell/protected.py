@@ -17,7 +17,7 @@ from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.system import user_home
 from ...ground.text import is_hidden
-from ...sessions.seal import known_home
+from ...sessions.seal import data_home
 from .git_settings import HARMLESS, config_lines
 
 
@@ -98,7 +98,7 @@ class Protected:
 def protected_places(roots: Sequence[str], paths: Iterable[str] = ()) -> Protected:
     """The protected places of the workspace `roots`, resolved folders, including these `paths`."""
     code, prefixes, others = program_places()
-    home, own = os.path.realpath(user_home()), known_home()
+    home, own = os.path.realpath(user_home()), data_home()
     around = prefixes if own is None else (*prefixes, os.path.realpath(own))
     homes = tuple([home] if any(is_within(home, root) for root in roots) else [])
     imports = tuple(dict.fromkeys([folder for folder in others for root in roots if is_within(folder, root)]))

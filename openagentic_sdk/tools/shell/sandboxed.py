@@ -227,7 +227,7 @@ class BashSandbox:
             )
             bound = replace(policy, protected=policy.protected.plus(special_paths))
             stack.enter_context(new_set_aside(full_result, roots, bound.refusal, command.dropped))
-        readonly_paths += [] if is_off else _kept_places(policy, roots, git=not policy.git_writes)
+        readonly_paths += [] if is_off else _readonly_places(policy, roots, git=not policy.git_writes)
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
         sockets = sockets_outside(_existing([*roots, *self.writable])) if unix_sockets and not is_off else None
@@ -237,7 +237,10 @@ class BashSandbox:
             "namespaces" if on_copy else report.level,
             cwd=cwd,
             writable=writable,
-            readable=[*readonly_paths, *_seen_in([*temps, *policy.covered], (cwd, *policy.shown), (*roots, *writable))],
+            readable=[
+                *readonly_paths,
+                *_visible_in([*temps, *policy.covered], (cwd, *policy.shown), (*roots, *writable)),
+            ],
             overlays=overlays,
             put=dict.fromkeys(temps, temp),
             hidden=[*policy.hidden, *(sockets or ())] if sockets is not None else [*policy.hidden, *control_sockets()],
@@ -436,7 +439,7 @@ def _takes_overlay(root: str) -> bool:
         return try_plan(sandbox_plan("namespaces", cwd=root, overlays=_overlays(stack, [root]))) is None
 
 
-def _kept_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
+def _readonly_places(policy: FilePolicy, roots: Sequence[str], *, git: bool) -> list[str]:
     """Existing unchangeable entries at the tops of the workspace, and of named places: a command gets an error at once."""
     paths = [*policy.readonly, *policy.protected.paths, *policy.protected.around]
     for root in roots:
@@ -478,7 +481,7 @@ def _temporary_folders(roots: Sequence[str]) -> list[str]:
     return [path for path in folders if not any(is_within(path, root) for root in roots)]
 
 
-def _seen_in(covers: Sequence[str], visible: Sequence[str], writable: Sequence[str]) -> list[str]:
+def _visible_in(covers: Sequence[str], visible: Sequence[str], writable: Sequence[str]) -> list[str]:
     """What a command still sees in a covered folder: its own folder, programs, and explicit entries."""
     code, prefixes, others = program_places()
     searched = search_path(os.environ.get("PATH", ""), ())[0]

@@ -151,12 +151,13 @@ def _named(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
     for plugin in project.plugins.plugins:
         if name in (plugin.id, plugin.name):
             lines = [
-                f"brings {kind}: {', '.join(each) or 'none'}" for kind, each in _brought(look, plugin.name).items()
+                f"brings {kind}: {', '.join(each) or 'none'}"
+                for kind, each in _parts_of_plugin(look, plugin.name).items()
             ]
             yield Reason("plugin", plugin.id, plugin.root, plugin.scope, tuple(lines))
 
 
-def _brought(look: Look, plugin: str) -> dict[str, list[str]]:
+def _parts_of_plugin(look: Look, plugin: str) -> dict[str, list[str]]:
     project, prefix = look.project, f"{plugin}:"
     names = {
         "skills": [skill.name for skill in project.skills().skills],

@@ -15,7 +15,9 @@ from .pins import Pins
 from .resolve import ConfiguredServers
 
 
-def secrets_told(own_servers: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
+def secrets_of_servers(
+    own_servers: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome
+) -> dict[str, str]:
     """The secrets that the servers of a run receive, for masking: tokens, header values and environment values."""
     servers = {**(configured.ready() if configured is not None else {}), **read_servers(own_servers)}
     secrets = {

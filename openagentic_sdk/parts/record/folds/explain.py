@@ -240,7 +240,7 @@ class _Prefixes:
     def __init__(self, events: Sequence[Event]) -> None:
         self._answers = [event for event in events if isinstance(event, ModelResponse)]
         self._sent = {event.seq: event.ts or 0.0 for event in events if isinstance(event, ModelRequest)}
-        self._breaks = [(event.seq or 0, words) for event in events if (words := _what_it_broke(event))]
+        self._breaks = [(event.seq or 0, words) for event in events if (words := _broken_prefix(event))]
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
@@ -295,7 +295,7 @@ def _same(before: Sequence[Any], now: Sequence[Any]) -> int:
     return next(different, min(len(before), len(now)))
 
 
-def _what_it_broke(event: Event) -> str | None:
+def _broken_prefix(event: Event) -> str | None:
     match event:
         case ModelContext():
             return event.cause or "another model, system prompt or tools"

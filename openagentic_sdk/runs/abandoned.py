@@ -12,7 +12,7 @@ from ..options import OpenAgenticOptions
 from ..parts.record.abandoned import end_session
 from ..sessions.base import SessionStore
 from ..sessions.folds.standing import ROW_STATES, find_request
-from ..sessions.follow import is_left
+from ..sessions.follow import is_abandoned
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
@@ -36,13 +36,13 @@ class AbandonedRequest:
     refusal: str | None = None
 
 
-def find_left(store: SessionStore, session_id: str, agents: Agents | None) -> AbandonedRequest | None:
+def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) -> AbandonedRequest | None:
     """The newest request of a session if it is abandoned; None if it is running, parked or finished.
 
     Raises `SessionNotFoundError` and any error of reading a log.
     """
     row = store.read_summary(session_id)
-    if not is_left(store, row):
+    if not is_abandoned(store, row):
         return None
     metadata: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
     agent = str(metadata.get(AGENT_KEY))

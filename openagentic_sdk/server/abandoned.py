@@ -17,10 +17,10 @@ from ..errors import (
     StorageError,
 )
 from ..kernel.recorder import off_loop
-from ..runs.left import MAX_DEATHS, AbandonedRequest, give_up
+from ..runs.abandoned import MAX_DEATHS, AbandonedRequest, give_up
 from ..sessions.folds.standing import LEFT_STATES, ROW_STATES
 from ..sessions.folds.summary import SessionSummary
-from ..sessions.follow import is_left
+from ..sessions.follow import is_abandoned
 
 if TYPE_CHECKING:
     from .desk import Desk
@@ -139,7 +139,7 @@ class AbandonedRequests:
                 row = store.read_summary(session_id)
                 if row.state not in _MAY_CHANGE:
                     self._at_rest[session_id] = row.events
-                elif is_left(store, row):
+                elif is_abandoned(store, row):
                     seqs[session_id] = row.events
         return seqs
 
