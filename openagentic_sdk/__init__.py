@@ -1,6 +1,6 @@
 """Run an LLM agent whose every step is a durable event, with nothing but Python's standard library.
 
-Names are imported on first use, so that `import openagentic_sdk` itself costs next to nothing.
+Names are imported on first use, so that `import openagentic_sdk` itself is nearly free.
 """
 
 import os

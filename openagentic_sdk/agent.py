@@ -212,7 +212,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return value
 
     def as_tool(self, name: str | None = None, description: str | None = None) -> Tool:
-        """Return a tool with which another agent can ask this one, in a session of its own, with the same deps."""
+        """Return a tool with which another agent can call this one, in a separate session, with the same deps."""
         name = name or self.name
         if not name:
             raise OptionsError("an agent that is a tool needs a name: Agent(name=...) or as_tool(name=...)")
@@ -278,8 +278,8 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                 raise OptionsError(f"handoffs: {shown(agent)} is not an agent with a name of letters, digits and _")
             if agent.output != self.output:
                 raise OptionsError(
-                    f"handoffs: {agent.name} answers {shown(agent.output)} and this agent {shown(self.output)}: give both "
-                    "the same output, since the caller of one gets the answer of the other"
+                    f"handoffs: {agent.name} returns {shown(agent.output)} and this agent {shown(self.output)}: give "
+                    "both the same output type, since a handoff returns the other agent's answer to this agent's caller"
                 )
         by_name = {str(agent.name): agent for agent in agents}
         if len(by_name) < len(agents):
@@ -352,7 +352,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                 else await ask_callable(partial(each, context), "openagentic-instructions")
             )
             if not isinstance(text, str):
-                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}, and should return text")
+                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}: return a text")
             texts.append(text)
         return "\n\n".join(filter(None, texts))
 
@@ -363,7 +363,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         if not self.hooks:
             return self.options.hooks
         if unknown := self.hooks.keys() - POINTS.keys():
-            raise OptionsError(f"hooks: there is no point {min(unknown)!r}: the points are {', '.join(POINTS)}")
+            raise OptionsError(f"hooks: unknown point {min(unknown)!r}: the points are {', '.join(POINTS)}")
         caller_hooks = self.options.hooks or HookEngine()
         more: dict[str, Any] = {
             point: [
@@ -397,10 +397,9 @@ class RunSettings(TypedDict, total=False):
 
 
 class AgentStream(Generic[OutputT]):
-    """One run of an agent, while it proceeds. Iterate over one of `text`, `output` and `events`; `result` waits for its
-    end.
+    """A run of an agent in progress. Iterate over one of `text`, `output` and `events`; `result` waits for its end.
 
-    Each of them raises like `Agent.run` if the run has failed, except `events`.
+    `text` and `output` raise like `Agent.run` if the run has failed.
     """
 
     def __init__(self, running: _AgentRun) -> None:
@@ -489,7 +488,8 @@ class _AgentRun:
         if not fits:
             name = getattr(kind, "__name__", shown(kind))
             raise OptionsError(
-                f"deps must be a {name}, as the agent says, not {shown(deps)}: run(..., deps=...) or to_options(deps=...)"
+                f"deps must be a {name} as declared by the agent, not {shown(deps)}: run(..., deps=...) or "
+                "to_options(deps=...)"
             )
         return deps
 
@@ -562,18 +562,18 @@ class _AgentRun:
 
             session = options.session or options.resume
             if session is None:
-                raise OptionsError("answers: name the session that waits for them: run(None, session=..., answers=...)")
+                raise OptionsError("answers: name the waiting session: run(None, session=..., answers=...)")
             await answer_questions(store_of(build_agent(options)), session, answers, key_file=options.key_file)
 
     def result(self) -> AgentResult[Any]:
         """The result. Raises `RunFailedError` for a run without an answer."""
         if self._result is None:
-            raise OptionsError("the run was left before its end: it has no result")
+            raise OptionsError("the run was abandoned before its end and has no result: iterate over all of its events")
         plain_result = run_result(self._events, self._result)
         output, outcome = self.outcome.output, self.outcome
         is_known = outcome.has_output or not plain_result.ok  # a request that was answered before is not checked again
         if not is_known and not plain_result.steps:
-            raise OptionsError(f"session {plain_result.session_id} has nothing to go on with: give a prompt")
+            raise OptionsError(f"session {plain_result.session_id} has no work left to continue: give a prompt")
         if not is_known:
             output = self.agent._read(
                 plain_result.final_text if plain_result.structured_output is None else plain_result.structured_output

@@ -1,7 +1,7 @@
 """Named agents: a registry of options, by the names under which clients, editors, queues and other agents may start them.
 
-Only a name comes over the wire. Code, folders, tools and rules are defined here, by whoever owns the machine; a client may
-only ask for less than the registry grants, and for one of the permission modes that it lists.
+Only a name is sent over the wire. Code, folders, tools and rules are defined here, by the owner of the machine; a client
+may only ask for less than the registry grants, and for one of the permission modes that it lists.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class NamedAgent:
     choose in addition to the agent's own and every stricter one; never `bypass`. `workspaces` are the places that runs on
     many hosts may choose, a shared folder or a `Repository`; `default` is used if a run names none. `rate_key` is the name
     of the provider's key in limits (default: the provider's name). With `client_files`, a client's prompt attaches project
-    files that it names as `@file`, if the gate allows reading them. `accepts` lists what a Responses request may bring
-    along: `instructions`, `history` and `format`, see docs/serving.md. With `ends_with_call`, an MCP client that cancels its
-    call of the agent ends the run; otherwise the run goes on.
+    files that it names as `@file`, if the gate allows reading them. `accepts` lists the additions that a Responses request
+    may contain: `instructions`, `history` and `format` (docs/serving.md). With `ends_with_call`, an MCP client that cancels
+    its call of the agent ends the run; otherwise the run continues.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
@@ -125,7 +125,7 @@ class Agents(Mapping[str, NamedAgent]):
 
     def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions | HasOptions]) -> None:
         if not agents:
-            raise OptionsError("there is no agent: name at least one")
+            raise OptionsError("no agents are defined: define at least one")
         self._agents = {name: _checked(name, agent) for name, agent in agents.items()}
 
     def __getitem__(self, name: str) -> NamedAgent:
@@ -160,7 +160,8 @@ class Agents(Mapping[str, NamedAgent]):
         own, mode = _mode_of(self[name].made()), (wishes or {}).get("permission_mode")
         if mode is not None and mode not in (own, *STRICTER[own]):
             raise OptionsError(
-                f"permission_mode {mode!r:.100} is for those who may answer questions: {', '.join((own, *STRICTER[own]))} "
+                f"permission_mode {mode!r:.100} is only for callers who may answer questions: "
+                f"{', '.join((own, *STRICTER[own]))} "
                 "are for all"
             )
 
@@ -205,7 +206,7 @@ class Agents(Mapping[str, NamedAgent]):
 
 def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions) -> NamedAgent:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise OptionsError(f"agent name {name!r:.100} cannot be used: 1 to 64 letters, digits, _, - and . make one")
+        raise OptionsError(f"agent name {name!r:.100} is invalid: use 1 to 64 letters, digits, _, - and .")
     try:
         definition = plain_options(definition)
     except OptionsError as error:
@@ -221,10 +222,11 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
     places = (options.resume, options.session, options.session_id, options.request_id)
     if any(place is not None for place in places) or options.continue_last:
         raise OptionsError(
-            f"agent {name!r} names a session: resume, continue_last, session, session_id and request_id are a run's"
+            f"agent {name!r} names a session: resume, continue_last, session, session_id and request_id belong to a "
+            "run, so set them when you start it"
         )
     if "bypass" in map(read_mode, agent.client_modes):
-        raise OptionsError(f"client_modes of agent {name!r} hold bypass, which no client may choose: leave it out")
+        raise OptionsError(f"client_modes of agent {name!r} contain bypass, which no client may choose: remove it")
     if unknown := set(agent.accepts) - set(ACCEPTABLE):
         raise OptionsError(
             f"accepts of agent {name!r} holds {min(unknown)!r:.100}: it is made of {', '.join(ACCEPTABLE)}"
@@ -238,12 +240,12 @@ def check_ref(ref: str) -> None:
     """Raise `OptionsError` for an invalid branch, tag or commit (git-check-ref-format(1), and stricter)."""
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", ref) if isinstance(ref, str) else None
     if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", ref):
-        raise OptionsError(f"{ref!r:.100} names no branch, tag or commit that can be checked out")
+        raise OptionsError(f"{ref!r:.100} is not the name of a branch, tag or commit: give one that can be checked out")
 
 
 def _check_workspace(where: str, name: Any, place: Any) -> None:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise OptionsError(f"{where} cannot be used: 1 to 64 letters, digits, _, - and . make a name")
+        raise OptionsError(f"{where} is invalid: use 1 to 64 letters, digits, _, - and . for the name")
     if isinstance(place, str | os.PathLike):
         if not os.path.isabs(place):
             raise OptionsError(
@@ -254,7 +256,8 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
         raise OptionsError(f"{where} must be a folder or Repository(...), not {place!r:.200}")
     if place.transport not in (*_TRANSPORTS, *place.allow):
         raise OptionsError(
-            f"{where} lies at {place.url!r:.200}: give https://host/path, ssh://user@host/path or user@host:path, without "
+            f"{where} has the address {place.url!r:.200}: give https://host/path, ssh://user@host/path or "
+            "user@host:path, without "
             "a password (token_env names a variable)"
         )
     check_ref(place.ref)
@@ -311,7 +314,7 @@ def _read_toml(path: Path) -> Agents:
         raise OptionsError(f"agents {str(path)!r} cannot be read: {error}") from error
     agents = data.pop("agents", None)
     if data or not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
-        raise OptionsError(f"agents {str(path)!r} must hold tables [agents.NAME] and nothing else")
+        raise OptionsError(f"agents {str(path)!r} must contain only tables [agents.NAME]")
     return Agents({name: read_agent(name, table, path.parent) for name, table in agents.items()})
 
 
@@ -361,9 +364,9 @@ def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | R
     allow = table.get("allow", [])
     keys = {"folder"} if "folder" in table else {"url", "ref", "branches", "allow", "token_env"}
     if set(table) - keys or not ({"folder", "url"} & set(table)):
-        raise OptionsError(f"{where} must hold `folder`, or `url` and at most ref, branches, allow, token_env")
+        raise OptionsError(f"{where} must contain `folder`, or `url` and optionally ref, branches, allow, token_env")
     if not all(isinstance(text, str) for text in texts.values()):
-        raise OptionsError(f"{where} must be made of texts, not {texts!r:.200}")
+        raise OptionsError(f"{where} must contain only texts, not {texts!r:.200}")
     if not isinstance(allow, list) or any(word not in ("file", "http") for word in allow):
         raise OptionsError(f'allow of {where} must be a list of "file" and "http", not {allow!r:.100}')
     return (

@@ -66,8 +66,8 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyE
     that run one after the other on one session. The run waits while the caller handles an event. Closing the generator,
     leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the session can
     be resumed. An open question to a person stays open: the run then ends as `waiting`. The run always ends, whatever
-    tools, hooks and providers do; what does not stop is abandoned. All of them see the context variables of the caller of
-    `query`, whoever takes the events.
+    tools, hooks and providers do; whatever does not stop is abandoned. All of them see the context variables of the caller
+    of `query`, not of the consumer.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event. After it, failures are a `result` whose `stop_reason` is `error`, with two exceptions: `StorageTimeoutError` for
@@ -117,12 +117,12 @@ def run_sync(*, prompt: Prompt, options: OpenAgenticOptions, raise_on_error: boo
 
 
 def refuse_running_loop(what: str) -> None:
-    """Raise `EventLoopError` in a coroutine: `what` needs an event loop of its own."""
+    """Raise `EventLoopError` in a coroutine: `what` needs its own event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise EventLoopError(f"{what} is for plain code, and an event loop runs here: write `await run(...)`")
+    raise EventLoopError(f"{what} cannot be called while an event loop is running: write `await run(...)`")
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:

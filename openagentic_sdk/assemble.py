@@ -116,7 +116,7 @@ _SHARED_WITH_CHILDREN = (
 def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> AgentRuntime:
     """Build the agent that the options describe. Raises `OptionsError` with the setting to change.
 
-    `servers` are those of an agent built earlier, for a conversation that keeps them from run to run.
+    `servers` are those of an agent built earlier, for a conversation that keeps them between runs.
     """
     check_options(options)
     cwd = options.working_dir()
@@ -142,7 +142,7 @@ def _left_out(project: OpenedProject) -> tuple[Diagnostic, ...]:
     """The requests of project files that need a room which is not installed."""
     if not _names_servers(project) or is_installed("parts.mcp"):
         return ()
-    text = "the MCP servers that files name are not started: the parts.mcp room is not installed"
+    text = "the MCP servers named in files are not started: the parts.mcp room is not installed"
     return (Diagnostic("mcp-missing", text),)
 
 
@@ -300,7 +300,7 @@ def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:
 
 
 def named_session(options: OpenAgenticOptions) -> str | None:
-    """The id of the session that these options continue or create: that of `session`, otherwise that of the request."""
+    """The id of the session that these options continue or create, from `session` or else from the request."""
     if options.session is not None or options.request_id is None or options.session_id is not None:
         return options.session
     return session_of_request(options.request_id)
@@ -388,8 +388,9 @@ class _Assembly:
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
         if not model and project.settings.model:
             raise OptionsError(
-                f"the model {project.settings.model!r} of settings is a word: name the model that it stands for "
-                "(modelNames there, options.model_names), or pass one (--model, options.model)"
+                f"the model {project.settings.model!r} in settings is an alias: map it to a model (modelNames in "
+                "settings, options.model_names), or pass a model"
+                " (--model, options.model)"
             )
         if not model:
             raise OptionsError(
@@ -522,9 +523,12 @@ class _Assembly:
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
             agent_names = ", ".join(self._agents) or "(none)"
-            raise ToolInputError(f"there is no agent {name!r}: the agents are {agent_names}", path="agent")
+            raise ToolInputError(f"unknown agent {name!r}: the agents are {agent_names}", path="agent")
         if definition.isolation:
-            text = f"the agent {name!r} wants isolation {definition.isolation!r}, and there is none here: remove that field"
+            text = (
+                f"the agent {name!r} requests isolation {definition.isolation!r}, which is not available here: "
+                "remove that field"
+            )
             raise ToolInputError(text, path="agent")
         if definition.options is not None:
             return own_child(name, definition.options, self._options, starter)
@@ -550,7 +554,7 @@ class _Assembly:
         if not names_all and not may_come_later and not names & {*self._tools.names()}:
             tool_list = ", ".join(map(repr, definition.tools))
             raise ToolInputError(
-                f"the agent {name!r} would have no tools: nothing here is called {tool_list}; correct its "
+                f"the agent {name!r} would have no tools, since none here is named {tool_list}; correct its "
                 f"`tools` in {source}",
                 path="agent",
             )
@@ -602,8 +606,9 @@ class _Assembly:
                 for tool in registry
             ):
                 raise OptionsError(
-                    f"sandbox={options.sandbox!r} and bash_effects={options.bash_effects!r} are for the built-in Bash, and "
-                    "tools brings another: say them there, BashTool(sandbox=, bash_effects=)"
+                    f"sandbox={options.sandbox!r} and bash_effects={options.bash_effects!r} apply to the built-in Bash, "
+                    "and `tools` contains another one: set them there, BashTool"
+                    "(sandbox=, bash_effects=)"
                 )
             return _with_task(registry, options.agents)
         agents = {name: definition.description for name, definition in self._agents.items() if self._offers(name)}
@@ -724,7 +729,7 @@ def _shared_limits(options: OpenAgenticOptions, path: str | None) -> SharedLimit
     setting = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if setting and not os.path.exists(path):
         raise OptionsError(
-            f"the limits file {path!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
+            f"the limits file {path!r} does not exist: create it, or unset limits_file and ${LIMITS_VARIABLE}"
         )
     try:
         return read_limits(Path(path))
@@ -769,7 +774,7 @@ def _redact(
 
 
 def _hook_files(project: OpenedProject) -> tuple[str, ...]:
-    """The project files named by hook commands, existing or not: whoever can write one determines what a hook runs."""
+    """The project files named by hook commands, existing or not: their content determines what a hook runs."""
     paths = [
         os.path.join(root, name)
         for hook in project.settings.hooks
@@ -852,11 +857,14 @@ def _notes_on_agents(
     if by_word:
         model = options.model or served_model(project.settings.model or "", project.settings.model_names)
         details = "; ".join(f"{word}: {_first_names(names)}" for word, names in by_word.items())
-        text = f"no model is known for the words of these agents, so they run on {model or 'the model of the run'!r}"
+        text = (
+            "the model aliases of these agents are not mapped to models, so they run on "
+            f"{model or 'the model of the run'!r}"
+        )
         yield SystemNotice("agents.model", f"{text} ({details}): {how_to_map(next(iter(by_word)))}")
     if unknown and options.tools is None:
         details = "; ".join(f"{tool}: {_first_names(names)}" for tool, names in unknown.items())
-        yield SystemNotice("agents.tool", f"agents name tools that nothing has, and run without them ({details})")
+        yield SystemNotice("agents.tool", f"agents list tools that do not exist, and run without them ({details})")
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -914,8 +922,8 @@ def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[Permiss
         except OptionsError as error:
             row = row_of("mode", settings.default_mode)
             advice = row.how if row is not None else error
-            notes.append(f"the mode {settings.default_mode[:80]!r} that settings name is left out: {advice}")
+            notes.append(f"the mode {settings.default_mode[:80]!r} from settings is ignored: {advice}")
     if settings.bypass_disabled and gate.mode == "bypass":
         gate = gate.with_mode("default")
-        notes.append("settings switch off mode bypass: this run is in mode default")
+        notes.append("settings disable mode bypass: this run uses mode default")
     return gate, notes

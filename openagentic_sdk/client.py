@@ -5,7 +5,7 @@
         async for event in client.receive():
             ...
 
-Each turn is a run of its own on the same session, so between turns the log is closed and nothing is locked.
+Each turn is a separate run on the same session, so between turns the log is closed and nothing is locked.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
     """The registry has no agent of this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
+        super().__init__(f"unknown agent {name!r:.100}: the agents are {', '.join(known)}")
         self.name, self.known = name, known
 
 
@@ -102,13 +102,13 @@ class AnswerRefusedError(OptionsError):
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         valid = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(
-            f"{answer!r:.200} is not an answer to question {question_id!r:.200}: answer {valid or 'a text'}"
+            f"{answer!r:.200} is not a valid answer to question {question_id!r:.200}: answer {valid or 'a text'}"
         )
         self.question_id, self.answer, self.choices = question_id, answer, choices
 
 
 class ApiKeyError(OptionsError):
-    """A missing API key; the message tells where it is expected."""
+    """A missing API key; the message names the place where it is expected."""
 
 
 class FleetStoreError(OptionsError):
@@ -116,8 +116,7 @@ class FleetStoreError(OptionsError):
 
     def __init__(self, store: str) -> None:
         super().__init__(
-            f"{store} has no place for a fleet: keep its sessions in Postgres (postgresql://...), or on one host in SQLite "
-            "(sqlite:///path)"
+            f"{store} cannot store a fleet: use Postgres (postgresql://...), or SQLite on one host (sqlite:///path)"
         )
         self.store = store
 
@@ -148,7 +147,7 @@ class FoldNotFoundError(OpenAgentSdkError, LookupError):
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
             f"this view has no fold {name!r}, only {', '.join(known) or 'the state of the kernel'}: "
-            "name the fold where the view is made (SessionView, load_view, AgentRuntime.folds)"
+            "name the fold when creating the view (SessionView, load_view, AgentRuntime.folds)"
         )
         self.name, self.known = name, known
 
@@ -165,7 +164,7 @@ class UnknownEventTypeError(EventError):
     """An event type unknown to this version, met by a strict reader."""
 
     def __init__(self, event_type: str) -> None:
-        super().__init__(f"unknown event type {event_type!r}: read with strict=False to keep it as it is")
+        super().__init__(f"unknown event type {event_type!r}: read with strict=False to keep it unchanged")
         self.event_type = event_type
 
 
@@ -186,7 +185,7 @@ class SessionNotFoundError(SessionError, LookupError):
 
     def __init__(self, session_id: str, where: str = "this store") -> None:
         super().__init__(
-            f"no session {session_id!r} in {where}: `openagentic-sdk sessions list` shows what there is",
+            f"no session {session_id!r} in {where}: `openagentic-sdk sessions list` lists the sessions",
             session_id=session_id,
         )
 
@@ -196,7 +195,7 @@ class SessionExistsError(SessionError):
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"session {session_id!r} exists already: resume it or choose another id", session_id=session_id
+            f"session {session_id!r} already exists: resume it or choose another id", session_id=session_id
         )
 
 
@@ -220,8 +219,8 @@ class QuestionOpenError(SessionError):
 
     def __init__(self, session_id: str, question_ids: Sequence[str]) -> None:
         super().__init__(
-            f"session {session_id!r} waits for an answer to question {', '.join(question_ids)}, which a prompt would end: "
-            "let somebody send it, or answer first, who may answer questions",
+            f"session {session_id!r} waits for an answer to question {', '.join(question_ids)}, which a prompt would "
+            "close: answer it first, or send the prompt, as somebody who may answer questions",
             session_id=session_id,
         )
         self.question_ids = tuple(question_ids)
@@ -242,7 +241,7 @@ class ConcurrencyError(SessionError):
 
     def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
         super().__init__(
-            f"session {session_id!r} is at seq {actual_seq}, not at {expected_seq}: read it again before appending",
+            f"session {session_id!r} is at seq {actual_seq}, not {expected_seq}: read it again before appending",
             session_id=session_id,
         )
         self.expected_seq, self.actual_seq = expected_seq, actual_seq
@@ -253,8 +252,8 @@ class RequestConflictError(SessionError):
 
     def __init__(self, request_id: str, session_id: str, difference: str) -> None:
         super().__init__(
-            f"request id {request_id!r:.220} came {difference} before, in session {session_id!r}: send the same again for "
-            "its answer, or take a new id",
+            f"request id {request_id!r:.220} came {difference} before, in session {session_id!r}: repeat the same "
+            "request for its answer, or use a new id",
             session_id=session_id,
         )
         self.request_id = request_id
@@ -280,8 +279,8 @@ class LeaseLostError(ConcurrencyError):
     def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
         super().__init__(session_id, expected_seq, actual_seq)
         self.args = (
-            f"session {session_id!r} was taken over by another run (this one stood at seq {expected_seq}, the log at "
-            f"{actual_seq}); nothing was written: resume the session to go on, or fork it",
+            f"session {session_id!r} was taken over by another run (this run was at seq {expected_seq}, the log is at "
+            f"{actual_seq}), so nothing was written: resume the session to continue, or fork it",
         )
 
 
@@ -320,14 +319,14 @@ class LogCorruptError(SessionError):
         name = f"session {session_id!r}" if session_id else "the log"
         super().__init__(
             f"{name} is damaged at seq {seq}, byte {offset} ({kind}){f', {detail}' if detail else ''}: "
-            f"`openagentic-sdk sessions salvage {session_id or 'ID'}` copies what is intact into a new session",
+            f"`openagentic-sdk sessions salvage {session_id or 'ID'}` copies the intact part into a new session",
             session_id=session_id,
         )
         self.seq, self.offset, self.kind, self.change, self.detail = seq, offset, kind, change, detail
 
 
 class ProviderError(OpenAgentSdkError):
-    """The model endpoint failed. `retryable` tells whether the same request may succeed later."""
+    """The model endpoint failed. `retryable` is true if the same request may succeed later."""
 
     retryable = False
 
@@ -404,20 +403,20 @@ class CircuitOpenError(ProviderError):
 
     def __init__(self, endpoint: str, retry_after_s: float) -> None:
         super().__init__(
-            f"{endpoint} failed too often and is not asked for another {retry_after_s:.0f} s: wait, or name a fallback model"
+            f"{endpoint} failed too often and is paused for another {retry_after_s:.0f} s: wait, or name a fallback model"
         )
         self.endpoint, self.retry_after_s = endpoint, retry_after_s
 
 
 class ToolError(OpenAgentSdkError):
-    """A tool failed; the message is written for the model and says what to do instead."""
+    """A tool failed; the message is written for the model and names an alternative."""
 
 
 class ToolNotFoundError(ToolError):
     """The model asked for a tool that does not exist."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no tool {name!r}: the tools are {', '.join(known) or '(none)'}")
+        super().__init__(f"unknown tool {name!r}: the tools are {', '.join(known) or '(none)'}")
         self.name, self.known = name, known
 
 
@@ -438,7 +437,7 @@ class AddressRefusedError(ToolError, ValueError):
 
 
 class ModelRetryError(ToolError):
-    """The model must try again as the message says; raised by a tool, or by a validator of an agent's output."""
+    """The model must try again as described by the message; raised by a tool, or by a validator of an agent's output."""
 
 
 class UnknownOutcomeError(ToolError):
@@ -481,7 +480,7 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
     """No skill has this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no skill {name!r}: the skills are {', '.join(known) or '(none)'}")
+        super().__init__(f"unknown skill {name!r}: the skills are {', '.join(known) or '(none)'}")
         self.name, self.known = name, known
 
     def __str__(self) -> str:
@@ -505,7 +504,7 @@ class MissingServiceError(OpenAgentSdkError, LookupError):
     """A tool or part requested a `service` that no part of this run offers."""
 
     def __init__(self, service: str) -> None:
-        super().__init__(f"no part of this run offers {service}: add the part that does, or leave out what needs it")
+        super().__init__(f"no part of this run offers {service}: add a part that does, or remove what requires it")
         self.service = service
 
 
@@ -514,8 +513,8 @@ class PartError(OpenAgentSdkError):
 
     def __init__(self, part: str, seam: str, problem: str) -> None:
         super().__init__(
-            f"part {part!r} failed in {seam}: {problem}. Mend it, or take it out of OpenAgenticOptions.parts: the session "
-            "can be resumed either way"
+            f"part {part!r} failed in {seam}: {problem}: fix it, or remove it from OpenAgenticOptions.parts; the "
+            "session can be resumed either way"
         )
         self.part, self.seam, self.problem = part, seam, problem
 
@@ -561,14 +560,14 @@ class RunNotFoundError(FleetError, LookupError):
     """The fleet has no run with this number."""
 
     def __init__(self, run_id: int) -> None:
-        super().__init__(f"there is no run {run_id}: `openagentic-sdk fleet runs` shows what there is", run_id=run_id)
+        super().__init__(f"run {run_id} does not exist: `openagentic-sdk fleet runs` lists the runs", run_id=run_id)
 
 
 class RunLostError(FleetError):
     """This process's lease of a run has expired: it starts and writes nothing more, and another process takes over."""
 
     def __init__(self, run_id: int) -> None:
-        super().__init__(f"the lease of run {run_id} is over: another worker goes on with it", run_id=run_id)
+        super().__init__(f"the lease of run {run_id} has expired: another worker continues it", run_id=run_id)
 
 
 class WorkflowError(OpenAgentSdkError):

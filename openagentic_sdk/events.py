@@ -77,7 +77,7 @@ class SystemInit(Event):
 
 @frozen
 class SystemNotice(Event):
-    """Something a person should know that is not an error: `code` for programs, `message` for people."""
+    """A notice that is not an error: `code` for programs, `message` for people."""
 
     type: ClassVar[Literal["system.notice"]] = "system.notice"
     code: str
@@ -90,7 +90,7 @@ class Result(Event):
     """A run ended. This is the last event of every run.
 
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (the
-    process was told to end; the run continues elsewhere), `error`, `waiting`, `handoff` (another agent continues the
+    process was asked to end; the run can continue elsewhere), `error`, `waiting`, `handoff` (another agent continues the
     session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`. `usage` and `cost_usd` are
     the session's totals so far, including subagents; `cost_usd` is None if a price is unknown. `cached_share` is the
     fraction of all prompt tokens that the vendor's cache served, 0 to 1, or None if unknown. `steps` counts the model calls
@@ -98,8 +98,7 @@ class Result(Event):
     worked on.
 
     `final_text` is empty if a hook or guardrail refused the answer (`blocked:stop`, `blocked:after_model_call`, ...).
-    `cut_by` is set if the text is incomplete: `length`, `content_filter`, or the endpoint's own reason why the model was
-    not done.
+    `cut_by` is set if the text is incomplete: `length`, `content_filter`, or the endpoint's own reason.
     """
 
     type: ClassVar[Literal["result"]] = "result"
@@ -126,10 +125,10 @@ class Result(Event):
 class UserMessage(Event):
     """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (a project's rule for a file), `mcp`
     (a server's description of itself), `task` (the result of a background subagent, after a resume), `part` (the reason why
-    a caller's own part keeps the run going) or `context` (other information that the model needs by now).
+    a caller's own part keeps the run going) or `context` (other information that the model needs at this point).
 
     `about` names the subject of such a message (`skill:12`, `memory:/p/CLAUDE.md`): of several in view, the last one
-    counts. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the caller's input, shows
+    applies. `request_id` makes a retried prompt idempotent, and `prompt_sha256`, the digest of the caller's input, shows
     whether it is the same prompt. `attachments` are the pictures, documents and sounds that came with the text: `{"type",
     "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`. `untrusted` lists its
     outside content, see `sessions.folds.features.untrusted`.
@@ -180,7 +179,7 @@ class UserAnswer(Event):
 
 @frozen
 class ModelContext(Event):
-    """What the following requests carry besides messages. Written only if it differs from the previous one; `cause`
+    """The contents of the following requests besides messages. Written only if it differs from the previous one; `cause`
     describes the difference, because the earlier requests are then no prefix of the later ones.
 
     `parts` lists the origin of each slice of the system prompt: `{"kind", "source", "start", "end"}`, see
@@ -198,13 +197,13 @@ class ModelContext(Event):
 
 @frozen
 class ModelRequest(Event):
-    """The model is asked. `request_sha256` is the digest of the canonical request, see `sessions.request`.
+    """A request to the model. `request_sha256` is the digest of the canonical request, see `sessions.request`.
 
     `step` counts the model calls of the whole session. `messages` is set only if a hook rewrote them for this request;
     otherwise they are rebuilt from the log before this event. `purpose` is `turn`, or `compaction` for a request for a
     summary and `extract` for a request for a value; the answers of these two are not part of the conversation. Such a
-    request consists of the conversation plus what is `appended` to it, or has `messages` of its own and no tools. `model`
-    is the requested model; logs before version 0.3 leave it to the preceding `model.context`.
+    request consists of the conversation plus what is `appended` to it, or has its own `messages` and no tools. `model` is
+    the requested model; logs before version 0.3 leave it to the preceding `model.context`.
     """
 
     type: ClassVar[Literal["model.request"]] = "model.request"
@@ -242,7 +241,7 @@ class ModelRetry(Event):
 class AssistantDelta(Event):
     """A piece of text as it arrives. Shown but never stored: the following `assistant.message` holds the complete text.
 
-    `attempt` tells the pieces of one attempt from those of the next, which replace them.
+    `attempt` distinguishes the pieces of one attempt from those of the next, which replace them.
     """
 
     type: ClassVar[Literal["assistant.delta"]] = "assistant.delta"
@@ -266,7 +265,7 @@ class ModelResponse(Event):
     `usage` is that of this call alone, in the normal form of `sessions.folds.usage`; None if the endpoint reported none.
     `cost_usd` is the cost reported by the endpoint, otherwise the price table's. `model` is the one that answered,
     `rate_limits` are the response headers about limits, `notices` list the parts of the request that the model does not
-    support and that were left out, `raw` is everything the endpoint sent, if the request's settings ask for it.
+    support and that were omitted, `raw` is everything the endpoint sent, if the request's settings ask for it.
     """
 
     type: ClassVar[Literal["model.response"]] = "model.response"
@@ -716,7 +715,7 @@ class SessionCompacted(Event):
 class ContextCleared(Event):
     """In the model's view, a note with their location replaces the outputs of these calls. The log keeps them.
 
-    `results` maps each call's id to the `{"sha256", "bytes"}` of the blob beside the log that holds what the model had
+    `results` maps each call's id to the `{"sha256", "bytes"}` of the blob beside the log with the output that the model had
     read.
     """
 
@@ -785,8 +784,8 @@ class LogSalvaged(Event):
 
 @frozen
 class LogFragment(Event):
-    """An event from behind the damage of the log from which this session was salvaged: a record, not part of the
-    conversation. `is_proved` tells whether the preceding line's checksum confirms it.
+    """An event after the damage of the log from which this session was salvaged: a record, not part of the conversation.
+    `is_proved` tells whether the preceding line's checksum confirms it.
     """
 
     type: ClassVar[Literal["log.fragment"]] = "log.fragment"

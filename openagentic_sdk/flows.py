@@ -109,7 +109,7 @@ class _StepFunction:
 
 
 class Flow:
-    """Creates the steps of a workflow's body. A body may await only what this returns.
+    """Creates the steps of a workflow's body. A body may await only its return values.
 
     Steps are numbered in the order of their creation, in the parallel branches of `gather` and `map` separately. Arguments
     and results of a step are JSON in the log; annotations convert them back to values of their types. A failed step raises
@@ -185,17 +185,17 @@ class Flow:
         queue: str | None = None,
         priority: int = 0,
     ) -> Awaitable[R]:
-        """Ask an agent, in a session of its own, and return its output. Its calls need permission as always.
+        """Run an agent in a separate session, and return its output. Its calls need permission as always.
 
-        With a `queue`, and if a fleet runs this workflow, the agent is a run of its own there: of the fleet's agent with
-        this name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here.
+        With a `queue`, and if a fleet runs this workflow, the agent is a separate run there: of the fleet's agent with this
+        name, on any host, within the fleet's limits. `deps` and `retry` only apply to an agent that runs here.
         """
         name = name or agent.name or "agent"
         work = partial(self._spawn, name, partial(_options_of_agent, agent, deps, name))
         if queue is not None:
             if retry is not None or deps is not None:
                 raise OptionsError(
-                    f"flow.agent({name!r}, queue={queue!r}) takes no deps and no retry: the fleet has its own"
+                    f"flow.agent({name!r}, queue={queue!r}) takes neither deps nor retry, since the fleet has its own"
                 )
             return self._elsewhere(name, prompt, Placement(queue=queue, priority=priority), work, agent.read_answer)
         plan = StepPlan(
@@ -224,7 +224,7 @@ class Flow:
     def until(self, time: datetime | float) -> Awaitable[None]:
         """Wait until a time: a datetime with its zone, or seconds since 1970."""
         if isinstance(time, datetime) and time.tzinfo is None:
-            raise WorkflowError(f"until({time}) names no time zone: datetime(..., tzinfo=...)")
+            raise WorkflowError(f"until({time}) has no time zone: pass datetime(..., tzinfo=...)")
         due = time.timestamp() if isinstance(time, datetime) else time
         check_settings({"time": due}, {"time": _SECONDS}, "flow.until: ")
         return self._step(StepPlan(name="until", input={"time": due}, work=_do_nothing, effect="read", due=due))
@@ -248,7 +248,7 @@ class Flow:
         async def take(input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
             arrival = step.event
             if arrival is None:
-                raise TimeoutError(f"no event {event!r} came in {timeout_s} s")
+                raise TimeoutError(f"event {event!r} did not arrive within {timeout_s} s")
             return ToolOutput(arrival.payload, meta={"event_seq": arrival.seq, "untrusted": f"event {event}"})
 
         step = self._step(
@@ -268,7 +268,7 @@ class Flow:
         self, workflow: Workflow[..., R], /, *args: Any, name: str | None = None, queue: str | None = None,
         priority: int = 0, **kwargs: Any,
     ) -> Awaitable[R]:  # fmt: skip
-        """Run another workflow, in a session of its own; it parks, and is cancelled, together with this one.
+        """Run another workflow in a separate session; it parks, and is cancelled, together with this one.
 
         `queue` and `priority` are as in `agent`.
         """
@@ -361,9 +361,7 @@ class Flow:
     def _branch(self) -> Branch:
         branch = self._part.body.current
         if branch is None:
-            raise WorkflowError(
-                "a workflow's steps are made in its body only: in the function itself, or what it awaits"
-            )
+            raise WorkflowError("a workflow makes steps only in its body: in the function itself, or in what it awaits")
         return branch
 
     def _next_id(self) -> str:
@@ -483,7 +481,7 @@ class _NoModel:
     name = "workflow"
 
     async def complete(self, **request: Any) -> ModelOutput:
-        raise WorkflowError("a workflow asks no model itself: its agents do")
+        raise WorkflowError("a workflow does not call a model itself: its agents do")
 
 
 @overload
@@ -514,7 +512,7 @@ class Workflow(Generic[P, R]):
     """A workflow as a value; see the module.
 
     `dataclasses.replace` makes a copy with other `options`, which apply to its runs: the store, the gate, hooks, limits;
-    its agents have options of their own.
+    its agents have their own options.
     """
 
     function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]]
@@ -524,10 +522,14 @@ class Workflow(Generic[P, R]):
 
     def __post_init__(self) -> None:
         if not inspect.iscoroutinefunction(self.function):
-            raise OptionsError(f"@workflow is for an async function, and {name_of(self.function)} is none: async def")
+            raise OptionsError(
+                f"@workflow needs an async function, and {name_of(self.function)} is not one: write async def"
+            )
         vars(self)["name"] = self.name or name_of(self.function)
         if clashes := set(_RESERVED) & self._function.parameters.keys():
-            raise OptionsError(f"workflow {self.name}: run() has a parameter {min(clashes)!r} of its own: rename it")
+            raise OptionsError(
+                f"workflow {self.name}: run() has a parameter {min(clashes)!r} that Workflow.run uses itself: rename it"
+            )
 
     @cached_property
     def _function(self) -> _BodyFunction:
@@ -552,9 +554,7 @@ class Workflow(Generic[P, R]):
     def run_sync(
         self, *args: Any, options: OpenAgenticOptions | None = None, session: str | None = None, **kwargs: Any
     ) -> WorkflowResult[R]:
-        """`run()` in an event loop of its own, for synchronous code. Raises what it raises; `EventLoopError` in a
-        coroutine.
-        """
+        """`run()` in a new event loop, for synchronous code. Raises the same errors, and `EventLoopError` in a coroutine."""
         refuse_running_loop("run_sync()")
         return asyncio.run(self.run(*args, options=options, session=session, **kwargs))
 

@@ -77,7 +77,7 @@ def _json(value: Any) -> str | None:
     try:
         dumps_json(value)
     except (InvalidEventError, RecursionError):
-        return "a mapping that can be written as JSON"
+        return "a mapping that JSON can express"
     return None if isinstance(value, Mapping) else "a mapping"
 
 
@@ -154,7 +154,7 @@ def _model_or_fallback(value: Any) -> str | None:
 
 
 def _isolation(value: Any) -> str | None:
-    return None if value in (None, "") else "None: there is no isolation here"
+    return None if value in (None, "") else "None, since isolation is not available here"
 
 
 def _groups(value: Any) -> str | None:
@@ -166,7 +166,7 @@ def _group(value: Any) -> str | None:
 
 
 def _checked_elsewhere(value: Any) -> None:
-    """Accept any value: whoever reads it reports errors."""
+    """Accept any value: its consumer reports errors."""
 
 
 KeyOption = Annotated[ApiKey, _api_key]
@@ -214,15 +214,15 @@ class AgentDefinition(WithAdvice):
     isolation: Annotated[str | None, _isolation] = None
     """The isolation requested by an agent file; an agent that requires isolation does not start."""
     options: Annotated[Any, _checked_elsewhere] = None
-    """An `OpenAgenticOptions` of its own, in place of the other fields: its model, system prompt, tools, output and parts;
-    the store, the project, the limits and the denials of its parent still apply.
+    """Separate `OpenAgenticOptions`, in place of the other fields: its model, system prompt, tools, output and parts; the
+    store, the project, the limits and the denials of its parent still apply.
     """
 
 
 @described
 @frozen(kw_only=True)
 class Project(WithAdvice):
-    """Where an agent works, and what it reads of the project there."""
+    """The folder in which an agent works, and the project files that it reads there."""
 
     cwd: Annotated[AnyPath | None, Doors("--cwd, `project` in agents.toml")] = None
     """The working directory of tools (default: the process's)."""
@@ -255,7 +255,7 @@ class Project(WithAdvice):
 @described
 @frozen(kw_only=True)
 class Permissions(WithAdvice):
-    """What an agent may do."""
+    """The permissions of an agent."""
 
     allowed_tools: Annotated[AllowRules, Doors("--allow, settings.json, `allow` in agents.toml")] = ()
     """Names or rules of calls that need no approval: "Read", "Bash(git diff:*)"."""
@@ -270,7 +270,7 @@ class Permissions(WithAdvice):
     """
     sandbox: Annotated[Literal["off", "auto", "require"], Doors(toml=True, flag="--sandbox")] = "auto"
     """The sandbox for Bash: "auto" (the default) uses what this machine offers and announces it, "require" runs nothing
-    without a sandbox and gives commands no network, "off" confines nothing.
+    without a sandbox and denies commands the network, "off" confines nothing.
     """
     bash_effects: Annotated[Literal["preview", "commit"] | None, Doors(toml=True, flag="--bash-effects")] = None
     """Run Bash commands on a copy and list what they write: "preview" discards it, "commit" applies it."""
@@ -279,7 +279,7 @@ class Permissions(WithAdvice):
 @described
 @frozen(kw_only=True)
 class Session(WithAdvice):
-    """Where a session is stored, which session it is, and what is stored."""
+    """The store, the choice of a session, and the content to store."""
 
     session_store: Annotated[StoreOrName | None, Doors("--store, $OPENAGENTIC_SDK_STORE")] = None
     """Where events are stored: a store, or its name for `open_store`, such as "sqlite:runs.db" (default:
@@ -305,7 +305,7 @@ class Session(WithAdvice):
     """
     request_id: Name | None = None
     """A name for this prompt, unique in the store: when sent again, even after a crash, it continues or returns its answer;
-    without `session` or another id it has a session of its own.
+    without `session` or another id it gets a separate session.
     """
     on_storage_error: Literal["stop", "continue"] = AgentRuntime.on_storage_error
     """What happens if an event cannot be stored: "stop" ends the run, "continue" continues unsaved and reports it."""
@@ -382,7 +382,7 @@ OptionGroup = Project | Permissions | Session | Telemetry | Limits
 class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
     """The settings of `query()` and `run()`. Only `provider` and `model` have no useful default.
 
-    Each setting is an argument of its own; those of a group may be given together, as `groups=[Limits(max_steps=5)]`.
+    Each setting is a separate argument; those of a group may be given together, as `groups=[Limits(max_steps=5)]`.
     """
 
     # --- The model -----------------------------------------------------------------------------------------------------
@@ -455,7 +455,7 @@ class OpenAgenticOptions(Limits, Telemetry, Session, Permissions, Project):
                 if name in mine and mine[name] != value:
                     raise OptionsError(
                         f"{name} is set twice, as {shown(mine[name])} and by {group.__class__.__name__}({name}="
-                        f"{shown(value)}): leave one of them out"
+                        f"{shown(value)}): remove one of them"
                     )
                 vars(self)[name] = value
         vars(self)["groups"] = ()
@@ -515,18 +515,18 @@ def check_options(options: OpenAgenticOptions) -> None:
     if full_options.provider is None:
         model = "" if options.model is None else f" for the model {options.model!r}"
         raise OptionsError(
-            f"there is no provider to ask{model}: name both in one word, "
-            'such as model="openai:gpt-4o" (an Agent asks $OPENAGENTIC_SDK_MODEL too), or give a provider'
+            f"no provider is configured{model}: give both in one value, such as model"
+            '="openai:gpt-4o" (an Agent also reads $OPENAGENTIC_SDK_MODEL), or pass a provider'
         )
     check_settings(full_options, _REQUIRED_CHECKS)
     if options.session and (options.resume or options.session_id or options.continue_last):
         raise OptionsError(
-            f"session={options.session!r} names the session: leave out resume, session_id and continue_last"
+            f"session={options.session!r} already names the session: remove resume, session_id and continue_last"
         )
     if options.session_store == "memory:" and (options.resume or options.session):
         raise OptionsError(
-            f"session_store='memory:' is another, empty store for each run, without the session "
-            f"{options.resume or options.session!r}: make one, MemorySessionStore(), and give that"
+            f"session_store='memory:' is a new, empty store for each run, without the session "
+            f"{options.resume or options.session!r}: create a MemorySessionStore() and pass that"
         )
     check_parts(options.parts)
     for name, definition in options.agents.items():

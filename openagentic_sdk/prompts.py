@@ -3,8 +3,8 @@
 A part is `{"type": "text", "text"}`, or `{"type": "image" | "file" | "audio"}` with one of `path`, `data` (base64) and
 `url`, and optionally `media_type` and `name`. Bytes are stored once, in blobs beside the log, and the event refers to them
 by digest; only an outgoing request contains them again (`parts.attachments`). A `path` is read on this machine, after the
-gate allowed it as a read; whoever passes on input from others (a server, an editor, a model) checks it with `paths=False`
-first. A `url` is never fetched here.
+gate allowed it as a read; code that passes on input from others (a server, an editor, a model) must check it with
+`paths=False` first. A `url` is never fetched here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _read_part(part: Any, where: str, paths: bool) -> MediaPart:
         )
     if sources == ["path"] and not paths:
         raise OptionsError(
-            f"{where} names a file of this machine ({part['path']!r}), which only code here may: send data"
+            f"{where} names a file of this machine ({part['path']!r}), which only local code may do: send data"
         )
     fields = {"type": part["type"], "name": part.get("name"), "media_type": part.get("media_type")}
     if sources != ["data"]:
@@ -96,11 +96,11 @@ def checked_part(part: MediaPart, where: str) -> MediaPart:
     real_type = media_type_of(data[:HEAD_BYTES])
     media_type = real_type or part.media_type
     if media_type is None:
-        raise OptionsError(f"{where} is none of the kinds that its bytes tell: give its media_type")
+        raise OptionsError(f"{where} has no kind that can be detected from its bytes: give its media_type")
     if real_type and part.media_type and real_type != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
         raise OptionsError(f"{where} says {part.media_type}, and its bytes are {real_type}")
     if part.type != part_type_of(media_type):
-        raise OptionsError(f"{where} says {part.type}, and {media_type} is sent as {part_type_of(media_type)}")
+        raise OptionsError(f"{where} declares {part.type}, and {media_type} is sent as {part_type_of(media_type)}")
     refusal = why_refused(part.type, data)
     if refusal:
         raise OptionsError(f"{where} ({part.type}, {media_type}) cannot be sent: {refusal}")

@@ -1,3 +1,3 @@
-"""The version of the distribution, in a file of its own so that building reads it without importing the package."""
+"""The version of the distribution, in a separate file so that a build can read it without importing the package."""
 
 __version__ = "0.1.0"

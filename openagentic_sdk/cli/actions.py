@@ -39,7 +39,9 @@ def add_list_flag(parser: argparse._ActionsContainer, *flags: str, metavar: str,
 
 def add_yes_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--yes`, for actions that first ask with `is_agreed`."""
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask for confirmation; required if nobody can be asked"
+    )
 
 
 def run_over_store(args: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ class Chat:
     def gate(self) -> PermissionGate:
         """The gate configured by the flags."""
         gate = self.turns.options.permission_gate
-        assert isinstance(gate, PermissionGate), "build_options has made it"
+        assert isinstance(gate, PermissionGate), "build_options has created it"
         return gate
 
     async def go_to(self, session_id: str | None) -> None:
@@ -113,4 +113,4 @@ class Chat:
     def say_how_to_go_on(self) -> None:
         """Print the command that continues this conversation."""
         if self.session_id:
-            self.screen.line(f"Go on with: openagentic-sdk chat --resume {printable(self.session_id)}")
+            self.screen.line(f"Continue with: openagentic-sdk chat --resume {printable(self.session_id)}")

@@ -49,4 +49,4 @@ def _vertex(environ: Mapping[str, str]) -> str:
         place, _ = vertex_place(*(environ.get(name) or "" for name in _GOOGLE))
     except OptionsError as error:
         return str(error)
-    return f"{place}; the token comes with --api-key-env NAME"
+    return f"{place}; give the token with --api-key-env NAME"

@@ -36,11 +36,14 @@ def sandbox_advice(around: Surroundings) -> str | None:
     if not rules:
         return None
     if around.sandbox.level == "none":
-        return f"{len(rules)} rules allow commands, and nothing confines them here: run in a container or a virtual machine"
+        return (
+            f"{len(rules)} rules allow commands, and no sandbox confines them here: run in a container or a virtual "
+            "machine"
+        )
     allowed = f"{len(rules)} rules allow commands ({rules[0]})"
     if not around.sandbox.is_mounted:
         return f"{allowed}, and Landlock alone protects nothing in the workspace"
-    return f"{allowed}: they run in this sandbox unless --sandbox off says otherwise, and keep the network"
+    return f"{allowed}: they run in this sandbox unless --sandbox off is given, and keep network access"
 
 
 def as_json(around: Surroundings) -> dict[str, Any]:

@@ -37,23 +37,23 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         "--setting-sources",
         metavar="LIST",
         default=",".join(SETTING_SOURCES),
-        help="whose CLAUDE.md, skills, commands, agents and settings are read: any of user,project,local, or none",
+        help="the sources of CLAUDE.md, skills, commands, agents and settings: any of user,project,local, or none",
     )
     project.add_argument(
-        "--trust", action="store_true", help="let the project's files grant what they ask for, in this run"
+        "--trust", action="store_true", help="allow the project's files to grant what they request, in this run"
     )
     add_option_flags(project, "Project")
     add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
-    add_list_flag(limits, "--allow", metavar="RULE", help='needs no question: "Bash(git diff:*)"')
+    add_list_flag(limits, "--allow", metavar="RULE", help='allow without asking: "Bash(git diff:*)"')
     add_list_flag(limits, "--deny", metavar="RULE", help="is never allowed")
     limits.add_argument(
-        "--permission-mode", choices=MODES, help="what happens to calls without a rule (default: as settings say)"
+        "--permission-mode", choices=MODES, help="the decision about calls without a rule (default: from settings)"
     )
     limits.add_argument(
         "--no-redact",
         action="store_true",
-        help="store keys, tokens and the secrets of this environment as they are, instead of masks",
+        help="store keys, tokens and the secrets of this environment unmasked",
     )
     for heading in ("Permissions", "Tools and agents", "Limits"):
         add_option_flags(limits, heading)
@@ -91,18 +91,18 @@ def _absolute(path: str) -> Path:
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for folder and session, and those of `add_agent_flags`."""
     session = parser.add_argument_group("the session")
-    session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
-    session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
+    session.add_argument("--cwd", metavar="DIR", help="the working directory of the tools (default: the current one)")
+    session.add_argument("--resume", metavar="ID", help=f"continue {ID_HELP}")
     add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits (repeatable)")
     for heading in ("Session", "Telemetry"):
         add_option_flags(session, heading)
     session.add_argument(
         "--sign-record",
         action="store_true",
-        help="sign the record at the end of each run, with this installation's key",
+        help="sign the record with this installation's key at the end of each run",
     )
     session.add_argument(
-        "--plain", action="store_true", help="line by line without colours, for screen readers: nothing is rewritten"
+        "--plain", action="store_true", help="print line by line without colours or rewriting, for screen readers"
     )
     add_agent_flags(parser)
 
@@ -113,7 +113,7 @@ def add_agents_flag(parser: argparse._ActionsContainer, *, required: bool = True
         "--agents",
         metavar="WHERE",
         required=required,
-        help="what may be started: a TOML file, or MODULE:NAME in Python",
+        help="the agents that may be started: a TOML file, or MODULE:NAME in Python",
     )
 
 
@@ -150,7 +150,7 @@ def build_options(
     names = tuple(name.strip() for name in args.setting_sources.split(",") if name.strip() and name.strip() != "none")
     wrong = [name for name in names if name not in SETTING_SOURCES]
     if wrong:
-        raise OptionsError(f"--setting-sources knows user, project, local and none, not {wrong[0]!r}")
+        raise OptionsError(f"--setting-sources takes user, project, local and none, not {wrong[0]!r}")
     return OpenAgenticOptions(
         provider=build_provider(args),
         model=find_model(args),
@@ -170,18 +170,18 @@ def build_options(
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
     """Add the flags for the model and its endpoint."""
-    parser.add_argument("--script", metavar="FILE", help="play a scripted model from a JSON file, without any network")
-    parser.add_argument("--provider", choices=PROVIDERS, help="where to ask (default: openai, or --base-url)")
+    parser.add_argument("--script", metavar="FILE", help="use a scripted model from a JSON file, without a network")
+    parser.add_argument("--provider", choices=PROVIDERS, help="the provider (default: openai, or --base-url)")
     parser.add_argument(
         "--model",
         help=f"the model's name there, or both as openai:gpt-4o (default: ${MODEL_VARIABLE}, or the project's settings)",
     )
-    add_list_flag(parser, "--fallback", metavar="MODEL", help="ask this one when that one fails")
+    add_list_flag(parser, "--fallback", metavar="MODEL", help="use this one if the first one fails")
     parser.add_argument(
         "--base-url", metavar="URL", help="an OpenAI-compatible endpoint, such as http://127.0.0.1:11434/v1"
     )
     parser.add_argument(
-        "--api-key-env", metavar="NAME", help="the variable that holds the key (openai: OPENAI_API_KEY)"
+        "--api-key-env", metavar="NAME", help="the environment variable with the key (openai: OPENAI_API_KEY)"
     )
 
 
@@ -191,7 +191,7 @@ def build_provider(args: argparse.Namespace) -> Provider:
         from ..testing.scripted import ScriptedProvider
 
         if args.provider or args.base_url:
-            raise OptionsError("--script plays a model from a file: leave --provider and --base-url out, or --script")
+            raise OptionsError("--script plays a model from a file: remove --provider and --base-url, or --script")
         return ScriptedProvider.from_file(args.script)
     provider_name, model = _model_word(args)
     provider_name = args.provider or provider_name

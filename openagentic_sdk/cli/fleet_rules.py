@@ -21,35 +21,44 @@ from .output.terminal import Screen
 
 def add_rules(actions: ActionList) -> None:
     """Add the actions `schedule`, `limits` and `stats`."""
-    schedule = actions.add("schedule", _schedule, "enqueue runs at times: add, list, pause, resume, remove")
+    schedule = actions.add("schedule", _schedule, "enqueue runs on a schedule: add, list, pause, resume, remove")
     schedule.add_argument("--agents", metavar="WHERE", help="add: a TOML file, or MODULE:NAME in Python")
     schedule.add_argument("what", choices=("add", "list", "pause", "resume", "remove"))
     schedule.add_argument("name", nargs="?", metavar="NAME")
     schedule.add_argument("agent", nargs="?", metavar="AGENT")
     schedule.add_argument("prompt", nargs="?", metavar="PROMPT", help="- reads it from standard input")
     schedule.add_argument(
-        "--cron", metavar="LINE", help="minute hour day-of-month month day-of-week, or @daily and its like"
+        "--cron", metavar="LINE", help="minute hour day-of-month month day-of-week, or @daily and the like"
     )
-    schedule.add_argument("--zone", default="UTC", metavar="ZONE", help="as Europe/Berlin (default: %(default)s)")
+    schedule.add_argument(
+        "--zone",
+        default="UTC",
+        metavar="ZONE",
+        help="the time zone, such as Europe/Berlin (default: %(default)s)",
+    )
     add_run_flags(schedule)
-    limits = actions.add("limits", _limits, "how much of the fleet somebody may have: list, set, rate, budget")
-    limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="what is limited; list shows all")
-    limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue, agent, or key of a provider")
-    limits.add_argument("most", nargs="?", metavar="MOST", help="runs at a time, or US dollars; none takes it away")
+    limits = actions.add("limits", _limits, "limit the use of the fleet: list, set, rate, budget")
+    limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="the kind of limit; list shows all")
+    limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue or agent, or the key of a provider")
+    limits.add_argument("most", nargs="?", metavar="MOST", help="parallel runs, or US dollars; none removes the limit")
     limits.add_argument("--requests", type=float, metavar="N", help="rate: requests per minute (default: no limit)")
     limits.add_argument("--tokens", type=float, metavar="N", help="rate: tokens per minute (default: no limit)")
-    limits.add_argument("--run", type=float, metavar="USD", help="budget: what one run may cost (default: a tenth)")
-    stats = actions.add("stats", _stats, "figures of all hosts, as text for Prometheus and its like")
+    limits.add_argument(
+        "--run", type=float, metavar="USD", help="budget: the most that one run may cost (default: a tenth)"
+    )
+    stats = actions.add("stats", _stats, "print the figures of all hosts, as text for Prometheus and the like")
     stats.add_argument("--tenant", metavar="NAME", help="only of this tenant")
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run of the fleet."""
     parser.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
+    parser.add_argument(
+        "--priority", type=int, default=0, metavar="N", help="the priority; higher ones run first (default: 0)"
+    )
     parser.add_argument("--tenant", default="", metavar="NAME")
-    parser.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
-    about = "how many workers may die of it (default: %(default)s)"
+    parser.add_argument("--workspace", metavar="NAME", help="one of the agent's workspaces")
+    about = "the number of workers that may die while running it (default: %(default)s)"
     parser.add_argument("--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help=about)
 
 
@@ -114,7 +123,7 @@ async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
     try:
         most = None if args.most == "none" else float(args.most) if args.what == "budget" else int(args.most)
     except ValueError:
-        raise OptionsError(f"{args.most!r:.100} is not a number: give one, or none to take the limit away") from None
+        raise OptionsError(f"{args.most!r:.100} is not a number: give one, or none to remove the limit") from None
     if args.what == "budget":
         limits.set_budget(args.name, most, args.run)
     else:

@@ -40,5 +40,5 @@ def keep_in_project(root: str, rule: str) -> str:
     is_new = add_allow_rule(root, rule)
     if was_trusted and is_new:
         store.remember(root, "trusted", digest=store.look_up(root).digest)
-    note = "" if was_trusted else "; it counts in later sessions once the project is trusted"
+    note = "" if was_trusted else "; it applies in later sessions once the project is trusted"
     return f"{'kept' if is_new else 'known already'} in {os.path.join(root, LOCAL_SETTINGS)}: {rule}{note}"

@@ -52,7 +52,7 @@ class CommandParser(argparse.ArgumentParser):
             message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
         near = [name for word in unknown for name in look_alikes(word.partition("=")[0], known_names, 0.6)]
         super().error(
-            f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists what there is"
+            f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists the choices"
         )
 
     def _parser_of(self, words: Sequence[str]) -> argparse.ArgumentParser:
@@ -90,7 +90,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
             parser.parse_args(argv[1:])
         parser.print_help()
         raise SystemExit(0 if {"-h", "--help"} & {*argv} else USAGE)
-    subparsers.add_parser(ADMIN, help="list the other commands, which work with this word and without", add_help=False)
+    subparsers.add_parser(ADMIN, help="list the other commands, which work with or without this word", add_help=False)
     if "-h" in argv or "--help" in argv:
         examples = importlib.import_module(".examples", __package__)
         examples.add_examples(parser)

@@ -109,7 +109,7 @@ class Look:
             return Finding(name, False, f"never runs: {reason} ({line})", advice)
         missing = self._missing(hook)
         if missing:
-            return Finding(name, False, f"fails: {missing} is not there ({line})", "add it, or take the hook out")
+            return Finding(name, False, f"fails: {missing} does not exist ({line})", "add it, or remove the hook")
         return Finding(name, True, f"runs {line}")
 
     def _never(self, hook: CommandHook) -> tuple[str, str]:
@@ -117,15 +117,18 @@ class Look:
         if point is None:
             return f"there is no event {hook.event!r} here", without_event(hook.event).partition(": ")[2]
         if not self.project.lets_hooks_run and hook.scope != "managed":
-            return "settings switch hooks off", "take disableAllHooks or allowManagedHooksOnly out of settings"
+            return "settings disable hooks", "remove disableAllHooks or allowManagedHooksOnly from settings"
         if hook.condition and point not in TOOL_POINTS:
-            return f"{hook.event} has no call that an `if` fits", "take `if` out, or use an event of tools"
+            return f"{hook.event} has no call that an `if` fits", "remove `if`, or use a tool event"
         if point in TOOL_POINTS:
             return self._no_tool(hook.matcher)
         values = _MATCHES.get(hook.event, self.agent.agent_names if hook.event.startswith("Subagent") else ())
         if hook.matcher in ("", "*") or not values or any(_matches(hook.matcher, each) for each in values):
             return "", ""
-        return f"nothing fits its matcher {hook.matcher!r}", f"use one of {', '.join(values)}, or leave the matcher out"
+        return (
+            f"nothing matches its matcher {hook.matcher!r}",
+            f"use one of {', '.join(values)}, or leave the matcher out",
+        )
 
     def _no_tool(self, matcher: str) -> tuple[str, str]:
         names = [*self.agent.tools.names(), "Task", *_aliases()]
@@ -134,7 +137,7 @@ class Look:
         row = row_of("tool", matcher)
         near = look_alikes(matcher, names, 0.6)
         advice = row.how if row is not None else f"did you mean {' or '.join(near)}?" if near else "name a tool"
-        return f"no tool fits its matcher {matcher!r}", advice
+        return f"no tool matches its matcher {matcher!r}", advice
 
     def _missing(self, hook: CommandHook) -> str:
         """A missing program or script of a hook."""
@@ -165,7 +168,7 @@ class Look:
             return Finding(file.name, False, f"is refused: {error}")
         if file.isolation:
             return Finding(
-                file.name, False, f"is refused: it wants isolation {file.isolation!r}", "take `isolation` out"
+                file.name, False, f"is refused: it requests isolation {file.isolation!r}", "remove `isolation`"
             )
         tool_names = {*self.agent.tools.names(), "Task", *_aliases()}
         listed_tools = dict.fromkeys(rule.partition("(")[0].strip() for rule in file.tools)
@@ -186,7 +189,10 @@ class Look:
         if findings and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
             yield Finding(
-                "all of them", None, "are off, and stay text: the lines below are about what they would do", switch
+                "all of them",
+                None,
+                "are disabled and remain text; the following lines describe what they would do",
+                switch,
             )
         yield from findings
 
@@ -239,7 +245,7 @@ class Look:
             if one.state == "ready":
                 yield Finding(one.entry.name, True, f"starts with a run ({one.entry.source})")
             elif one.state == "disabled":
-                yield Finding(one.entry.name, None, f"is switched off ({one.entry.source})")
+                yield Finding(one.entry.name, None, f"is disabled ({one.entry.source})")
             else:
                 reason, _, advice = one.reason.partition(": ")
                 yield Finding(one.entry.name, False, f"does not start: {reason} ({one.entry.source})", advice)
@@ -318,7 +324,7 @@ def matches_nothing(rule: Rule, tools: Sequence[str]) -> tuple[str, str]:
     """The reason why a rule never applies, and what to write instead."""
     row = row_of("tool", rule.tool)
     if row is not None and row.state == "no":
-        return f"no tool is called {rule.tool} here", "take it out, or write it for a tool that is here"
+        return f"no tool is called {rule.tool} here", "remove it, or write it for a tool that exists here"
     if rule.tool.isalnum() and row is None and not any(map(rule.covers, tools)):
         near = look_alikes(rule.tool, tools, 0.6)
         return f"no tool is called {rule.tool}", f"did you mean {' or '.join(near)}?" if near else "name a tool"
@@ -332,7 +338,10 @@ def matches_nothing(rule: Rule, tools: Sequence[str]) -> tuple[str, str]:
             and os.path.isdir(f"/{first}")
             and not os.path.exists(f"{anchor}/{first}")
         ):
-            return f"/{first} of it is {anchor}/{first}, which is not there", f"write /{inner} for a path from the root"
+            return (
+                f"/{first} in it is {anchor}/{first}, which does not exist",
+                f"write /{inner} for a path from the root",
+            )
     return "", ""
 
 

@@ -66,7 +66,7 @@ class SlashCommands:
     def _session(self) -> str:
         """The session's id. Raises `OptionsError` if nothing was sent yet."""
         if self._conversation.session_id is None:
-            raise OptionsError("there is no session yet: say something first")
+            raise OptionsError("there is no session yet: send a prompt first")
         return self._conversation.session_id
 
     async def _choose(self, what: str, choices: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ class SlashCommands:
         self._say(*(f"{name:<14} {about}" for name, (_, about) in COMMANDS.items()))
         self._say(
             "ctrl-c        interrupts the run, twice leaves; alt-enter or \\ at the end begins a new line; tab completes; "
-            "ctrl-o shows the last output; what is typed while a run goes on is read before its next step"
+            "ctrl-o shows the last output; text typed during a run is read before its next step"
         )
 
     async def _clear(self, rest: str) -> None:
@@ -125,7 +125,7 @@ class SlashCommands:
         conversation, session_id = self._conversation, self._session()
         turns = _number(rest or "1")
         if not turns:
-            self._say(f"/undo takes how many turns to take back, as in /undo 2, not {rest!r}")
+            self._say(f"/undo takes the number of turns to undo, as in /undo 2, not {rest!r}")
             return
         to_seq = rewind_point(conversation.store, session_id, turns=turns)
         roots, seal = build_agent(conversation.turns.options).workspace_roots, Seal(conversation.turns.options.key_file)
@@ -136,16 +136,16 @@ class SlashCommands:
             choices[0] = "conversation, and the files that nothing else changed"
         if not any(file.action != "keep" for file in plan.files):
             choices = choices[1:]
-        what = "Take this turn back?" if turns == 1 else f"Take these {turns} turns back?"
+        what = "Undo this turn?" if turns == 1 else f"Undo these {turns} turns?"
         choice = await self._choose(what, choices)
         if choice not in choices[:-1]:
-            self._say("nothing was taken back")
+            self._say("nothing was undone")
             return
         files = choice == choices[0] and len(choices) == 3
         rewind_session(
             conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip", roots=roots, seal=seal
         )
-        self._say(f"taken back to event {to_seq}")
+        self._say(f"undone back to event {to_seq}")
         if files:
             self._say(*restored_lines(newest_restore(conversation.store, session_id)))
 
@@ -161,7 +161,7 @@ class SlashCommands:
 
     async def _fork(self, rest: str) -> None:
         await self._conversation.go_to(fork_session(self._conversation.store, self._session()))
-        self._say(f"this goes on in a copy, {self._conversation.session_id}; the original stays as it is")
+        self._say(f"this continues in a copy, {self._conversation.session_id}; the original is unchanged")
 
     async def _show(self, rest: str) -> None:
         self.show(rest)
@@ -194,15 +194,15 @@ COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]]
     "/help": (SlashCommands._help, "this list"),
     "/clear": (SlashCommands._clear, "begin a new session"),
     "/compact": (SlashCommands._compact, "summarise the older part of the conversation"),
-    "/model": (SlashCommands._model, "show the model, or go on with another: /model NAME"),
+    "/model": (SlashCommands._model, "show the model, or switch to another: /model NAME"),
     "/mode": (SlashCommands._mode, "show the permission mode, or change it: /mode acceptEdits"),
-    "/permissions": (SlashCommands._permissions, "the mode and the rules that hold"),
+    "/permissions": (SlashCommands._permissions, "show the mode and the rules in force"),
     "/context": (SlashCommands._context, "how full the model's window is, and what a compaction would drop"),
     "/cost": (SlashCommands._cost, "turns, tokens and cost of this session"),
-    "/diff": (SlashCommands._diff, "what this session changed in files"),
-    "/undo": (SlashCommands._undo, "take the newest turn back, with its files: /undo 2 for two turns"),
-    "/resume": (SlashCommands._resume, "go on with another session of this folder"),
-    "/fork": (SlashCommands._fork, "go on in a copy of this session"),
+    "/diff": (SlashCommands._diff, "show which files this session changed"),
+    "/undo": (SlashCommands._undo, "undo the newest turn, with its files: /undo 2 for two turns"),
+    "/resume": (SlashCommands._resume, "continue another session of this folder"),
+    "/fork": (SlashCommands._fork, "continue in a copy of this session"),
     "/show": (SlashCommands._show, "the whole output of a call: /show 3"),
     "/export": (SlashCommands._export, "write the conversation as Markdown: /export FILE"),
     "/quit": (SlashCommands._quit, "leave; the session stays"),

@@ -113,7 +113,7 @@ class _EvalProcess:
         code = self.close()
         if is_late:
             return _too_long(timeout_s)
-        return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} and gave no whole answer"}
+        return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} without a complete answer"}
 
     def _within(self, timeout_s: float, text: bytes) -> tuple[bytes, bool]:
         """Send this and read a line; on timeout, kill the process."""
@@ -173,7 +173,7 @@ def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
 def load_file(path: Path, name: str) -> ModuleType:
     """The module in a file, under a unique name. Raises whatever its code raises."""
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, "a file that ends in .py is Python's"
+    assert spec is not None and spec.loader is not None, "a file that ends in .py is Python code"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))

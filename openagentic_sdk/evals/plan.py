@@ -92,11 +92,11 @@ def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
             names = _own(store, ids, case.limit)
             if not names:
                 field = f"{where}.{'tag' if case.tag is not None else 'search'}"
-                raise SuiteError("finds no session in this store", field=field, source=suite.source)
+                raise SuiteError("matches no session in this store", field=field, source=suite.source)
             cases += [Planned(id=f"{case.id}/{name}", case=case, session_id=name) for name in names]
         else:
             if case.log is not None and not Path(suite.folder, case.log).is_file():
-                raise SuiteError(f"there is no file {case.log!r}", field=f"{where}.log", source=suite.source)
+                raise SuiteError(f"the file {case.log!r} does not exist", field=f"{where}.log", source=suite.source)
             cases.append(Planned(id=case.id, case=case))
     return cases
 

@@ -70,12 +70,10 @@ class Player:
         options = self.suite.options(job.variant, offline=True)
         if options is None:
             report = await replay_events(recorded, strict=False)
-            words = [f"step {each.step} asks for something else:\n{each.diff}" for each in report.differences]
+            words = [f"step {each.step} makes a different request:\n{each.diff}" for each in report.differences]
             words += [report.error] if report.error else []
             if report.compared < report.steps:
-                words.append(
-                    f"{report.steps - report.compared} of {report.steps} recorded requests were not made again"
-                )
+                words.append(f"{report.steps - report.compared} of {report.steps} recorded requests were not repeated")
             events, text = report.events, "\n".join(words)
         else:
             replay = await replay_agent(recorded, options, live_tools=self.suite.live_tools)
@@ -88,7 +86,7 @@ class Player:
         prompts = prompts_of(await self._read(source_id))
         at_seq = case.at or (prompts[0].seq if prompts else None)
         if at_seq is None:
-            raise OptionsError(f"session {source_id!r} has no prompt to go on from: say `at`")
+            raise OptionsError(f"session {source_id!r} has no prompt to continue from: set `at`")
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             options = replace(options, session_id=session_id)
         elif ended_by(await self._read(session_id)) is not None:
@@ -155,7 +153,9 @@ class Player:
         recorded = await off_loop(may_block(self.store), planned.recorded, self.suite, self.store)
         prompts = prompts_of(recorded)
         if any(prompt.attachments for prompt in prompts):
-            raise OptionsError(f"the prompts of {planned.id} have attachments, which are not said again: use whatif")
+            raise OptionsError(
+                f"the prompts of {planned.id} have attachments, which a replay does not send again: use whatif"
+            )
         return [prompt.text for prompt in prompts]
 
     async def _brought(self, planned: Planned) -> str:

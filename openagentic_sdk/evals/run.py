@@ -58,7 +58,7 @@ async def run_suite(
         started = await _plan(suite, store, cases, variants, repeats, max_cost_usd)
         session_id: str = await off_loop(may_block(store), _create, store, suite.name, started)
     elif cases or variants or repeats:
-        raise SuiteError("an eval goes on with the cases, variants and repeats that it began with: name none")
+        raise SuiteError("a resumed eval keeps its cases, variants and repeats: give none of them")
     else:
         started, session_id = await _began(suite, store, resume), resume
     writer: SessionWriter = await off_loop(may_block(store), store.open_writer, session_id)
@@ -81,7 +81,7 @@ async def _began(suite: Suite, store: SessionStore, session_id: str) -> EvalStar
     events = await off_loop(may_block(store), store.read_events, session_id)
     started = EvalReport.of(session_id, events).started
     if started.suite_sha256 != suite.digest():
-        raise SuiteError(f"the suite is not as it was when eval {session_id!r} began: begin a new eval")
+        raise SuiteError(f"the suite has changed since eval {session_id!r} began: start a new eval")
     return started
 
 
@@ -98,14 +98,14 @@ async def _plan(
     unknown = [name for name in variants if name not in all_variants]
     if unknown:
         raise SuiteError(
-            f"there is no variant {unknown[0]!r}: the variants are {', '.join(all_variants)}", source=suite.source
+            f"unknown variant {unknown[0]!r}: the variants are {', '.join(all_variants)}", source=suite.source
         )
     plan = await off_loop(may_block(store), plan_cases, suite, store)
     chosen_cases = [planned for planned in plan if not cases or planned.id in cases or planned.case.id in cases]
     missing = [name for name in cases if not any(name in (planned.id, planned.case.id) for planned in chosen_cases)]
     if missing:
         raise SuiteError(
-            f"there is no case {missing[0]!r}: the cases are {', '.join(p.id for p in plan)}", source=suite.source
+            f"unknown case {missing[0]!r}: the cases are {', '.join(p.id for p in plan)}", source=suite.source
         )
     if repeats is not None and not 1 <= repeats <= 1_000:
         raise SuiteError(f"repeats must be from 1 to 1000, not {repeats}")

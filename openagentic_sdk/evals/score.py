@@ -126,14 +126,14 @@ def _cost(scorer: Cost, name: str, run: Played) -> Score:
     problems = []
     if scorer.max_usd is not None and (run.cost_usd is None or run.cost_usd > scorer.max_usd):
         cost = (
-            "its cost is not known: add its model to `prices`"
+            "its cost is unknown: add its model to `prices`"
             if run.cost_usd is None
             else f"it cost {run.cost_usd:.6g} USD"
         )
-        problems.append(f"{cost}, and {scorer.max_usd:g} USD is the most")
+        problems.append(f"{cost}, and {scorer.max_usd:g} USD is the limit")
     if scorer.max_tokens is not None and (tokens is None or tokens > scorer.max_tokens):
         problems.append(
-            f"it took {'an unknown number of' if tokens is None else tokens} tokens, {scorer.max_tokens} are the most"
+            f"it took {'an unknown number of' if tokens is None else tokens} tokens, and {scorer.max_tokens} is the limit"
         )
     figures = f"{'an unknown cost' if run.cost_usd is None else f'{run.cost_usd:.6g} USD'}, {tokens} tokens"
     return score(scorer, name, not problems, "; ".join(problems) or figures)
@@ -206,7 +206,7 @@ def _problems(
     if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):
         problems.append(f"the calls are not exactly {', '.join(map(describe_call, exact)) or 'none'}")
     if scorer.at_most is not None and call_count > scorer.at_most:
-        problems.append(f"{call_count} calls were made, and {scorer.at_most} are the most")
+        problems.append(f"{call_count} calls were made, and {scorer.at_most} is the limit")
     return problems
 
 

@@ -50,7 +50,7 @@ class Case:
     mode        how it runs: `replay` plays the recorded answers through the present agent, offline; `whatif` continues from
                 an event with the variant's model, answering recorded calls with their results; `live` sends the recorded
                 prompts to a new session. Default: live for a prompt, whatif if `at` is given, otherwise replay
-    at          for whatif: the last event that is kept (default: the first prompt, so that everything is asked again)
+    at          for whatif: the last event to keep (default: the first prompt, so that everything is asked again)
     on_new      for whatif: what to do about a call that was never recorded, `stop` the run or run it `live`
     strict      for replay: whether a request, decision or result that differs from the recording fails the case
     ends        the stop reasons that are not failures (default: `end`)
@@ -282,7 +282,7 @@ def load_suite(where: str) -> Suite:
         return _read_toml(path)
     if path.suffix == ".py":
         if not path.is_file():
-            raise SuiteError("there is no such file", source=str(path))
+            raise SuiteError("the file does not exist", source=str(path))
         try:
             module = load_file(path, _module_name(path))
             suite = _suite_of(getattr(module, "suite", None), str(path))
@@ -302,7 +302,7 @@ def _suite_of(value: Any, source: str) -> Suite:
     value = value() if callable(value) else value
     if not isinstance(value, Suite):
         raise SuiteError(
-            f"must be Suite(...) or a function that gives one, not {value!r:.200}", field="suite", source=source
+            f"must be Suite(...) or a function that returns one, not {value!r:.200}", field="suite", source=source
         )
     return value
 
@@ -420,7 +420,7 @@ def line_of(text: str, path: str) -> int | None:
 def check_suite(suite: Suite) -> Suite:
     """Return the suite if it is valid; raise `SuiteError` for its first invalid field."""
     _fits(vars(suite), Suite, "")
-    _require(suite.cases, "cases", "there is no case: name at least one")
+    _require(suite.cases, "cases", "there are no cases: define at least one")
     for name in ("repeats", "parallel"):
         number = getattr(suite, name)
         _require(1 <= number <= 1_000, name, "must be from 1 to 1000", number)
@@ -437,13 +437,15 @@ def check_suite(suite: Suite) -> Suite:
     for place, case in enumerate(suite.cases):
         _check_case(case, suite, f"cases[{place}]")
         name = case.id or f"case-{place + 1}"
-        _require(name not in cases, f"cases[{place}].id", f"{name!r} is the id of two cases")
+        _require(name not in cases, f"cases[{place}].id", f"{name!r} is the id of more than one case")
         cases[name] = replace(case, id=name)
     _check_agents(suite)
     for scores in (suite.scores, *(case.scores for case in suite.cases)):
         for judge in (scorer for scorer in scores if isinstance(scorer, Judge)):
             has_model = suite.agent is not None or judge.provider or judge.script or judge.base_url
-            _require(has_model, "scores", "a judge needs a provider: the suite has no agent whose model it could take")
+            _require(
+                has_model, "scores", "a judge needs a provider, since the suite has no agent whose model it could use"
+            )
     return replace(suite, cases=tuple(cases.values()))
 
 
@@ -471,7 +473,7 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _fits(vars(case), Case, where)
     sources = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
     source_list = " and ".join(sources) or "none"
-    _require(len(sources) == 1, where, f"say one of prompt, session, tag, search and log, not {source_list}")
+    _require(len(sources) == 1, where, f"give exactly one of prompt, session, tag, search and log, not {source_list}")
     is_usable = not case.id or _ID.match(case.id)
     _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
     is_recorded = case.prompt is None or case.how == "live"
@@ -482,7 +484,7 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _require(is_place, f"{where}.at", "is an event's number, from 1 on, and for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
-        _require(name in variants, f"{where}.variants", f"there is no variant {name!r}: {', '.join(variants)}")
+        _require(name in variants, f"{where}.variants", f"unknown variant {name!r}: {', '.join(variants)}")
     _check_scores(case.scores, f"{where}.scores")
 
 
@@ -509,7 +511,7 @@ def _check_scores(scores: Sequence[Any], where: str) -> None:
             case Function():
                 _require(callable(scorer.check), f"{here}.check", "must be a function", scorer.check)
             case Judge():
-                _require(scorer.rubric.strip(), f"{here}.rubric", "is empty: say what a good answer is")
+                _require(scorer.rubric.strip(), f"{here}.rubric", "is empty: describe a good answer")
 
 
 def _check_calls(calls: Sequence[Any], where: str) -> None:

@@ -95,7 +95,8 @@ def read_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
         raise OptionsError(
-            f"there is no time zone {name!r:.100} on this machine: give a name as Europe/Berlin or UTC (what `tzdata` holds)"
+            f"time zone {name!r:.100} is unknown on this machine: give a name such as Europe/Berlin or UTC, or install "
+            "`tzdata`"
         ) from None
 
 

@@ -112,7 +112,7 @@ class Fleet:
         """
         run = self._checked_run(agent, prompt, wishes, tenant, queue, priority, max_attempts, workspace, told)
         if traceparent is not None and read_traceparent(traceparent) is None:
-            raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
+            raise OptionsError(f"traceparent {traceparent!r:.100} is invalid: give 00-TRACE-SPAN-FLAGS in hex")
         check_settings({"request_id": request_id}, {"request_id": or_none(_name)})
         new = replace(
             run,
@@ -122,7 +122,7 @@ class Fleet:
             traceparent=traceparent,
         )
         if session is None and prompt is None:
-            raise OptionsError("the prompt is missing: only a session that is there can go on without one")
+            raise OptionsError("the prompt is missing: only an existing session can continue without one")
         if session is not None:
             await off_loop(True, _check_tenant, self.store, session, tenant)
         if connection is None:
@@ -237,10 +237,10 @@ class Fleet:
         """
         run = await self.status(run_id)
         if run.is_over:
-            raise FleetError(f"run {run_id} is {run.state} and waits for no answer", run_id=run_id)
+            raise FleetError(f"run {run_id} is {run.state} and is not waiting for an answer", run_id=run_id)
         open_ids = (await off_loop(True, self.store.read_summary, run.session)).open_questions
         if question_id is None and len(open_ids) != 1:
-            raise FleetError(f"run {run_id} waits for {len(open_ids)} answers: say to which question", run_id=run_id)
+            raise FleetError(f"run {run_id} waits for {len(open_ids)} answers: name the question", run_id=run_id)
         answers = {open_ids[0] if question_id is None else question_id: answer}
         try:
             await answer_questions(
@@ -298,19 +298,19 @@ def _body(prompt: Any, wishes: Mapping[str, Any] | None, reply_to: tuple[str, st
     if prompt is not None:
         message = read_prompt(prompt, paths=False)
         if not message.text.strip() and not message.parts:
-            raise OptionsError("the prompt is empty: say what should be done")
+            raise OptionsError("the prompt is empty: describe the task")
     body = {"prompt": prompt, "wishes": dict(wishes or {}) or None}
     text = dumps_json(body if reply_to is None else {**body, "told": list(reply_to)})
     if len(text) > MAX_BODY_BYTES:
         raise OptionsError(
-            f"the prompt has {len(text)} bytes, a fleet takes {MAX_BODY_BYTES}: put it into a file or blob"
+            f"the prompt has {len(text)} bytes, and a fleet accepts {MAX_BODY_BYTES}: put it into a file or blob"
         )
     return text
 
 
 def _name(value: Any) -> str | None:
     fits = isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and on_one_line(value) == value
-    return None if fits else f"1 to {MAX_NAME_CHARS} characters that can be seen"
+    return None if fits else f"1 to {MAX_NAME_CHARS} visible characters"
 
 
 _CHECKS: Mapping[str, Check] = {
@@ -325,7 +325,7 @@ _CHECKS: Mapping[str, Check] = {
 def _seconds(run_at: datetime | float | None) -> float | None:
     if isinstance(run_at, datetime):
         if run_at.tzinfo is None:
-            raise OptionsError(f"run_at {run_at.isoformat()} has no time zone: say which, for instance datetime.UTC")
+            raise OptionsError(f"run_at {run_at.isoformat()} has no time zone: give one, for instance datetime.UTC")
         return run_at.timestamp()
     if run_at is None:
         return None

@@ -81,7 +81,7 @@ class Schedules:
             row = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
             # Unless an earlier attempt of ours, whose answer was lost, inserted the row with these values.
             if not row or (*row[0][:10], row[0][11]) != values:
-                raise OptionsError(f"there is a schedule {name!r} already: remove it first, or take another name")
+                raise OptionsError(f"schedule {name!r} already exists: remove it first, or choose another name")
         return self.find(name)
 
     def rows(self) -> list[Schedule]:
@@ -94,7 +94,9 @@ class Schedules:
         """The schedule with this name. Raises `OptionsError`."""
         rows = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
         if not rows:
-            raise OptionsError(f"there is no schedule {name!r:.100}: `openagentic-sdk fleet schedule list` shows them")
+            raise OptionsError(
+                f"schedule {name!r:.100} does not exist: `openagentic-sdk fleet schedule list` lists the schedules"
+            )
         return _schedule(rows[0])
 
     def remove(self, name: str) -> None:

@@ -40,7 +40,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
         deleted = RunOutcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
         return Standing(False, outcome=deleted if run.parked_seq else None)
     if (metadata.get(TENANT_KEY) or "") != run.tenant:
-        raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
+        raise FleetError(f"run {run.id}: session {run.session!r} does not exist for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
     request = view.requests.get(run.request_id)
     behind = () if request is None else store.iter_events(run.session, after_seq=request.seq - 1)

@@ -145,12 +145,12 @@ def to_text(stats: FleetStats) -> str:
         add("steals_total", "counter", text, group.steals, queue)
         text = "Leases that ran out while their run went on, taken over or not yet."
         add("lease_losses_total", "counter", text, group.steals + group.lost_now, queue)
-        add("unknown_outcomes_total", "counter", "Calls that may or may not have taken effect.", group.unknown, who)
+        add("unknown_outcomes_total", "counter", "Calls whose effect is unknown.", group.unknown, who)
         text = "Tokens, by what they were."
         add("tokens_total", "counter", text, group.input_tokens, {**who, "direction": "input"})
         add("tokens_total", "counter", text, group.output_tokens, {**who, "direction": "output"})
-        add("cost_usd_total", "counter", "US dollars, of runs whose price is known.", group.cost_usd, who)
-        add("unpriced_runs_total", "counter", "Runs that are over and whose price is not known.", group.unpriced, who)
+        add("cost_usd_total", "counter", "US dollars spent by runs whose price is known.", group.cost_usd, who)
+        add("unpriced_runs_total", "counter", "Ended runs whose price is unknown.", group.unpriced, who)
     for tenant, max_usd, spent_usd, reserved_usd in stats.budgets:
         text = "What a tenant may spend in US dollars, has spent, and has reserved."
         for part, value in (("max", max_usd), ("spent", spent_usd), ("reserved", reserved_usd)):

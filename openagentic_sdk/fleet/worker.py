@@ -193,7 +193,7 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
         run = await fleet.status(run_id)
         if run.format > FORMAT:
             raise FleetError(
-                f"run {run_id} has format {run.format}, this version knows {FORMAT}: upgrade", run_id=run_id
+                f"run {run_id} has format {run.format}, and this version reads up to {FORMAT}: upgrade", run_id=run_id
             )
         fleet.agents[run.agent]
         if run.is_parked:

@@ -55,8 +55,8 @@ FILE_TOOLS = frozenset({*READ_TOOLS, *EDIT_TOOLS, "Bash", "BashOutput", "KillBas
 # Calls to these tools change nothing in a workspace.
 _QUIET = frozenset({*READ_TOOLS, *NETWORK_TOOLS, *(SESSION_TOOLS - TASK_TOOLS)})
 _NO_FILES = (
-    "this run has no workspace, and files of one host are not there on the next one: whoever owns the agent names a "
-    "workspace for it, in the registry"
+    "this run has no workspace, and files of one host do not exist on the next one: the owner of the agent can name a "
+    "workspace for it in the registry"
 )
 # The variables of this process's environment that git and ssh need to reach a server.
 _REACHING = (
@@ -109,7 +109,7 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
         raise OptionsError(f"there is no workspace {text!r:.100} for this agent: its workspaces are {names}")
     if ref or text.endswith("@"):
         if not isinstance(place, Repository):
-            raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it alone")
+            raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it without one")
         check_ref(ref)
     return Wish(name, ref)
 
@@ -343,13 +343,13 @@ class _Git:
         self._is_cancelled = is_cancelled
         program = find_program("git")
         if program is None:
-            raise OptionsError("workspaces in repositories need git, which this host has not: install it")
+            raise OptionsError("workspaces in repositories need git, which is not installed on this host: install it")
         self._program = program
         reaching = dict(_SETTINGS)
         if place.token_env is not None:
             token = os.environ.get(place.token_env)
             if not token:
-                raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
+                raise OptionsError(f"${place.token_env} must contain the token for {place.url!r} and is not set here")
             credentials = base64.b64encode(f"x-access-token:{token}".encode()).decode()
             reaching[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {credentials}"
         # With an empty PATH, git cannot start a second git in a repository that a model has put into the tree.

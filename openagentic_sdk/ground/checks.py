@@ -140,6 +140,6 @@ def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, value in pairs:
         if key in members:
-            raise ValueError(f"the key {key!r:.100} appears twice in one object: leave one of them")
+            raise ValueError(f"the key {key!r:.100} appears twice in one object: remove one of them")
         members[key] = value
     return members

@@ -30,7 +30,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 class Disk(Protocol):
@@ -164,7 +164,7 @@ def _take_free_name(disk: Disk, unfinished: Path, path: Path) -> None:
     try:  # unlike a rename, a link never replaces anything
         os.link(unfinished, path)
     except FileExistsError:
-        raise FileExistsError(f"{path} exists already: choose another file") from None
+        raise FileExistsError(f"{path} already exists: choose another file") from None
     except OSError:  # a file system without hard links: an empty file claims the name
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, 0o600))
         disk.replace(str(unfinished), str(path))

@@ -71,7 +71,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
         return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
     except FileNotFoundError:
         if not create:
-            raise FileNotFoundError(f"there is no folder {real!r}") from None
+            raise FileNotFoundError(f"the folder {real!r} does not exist") from None
         with suppress(FileExistsError):  # another process created it; opening shows whether it is a folder
             os.mkdir(name, dir_fd=fd)
         return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
@@ -150,7 +150,7 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
             status = os.fstat(fd)
             data = read_at_most(iter_bytes(fd), max_bytes) if status.st_size <= max_bytes else None
             if data is None:
-                raise ToolError(f"{real} has more than the {max_bytes:,} bytes that can be changed")
+                raise ToolError(f"{real} has more than the {max_bytes:,} bytes limit for changes")
     except FileNotFoundError:
         return None
     return FileSnapshot(data, digest_bytes(data), status)

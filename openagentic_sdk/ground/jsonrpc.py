@@ -151,10 +151,10 @@ class Peer:
     def take(self, message: Any, line: bytes = b"") -> None:
         """Process one parsed message; `line` is its source."""
         if not isinstance(message, dict):
-            self._stray(INVALID_REQUEST, "a message is one JSON object", line)
+            self._stray(INVALID_REQUEST, "a message must be one JSON object", line)
         elif "method" not in message and ("result" in message or "error" in message):
             if not self._take_answer(message) and self._on_stray is not None:
-                self._on_stray("it answers nothing that was asked, or not any more", line)
+                self._on_stray("it answers no open request", line)
         elif not isinstance(message.get("method"), str) or not isinstance(message.get("params", {}), dict | None):
             request_id = message.get("id")
             self._refuse(
@@ -168,7 +168,7 @@ class Peer:
             self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")
         elif message["id"] in self._answering:
             # An answer with this id would be mistaken for the answer to the request that uses it.
-            self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is that of a request that is still open")
+            self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is already used by an open request")
         else:
             work = self._answer(message["id"], message["method"], message.get("params") or {})
             self._answering[message["id"]] = asyncio.create_task(work)

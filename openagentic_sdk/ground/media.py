@@ -92,8 +92,8 @@ def why_refused(part_type: str, data: bytes) -> str | None:
     if not data or (data.startswith(b"%PDF-") and not data[8:64].strip()):
         return "it is empty"
     if len(data) > limit:
-        return f"it has {len(data):,} bytes and {limit:,} can be sent: make it smaller"
+        return f"it has {len(data):,} bytes, and the limit is {limit:,}: make it smaller"
     width, height = (part_type == "image" and pixels_of(data)) or (0, 0)
     if max(width, height) > MAX_PIXELS:
-        return f"it is {width:,} x {height:,} pixels and {MAX_PIXELS:,} a side can be sent: make it smaller"
+        return f"it is {width:,} x {height:,} pixels, and the limit is {MAX_PIXELS:,} per side: make it smaller"
     return None

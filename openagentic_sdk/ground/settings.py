@@ -233,7 +233,7 @@ _WORDS = {
     "enable_file_checkpointing": "rewind_session(files=True), without a setting",
     "fallback_model": "fallback=[...]",
     "handoff_description": "description=",
-    "include_partial_messages": "assistant.delta events, which come always",
+    "include_partial_messages": "assistant.delta events, which are always sent",
     "instructions": "system_prompt=, or an Agent",
     "max_budget_usd": "max_cost_usd=",
     "max_turns": "max_steps=",

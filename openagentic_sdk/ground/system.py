@@ -33,7 +33,7 @@ def working_dir() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError as error:
-        raise OptionsError("the folder that this process works in has been removed: name another as cwd") from error
+        raise OptionsError("the working directory of this process has been removed: pass another one as cwd") from error
 
 
 def user_name() -> str:

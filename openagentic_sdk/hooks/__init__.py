@@ -1,1 +1,1 @@
-"""Hooks: what a user's own code may see, change and stop."""
+"""Hooks: the points of a run that a user's own code may observe, change and stop."""

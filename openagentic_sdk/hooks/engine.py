@@ -80,7 +80,7 @@ _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
 @frozen(kw_only=True)
 class HookEngine:
-    """All hooks of a run. `default_timeout_s` limits a hook that declares no `timeout_s` of its own.
+    """All hooks of a run. `default_timeout_s` limits a hook that declares no `timeout_s`.
 
     `run` returns the value of the point (see `POINTS`), an event for each hook that ran, and the hooks' combined decision:
     the first block, the strictest permission, all added context; None if no hook decided anything. The points and their
@@ -224,7 +224,7 @@ class HookEngine:
             if closes:
                 message = ": ".join(error_words(caught))
                 what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {message}"
-                decision = HookDecision(True, f"{what}; it stops what it cannot judge", action="error")
+                decision = HookDecision(True, f"{what}; it blocks what it cannot evaluate", action="error")
         event = (HookEvent if decision is None else decision.log_as)(
             hook_point=point,
             name=matcher.name,

@@ -99,8 +99,8 @@ class Run:
     """One run of an agent on one session.
 
     `inbox` holds messages that a person sent during the run, `notes` messages from hooks and rules to the model. `children`
-    counts the runs and calls active inside this run's calls; `helpers` are those of them that run subagents or code.
-    `policy_told` is the digest of the policy that this run recorded last.
+    counts the runs and calls active inside this run's calls; `helpers` are the ones that run subagents or code.
+    `policy_told` is the digest of the policy last recorded by this run.
     """
 
     agent: AgentRuntime

@@ -25,8 +25,8 @@ class EventChannel(Generic[T]):
     async def send(self, *events: T) -> None:
         """Show events one by one, and return once the receiver has finished with the last.
 
-        They stay together and in order; cancelling the sender does not retract them. Returns at once if the channel has no
-        receiver any more.
+        They stay together and in order; cancelling the sender does not retract them. Returns at once if the channel no
+        longer has a receiver.
         """
         if self.is_closed or not events:
             return

@@ -1,9 +1,9 @@
-"""What each request carries besides the conversation, and the messages that announce changes to it.
+"""The part of each request besides the conversation, and the messages that announce changes to it.
 
 Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
-on it, and a vendor rejects signed reasoning behind a different prefix. So a newly active skill, or a project file that has
+on it, and a vendor rejects signed reasoning after a different prefix. So a newly active skill, or a project file that has
 changed since the session began, arrives as a message at the end and stays there. Whether something was announced follows
-from the view: whatever a compaction or a rewind removed is announced again.
+from the view: anything that a compaction or a rewind removed is announced again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The permission gate as the kernel uses it: the question about a call, and the decision.
 
-Whoever assembles an agent supplies the gate, `permissions.gate.PermissionGate` or one of their own; `ReadOnlyGate` is the
+The code that assembles an agent supplies the gate, `permissions.gate.PermissionGate` or a custom one; `ReadOnlyGate` is the
 default.
 """
 
@@ -53,7 +53,7 @@ class ApprovalResult:
 class Objection:
     """A part's objection to a call, beyond the gate's rules. `outcome` is `ask`, `deny`, or `watch`, which only logs.
 
-    `details` go to the log, and to whoever is asked, under the same names.
+    `details` go to the log, and to the person who is asked, under the same names.
     """
 
     outcome: Literal["ask", "deny", "watch"]
@@ -70,7 +70,7 @@ class CallContext:
     rules for this turn. `hook_permission` is a hook's request (`allow`, `deny` or `ask`), `hook` its name. `names_of`
     returns every name of the skill in a skill tool's input, `rule_names` the further names by which rules may refer to this
     call. A question goes through `ask` if it is given. `confined` is the confinement that encloses this call's command with
-    mounts of its own, or None. `permission_request`, an async function of name and input, runs before a person is asked: an
+    its own mounts, or None. `permission_request`, an async function of name and input, runs before a person is asked: an
     `ApprovalResult` (with `allowed`, `reason`, `hook`, `updated_input`) answers in the person's place, None defers to them.
     `objection`, a function of name and input, returns a part's objection to the call. `told` is passed on to callbacks.
     """
@@ -183,7 +183,7 @@ class ReadOnlyGate(Gate):
 
     async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: CallContext) -> ApprovalResult:
         is_left = bool(self.offered_tools([tool_name]))
-        reason = f"{tool_name} only reads" if is_left else f"a part takes {tool_name} away"
+        reason = f"{tool_name} only reads" if is_left else f"a part withholds {tool_name}"
         if context.effect != "read":
             is_left, reason = (
                 False,

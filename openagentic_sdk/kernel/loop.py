@@ -121,7 +121,7 @@ async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopp
         if not timer.expired():
             return _failure(error)
         run.lifetime.is_ending = True
-        return RunStopped("timeout", "timeout_s is over")
+        return RunStopped("timeout", "timeout_s has passed")
     except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result reports it
         return _failure(error)
     return RunStopped("end")
@@ -328,9 +328,9 @@ def _check_limits(run: Run) -> None:
     if run.hooks.stopped_by is not None:
         raise run.hooks.stopped_by
     if run.lifetime.stopping.soon:
-        raise RunStopped("suspended", "its process was told to end: resume the session to go on")
+        raise RunStopped("suspended", "its process was asked to end: resume the session to continue")
     if run.lifetime.deadline.remaining_s() == 0:
-        raise RunStopped("timeout", "timeout_s is over")
+        raise RunStopped("timeout", "timeout_s has passed")
 
 
 async def _may_stop(run: Run, answer: str) -> bool:
@@ -394,7 +394,8 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
 
 
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
-    """Close what tools left open, end the calls without a result, run the session_end hooks; return how the run ended.
+    """Close everything that tools left open, end the calls without a result, run the session_end hooks; return how the run
+    ended.
 
     A run that finished while a background subagent waits for a person is waiting, too.
     """
@@ -427,7 +428,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
     end_events = [
-        SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run")
+        SystemNotice("left_behind", f"{name} did not end when asked to, and may still be running")
         for name in run.lifetime.left
     ]
     await run.record(*end_events)
@@ -448,7 +449,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
     view, error, cut = run.view, ending.__cause__, None
     if ending.reason == "end":
         cut = cut_by(next((e.finish_reason for e in reversed(view.events) if isinstance(e, ModelResponse)), None))
-    message = ending.message or (f"the model's last answer was cut ({cut}): its text is a part only" if cut else None)
+    message = ending.message or (f"the model's last answer was cut off ({cut}): it is incomplete" if cut else None)
     result = Result(
         view.last_text if len(view.last_text) <= MAX_TEXT_TWICE else view.last_text[:MAX_TEXT_TWICE],
         run.session_id,

@@ -215,7 +215,7 @@ class _IncomingAnswer:
         try:
             while (event := await pieces.receive()) is not None:
                 if self._run.lifetime.deadline.remaining_s() == 0:
-                    raise RunStopped("timeout", "timeout_s is over")
+                    raise RunStopped("timeout", "timeout_s has passed")
                 await self._take(event)
             await reading.ended()
         except BaseException:  # also on cancellation: end the stream before the run continues
@@ -294,7 +294,7 @@ class _IncomingAnswer:
             self._came.text = [output.assistant_text or ""]
             self._cut_usage = output.usage
             raise IncompleteResponseError(
-                f"the model's answer was cut (finish reason {output.finish_reason!r}): send the prompt again",
+                f"the model's answer was cut off (finish reason {output.finish_reason!r}): send the prompt again",
                 partial_text=output.assistant_text or "",
             )
         return without_unfinished_calls(output)

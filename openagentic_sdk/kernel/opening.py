@@ -44,7 +44,7 @@ async def open_run(
             continue
         kinds = map(kind_of, agent.parts)  # a plain function as opener may create any part
         if all(isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds):
-            raise OptionsError(f"{name}={limit} needs a part that holds a run to it, as `Budgets` does")
+            raise OptionsError(f"{name}={limit} needs a part that enforces it, such as `Budgets`")
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     came: list[SessionWriter] = []
 

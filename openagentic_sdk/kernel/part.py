@@ -40,7 +40,7 @@ T = TypeVar("T")
 class IncomingPrompt:
     """A prompt on its way into the log; each part may change it.
 
-    The model reads `text` and, right after it, `behind`, which hooks do not see; `events` are stored after the message.
+    The model reads `text` and, directly after it, `behind`, which hooks do not see; `events` are stored after the message.
     `sources` names the outside origins of the text (see `UserMessage.untrusted`). `is_expanded` is true once a part has
     replaced the text that a person typed. `sha256` is the digest of the caller's input, if it has a request id.
     """
@@ -172,7 +172,7 @@ class Part:
         return messages
 
     async def store_result(self, result: ToolResult) -> ToolResult:
-        """Store outside the log what does not belong in it. Called for every result, before hooks see it."""
+        """Store data that does not belong in the log outside it. Called for every result, before hooks see it."""
         return result
 
     async def after_call(self, call: Permitted, result: ToolResult) -> ToolResult:
@@ -195,7 +195,9 @@ class Part:
         return result
 
     async def end(self, ending: RunStopped) -> RunStopped:
-        """Close what this part left open; the session accepts events until the `result`. Return how the run ends."""
+        """Close everything that this part left open; the session accepts events until the `result`. Return how the run
+        ends.
+        """
         return ending
 
     async def vouch(self) -> None:
@@ -303,7 +305,7 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
 
     def checked(value: Any) -> Any:
         if due is not None and (value is None or not isinstance(value, due)):
-            raise TypeError(f"it returned {value!r:.100}, and should return a value of type {due.__name__}")
+            raise TypeError(f"it returned {value!r:.100}, and must return a value of type {due.__name__}")
         return value
 
     async def awaited(*args: Any) -> Any:

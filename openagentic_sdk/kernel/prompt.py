@@ -47,6 +47,6 @@ Prompts = AsyncIterable[Said]
 
 
 def prompt_sha256(prompt: Said) -> str:
-    """The digest of a prompt's content; it tells whether a repeated request is the same."""
+    """The digest of a prompt's content; it shows whether a repeated request is the same."""
     parts = [{**vars(part), "data": part.data and hashlib.sha256(part.data).hexdigest()} for part in prompt.parts]
     return json_sha256([prompt.text, parts, list(prompt.attachments)])

@@ -129,7 +129,7 @@ class Recorder:
         return stored_events
 
     async def _let_go(self) -> asyncio.CancelledError | None:
-        """Release what a compaction removed from view, and keep the rest for a resume; both off the event loop."""
+        """Release the events that a compaction removed from view, and keep the rest for a resume, off the event loop."""
         looking, cancelled = await settled(run_in_thread(self._view.kept))
         kept_view = looking.result()
         _, late = await self._ask(partial(self._writer.keep_view, kept_view))
@@ -151,7 +151,7 @@ class Recorder:
         await self.channel.send(*stamped)
 
     async def append_by(self, append: Callable[[SessionWriter], object]) -> None:
-        """Let a function append to the session in its own way, off the event loop; its events are not shown.
+        """Call a function that appends to the session itself, off the event loop; its events are not shown.
 
         Re-raises its errors.
         """
@@ -184,7 +184,7 @@ class Recorder:
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread if the store may block; return a cancellation for the caller to raise."""
         if self._is_closed:
-            raise StorageError("this run is over: its session takes no more events from it")
+            raise StorageError("this run has ended: its session accepts no more events from it")
         if self._said_unsaved:
             return list(batch), None  # after a lost event, later ones would leave a gap in the log
         try:
@@ -241,8 +241,8 @@ async def ask_store(
             gave_up = True
             note_left("thread openagentic-store")
             raise StorageTimeoutError(
-                "the session store does not answer, so what was written last may or may not be stored: "
-                "see whether its disk or server still works, then resume the session"
+                "the session store does not respond, so the last events may or may not be stored: check its disk or "
+                "server, then resume the session"
             )
     failure = done.exception()
     if failure is None or isinstance(failure, OpenAgentSdkError):

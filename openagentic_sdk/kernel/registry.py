@@ -64,7 +64,7 @@ class ToolRegistry:
 
 
 def _taken(tool: BareTool) -> OptionsError:
-    return OptionsError(f"two tools are called {tool.name!r}: rename one of them")
+    return OptionsError(f"two tools are named {tool.name!r}: rename one of them")
 
 
 def tool_spec(tool: BareTool) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Close what a crash left open, before a resumed session continues.
+"""Close everything that a crash left open, before a resumed session continues.
 
 A call that was requested and never started runs now, through the whole gate again, provided it was requested here: one that
 came with an archive or an edited log is history. A call that started and has no result is in doubt. It runs again only if
-it was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to tell its
-outcome (`reconcile`); otherwise the model is told, once, that it may or may not have run.
+it was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to
+determine its outcome (`reconcile`); otherwise the model reads, once, that it may or may not have run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
 
 
 async def supersede(run: Run) -> Sequence[Event]:
-    """Return the events that end every open question and the calls behind them, because the person sent a prompt instead.
+    """Return the events that end all open questions and the calls that asked them, because a prompt was sent instead.
 
     They must be stored in one batch with that prompt.
     """
@@ -93,7 +93,7 @@ def _is_superseded(run: Run, record: CallRecord, waiting_ids: Collection[str | N
 
 
 async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
-    """Give these calls their results: run them (again, where that is harmless), or record what is known about them."""
+    """Give these calls their results: run them (again, if that is harmless), or record their known outcome."""
     again: list[ToolUse] = []
     for record in records:
         use, started = record.use, record.started
@@ -128,7 +128,7 @@ def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: BareTo
 
 
 async def _end_in_doubt(run: Run, record: CallRecord, tool: BareTool | None) -> ToolResult:
-    """The result of a call in doubt: what the tool knows about it, otherwise `unknown`."""
+    """The result of a call in doubt: the outcome that the tool can determine, otherwise `unknown`."""
     use_id = record.use.tool_use_id
     try:
         context = tool_context(run, record.use)

@@ -22,7 +22,7 @@ from .recorder import off_loop
 
 
 class RunTask:
-    """One run from `start` to `close`. Whoever starts it must close it, however it ends; `async with` does so."""
+    """One run from `start` to `close`. Its starter must close it, however it ends; `async with` does so."""
 
     def __init__(
         self, run: Run, channel: EventChannel[AnyEvent], prompt: Said | Prompts | None, threads: KeptThreads
@@ -66,7 +66,7 @@ class RunTask:
 
     @classmethod
     async def start_in(cls, context: Context, start: Callable[[], Coroutine[Any, Any, RunTask]]) -> RunTask:
-        """Run `start`, which calls the method above, in a caller's context: whoever takes the events may have another."""
+        """Run `start`, which calls the method above, in a caller's context: the consumer of the events may have another."""
         starting = running_loop("a run").create_task(start(), context=context)
         done, cancelled = await settled(starting, starting.cancel)
         if cancelled is not None:
@@ -153,7 +153,7 @@ async def _check_prompt(run: Run, prompt: Said, request_id: str | None) -> None:
 
 
 def run_events(start: Callable[[], Coroutine[Any, Any, RunTask]]) -> AsyncGenerator[AnyEvent, None]:
-    """Iterate over the events of the run that `start` begins, in this call's context, whoever takes them."""
+    """Iterate over the events of the run that `start` begins, in the context of this call, whatever the consumer's."""
     return _events(start, copy_context())
 
 

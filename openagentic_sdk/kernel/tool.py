@@ -1,4 +1,4 @@
-"""What a tool is, and what it receives for one call.
+"""Tools, and the context that one receives for a call.
 
 A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime. The effect class
 alone determines what may be repeated after a crash and what may run in parallel.
@@ -57,13 +57,13 @@ class Questions:
     async def ask(
         self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Mapping[str, Any] | None = None
     ) -> str:
-        """Return a person's answer, which need not be one of the choices. `details` are for whoever displays the question.
+        """Return a person's answer, which need not be one of the choices. `details` are for displaying the question.
 
         Raises `ToolError` if nobody can be asked.
         """
         raise ToolError(
-            f"nobody can be asked {prompt!r} in this session: decide yourself and say what you assumed, "
-            "or stop and put the question in your answer"
+            f"nobody can be asked {prompt!r} in this session: decide yourself and state your assumptions, or stop and "
+            "put the question in your answer"
         )
 
 
@@ -75,7 +75,7 @@ class PathRules:
         return True
 
     def read_filter(self) -> Callable[[str], bool] | None:
-        """Return a predicate on absolute paths that tells whether a search may show them; None if all may be shown."""
+        """Return a predicate on absolute paths: whether a search may show them; None if all may be shown."""
         return None
 
 
@@ -88,7 +88,7 @@ class Blobs:
     def read(self, digest: str) -> bytes:
         """Return the bytes; call it in a thread. Raises `ToolError` or `StorageError` if they are missing."""
         if digest not in self._by_digest:
-            raise ToolError(f"blob:{digest} cannot be read here: there is no session that holds stored outputs")
+            raise ToolError(f"blob:{digest} cannot be read here: no session with stored outputs is open")
         return self._by_digest[digest]
 
     async def keep(self, data: bytes) -> str:
@@ -220,7 +220,7 @@ class ToolOutput:
 
 
 class BareTool(ABC):
-    """One thing that a model can ask for, as the kernel runs it; `tools.base.Tool` also checks its input.
+    """One operation that a model can request, as the kernel runs it; `tools.base.Tool` also checks its input.
 
     `effect`: `read` changes nothing and may run beside other calls; `idempotent` may be repeated with the same
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.

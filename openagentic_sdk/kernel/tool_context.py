@@ -1,4 +1,4 @@
-"""What one call receives: where it runs, and the services of its run, limited to what a tool may use."""
+"""The context of one call: where it runs, and the services of its run that a tool may use."""
 
 from __future__ import annotations
 

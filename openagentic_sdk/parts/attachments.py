@@ -73,7 +73,7 @@ class Attachments(Part):
         except OSError as error:
             raise OptionsError(f"{path} is not sent: {error.strerror or error}") from None
         if data is None:
-            raise OptionsError(f"{path} is not sent: it has more than {_MAX_FILE_BYTES:,} bytes")
+            raise OptionsError(f"{path} is not sent: it exceeds {_MAX_FILE_BYTES:,} bytes")
         name = part.name or os.path.basename(path)
         media_type = media_type_of(data[:HEAD_BYTES])
         if media_type is None and part.media_type is None and len(data) <= _MAX_TEXT_BYTES and b"\0" not in data:
@@ -130,7 +130,7 @@ class Attachments(Part):
         is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")
         if kind == "other" or (is_sound_of_use and takes(self.run.agent.provider, kind)):
             return part
-        note = f"the {kind} ({media_type}) is stored and not shown: this model's endpoint takes none of its kind"
+        note = f"the {kind} ({media_type}) is stored but not sent: this model's endpoint does not accept this kind"
         return {**part, "type": "other", "note": note}
 
     async def _beside_the_log(self, part: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -100,7 +100,7 @@ class Budget:
         today, of_name, way_out = "", "", ""
         if self.name:
             today, then = _WINDOW_WORDS[self.window]
-            of_name, way_out = f" in {self.name}", f": go on {then} (UTC) or raise it"
+            of_name, way_out = f" in {self.name}", f": continue {then} (UTC) or raise it"
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             about = "about " if self.is_estimated else ""
             tokens, most = (f"{n:,}" if self.name else str(n) for n in (self.tokens, self.max_tokens))
@@ -110,7 +110,7 @@ class Budget:
         limit = f"max_cost_usd{of_name} is {f'{self.max_cost_usd:g}' if self.name else self.max_cost_usd}"
         if self.cost_usd is None:
             models = ", ".join(name or "(no name)" for name in self.unpriced[:3]) or "its model"
-            return f"{limit} and a call had no known price: add {models} to `prices`"
+            return f"{limit} and the price of a call is unknown: add {models} to `prices`"
         if self.cost_usd >= self.max_cost_usd:
             return f"{self.cost_usd:.4f} USD are spent{today}, {limit}{way_out}"
         return None
@@ -163,7 +163,7 @@ class Budgets(Part):
 
     def exhaust(self, why: str | None) -> None:
         """Exhaust the budget, because a subagent of the turn that continues ended for that reason."""
-        self._budget.ended = why or "the budget was spent inside of a subagent"
+        self._budget.ended = why or "the budget was spent inside a subagent"
 
     async def before_step(self) -> None:
         complaint = await self.complaint()
@@ -304,7 +304,7 @@ class SharedLimits:
         )
 
     def left(self, store: SessionStore, now: float) -> tuple[LimitLeft, ...]:
-        """The remainder of each limit: for each name with spending, and per entry for a name without. Reads summaries."""
+        """The remainder of each limit, per name that has spent anything, and per entry if none has. Reads summaries."""
         spending = spending_now(rows_since(store, now // SECONDS_PER_DAY * SECONDS_PER_DAY), now)
         entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
         spending_keys = sorted((scope, name, window) for window, scope, name in spending.sums)
@@ -403,6 +403,6 @@ def _entry(scope: CostScope, pattern: str, window: Window, table: Any, path: Pat
     entry = LimitEntry(scope, pattern, window, table)
     where = f"[{entry.table}] in {str(path)!r}"
     if not isinstance(table, Mapping) or not table or table.keys() - _CHECKS.keys():
-        raise OptionsError(f"{where} must hold {' or '.join(_CHECKS)}, and nothing else")
+        raise OptionsError(f"{where} must contain only {' or '.join(_CHECKS)}")
     check_settings(table, {key: _CHECKS[key] for key in table}, f"{where}: ")
     return entry

@@ -114,7 +114,7 @@ class Compaction(Part):
         if old is not None:
             await self._clear(old, weight)
             return True
-        assert plan is not None, "without either there was nothing to do"
+        assert plan is not None, "without either there is nothing to do"
         text = await self._ask_for_summary(plan, trigger)
         summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
         method = "fallback" if text is None else "model"
@@ -173,7 +173,7 @@ class Compaction(Part):
             )
             return await self._ask(request, messages, ())
         except ProviderError as error:
-            text = f"the model gave no summary, so one was made without it: {error}"
+            text = f"the model returned no summary, so one was created without it: {error}"
             await self.run.record(SystemNotice("compaction.fallback", text))
             return None
 
@@ -262,7 +262,7 @@ async def _recorded(
             if stopped is not None:
                 raise RunStopped("budget", stopped)
             if run.lifetime.deadline.remaining_s() == 0:
-                raise RunStopped("timeout", "timeout_s is over")
+                raise RunStopped("timeout", "timeout_s has passed")
             if isinstance(event, Retrying) and event.control is not None:
                 retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)
                 await run.record(retry)

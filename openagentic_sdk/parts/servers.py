@@ -86,8 +86,8 @@ class ServerTools(Part):
             if tools:
                 names = shortened(", ".join(one_line(name) for name in tools), 1000)
                 facts[subject] = (
-                    f"Tools of the server {event.name} that are not offered, because they are new or have changed and "
-                    f"nobody has agreed to them yet: {names}"
+                    f"Tools of the server {event.name} that are not offered, because they are new or changed and nobody has"
+                    f" approved them yet: {names}"
                 )
             elif event.left_out or event.state in ("started", "restarted", "changed"):
                 facts.pop(subject, None)

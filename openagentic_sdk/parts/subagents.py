@@ -181,7 +181,10 @@ class SubagentRuns(Part, Subagents):
 
     def _check_depth(self) -> None:
         if self.run.depth >= self._max_depth:
-            raise ToolError(f"subagents may be {self._max_depth} deep and this one is: do the work here instead")
+            raise ToolError(
+                f"subagents may be nested {self._max_depth} deep, and this one is at that depth: do the "
+                "work here instead"
+            )
 
     # --- subagents of earlier runs -------------------------------------------------------------------------------------
 
@@ -280,7 +283,7 @@ class SubagentRuns(Part, Subagents):
         store = self.run.agent.store
         view: SessionView = await off_loop(may_block(store), _child_view, self.run, started)
         ended = _end_of(view, _interrupted(started))
-        assert ended is not None, "it is recorded that it has ended"
+        assert ended is not None, "the log records that it has ended"
         return await self._finish(started, view, ended, is_recorded=True)
 
     def _work_behind(self, tool_use_id: str, name: str, prompt: str) -> None:
@@ -466,7 +469,7 @@ def _end_of(view: SessionView, finished: SubagentFinished | None) -> Result | No
     for event in reversed(view.events):
         if isinstance(event, Result) and (finished is not None or event.stop_reason not in _GOES_ON):
             if not view.is_ours(event):
-                raise SessionError(f"session {event.session_id!r} was changed by somebody else")
+                raise SessionError(f"session {event.session_id!r} was changed by another writer")
             return event
         if isinstance(event, Result | SystemInit):
             break

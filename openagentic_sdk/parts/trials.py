@@ -74,7 +74,7 @@ class Trials(Part):
         if attempt == 1 and has_asked:  # a person was asked before it ran, and that answer applies
             return context
         if attempt > _MOST_TRIALS and not has_asked:
-            return _with_reason(context, f"each of {_MOST_TRIALS} trials was cut short")
+            return _with_reason(context, f"each of {_MOST_TRIALS} trials was interrupted")
         tool = _TriedCall(self.run, tool, call, context, approval, self._limits)
         return _Trial(call.use, tool, call.input, tool.decision(approval), attempt)
 
@@ -93,7 +93,7 @@ def _untriable(gate: PermissionGate, input: Mapping[str, Any], context: CallCont
         return "it runs in the background and has no end at which its effects could be judged"
     channel = named_channel(str(input["command"]), context.cwd or "", context.workspace_roots)
     if channel is not None:
-        return f"{visible(channel)} leads to another program, which a copy does not, so it was not tried"
+        return f"{visible(channel)} connects to another program, which a copy cannot contain, so it was not tried"
     line = gate.subject(_SHELL, input, context).line
     names = [os.path.basename(part.argv[0]) for part in line.commands] if isinstance(line, CommandLine) else []
     program = next((name for name in names if name in INTERACTIVE), None)
@@ -192,7 +192,7 @@ class _TriedCall(BareTool):
                     return self._refused(approval.reason)
                 return await run_in_thread(partial(self._tool.keep, tried, ctx), ctx.cancelled)
         else:
-            judged = _TrialVerdict("before", "what it changes was changed by others whenever it was tried")
+            judged = _TrialVerdict("before", "other programs changed the same files whenever it was tried")
         return await self._run_as_asked(input, ctx, judged.reason)
 
     def _try_out(self, input: Mapping[str, Any], ctx: ToolContext, stack: ExitStack) -> TriedCommand:
@@ -202,7 +202,7 @@ class _TriedCall(BareTool):
     @property
     def _gate(self) -> PermissionGate:
         gate = self._run.gate
-        assert isinstance(gate, PermissionGate), "with another gate nothing is tried"
+        assert isinstance(gate, PermissionGate), "with another gate, nothing is tried"
         return gate
 
     def _refused(self, reason: str) -> ToolOutput:
@@ -246,11 +246,11 @@ class _TriedCall(BareTool):
         if not tried.changes:
             return _TrialVerdict("drop", "it was tried on a copy and changed nothing")
         if self._run.gate.mode == "plan":
-            return _TrialVerdict("drop", "it was tried on a copy, and mode plan drops what it changed")
+            return _TrialVerdict("drop", "it was tried on a copy, and mode plan discards its changes")
         size_bytes = sum(change.size_bytes for change in tried.changes)
         if len(tried.changes) > MAX_EFFECTS or size_bytes > MAX_CHANGED_BYTES:
             return _TrialVerdict(
-                "before", f"it changes {len(tried.changes)} files and {size_bytes:,} bytes, too much to be judged"
+                "before", f"it changes {len(tried.changes)} files and {size_bytes:,} bytes, too many to be evaluated"
             )
         verdicts = []
         for change in tried.changes:
@@ -274,7 +274,7 @@ class _TriedCall(BareTool):
         changes_sha256 = json_sha256({"input": dict(call.input), "changes": changes})
         result = replace(
             self._approval,
-            reason=f"it was tried on a copy, and what it changed may be changed: {judged.reason}",
+            reason=f"it was tried on a copy, and its changes are permitted: {judged.reason}",
             category="mode",
             details=self._details(tried),
         )
@@ -284,7 +284,7 @@ class _TriedCall(BareTool):
         details = {
             "input_sha256": changes_sha256,
             "preview": [*preview(_SHELL, call.input, tried.root), "", *difference],
-            "reason": "it was tried on a copy and is done there; what it changed is listed, and kept or dropped now",
+            "reason": "it was tried on a copy and has finished there; its changes are listed, and will be kept or discarded",
             "changes": {kind: _named(tried.changes, kind) for kind in ("created", "changed", "deleted")},
             "diff": "\n".join(difference),
         }
@@ -301,7 +301,7 @@ class _TriedCall(BareTool):
             approval = replace(approval, reason=f"{approval.reason} ({reason})")
         changed_input = None
         if approval.updated_input is not None:
-            input = changed_input = self._tool.check_input(approval.updated_input, f"{use.name}, as it was edited")
+            input = changed_input = self._tool.check_input(approval.updated_input, f"{use.name}, as edited")
             approval = replace(approval, input_sha256=json_sha256(dict(input)))
         await self._record(approval, "unsafe", changed_input)
         if not approval.allowed:

@@ -35,7 +35,7 @@ class KeptFiles(Part, FileCopies):
 
     def opening_events(self) -> Sequence[Event]:
         last = self.run.view.events[-1:]
-        text = "putting files back as they were at event {} was interrupted"
+        text = "restoring files to their state at event {} was interrupted"
         restoring = [event for event in last if isinstance(event, FilesRestoring)]
         return [SystemNotice("files.half_restored", text.format(event.to_seq)) for event in restoring]
 

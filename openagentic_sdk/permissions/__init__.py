@@ -1,1 +1,1 @@
-"""Permissions: what may run, and who decided so."""
+"""Permissions: which calls may run, and who decided."""

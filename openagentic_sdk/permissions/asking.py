@@ -1,6 +1,6 @@
-"""Ask about a call that no rule settles: first hooks that answer in a person's place, then a callback, then a person.
+"""Ask about a call that no rule decides: first hooks that answer in a person's place, then a callback, then a person.
 
-Whoever is asked receives a copy of the input: exactly the input that was judged runs, whatever happens to the copy.
+Each of them receives a copy of the input: exactly the judged input runs, whatever happens to the copy.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ async def ask_person(
         reply, by = (reply.answer, reply.answered_by) if isinstance(reply, UserAnswer) else (reply, "user")
         answer = reply.strip() if isinstance(reply, str) else ""
     if put_question is None or (not answer and people.answer is None):
-        why = "mode callback has no approver" if facts.mode == "callback" else "nobody is there to ask"
+        why = "mode callback has no approver" if facts.mode == "callback" else "nobody can be asked"
         reason = f"{subject.tool} needs approval and {why}: {result.reason}. {advice(subject)}"
         return replace(result, reason=reason, category="nobody")
     result = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
@@ -146,21 +146,21 @@ async def _answered(
     word, _, rest = answer.partition(" ")
     word, rest = word.lower().rstrip(",.:"), rest.strip()
     if answer.lower() in ("y", "yes"):
-        return replace(result, allowed=True, reason="the person said yes")
+        return replace(result, allowed=True, reason="the person answered yes")
     if answer.lower() in ("always", "always save"):
         details = dict(result.details)
         if offers:
             people.remember(facts.context.session_id, offers)
             details["remembered"] = list(offers)
             details |= await _saved(offers, people.save_rule if answer.lower() == "always save" else None)
-        return replace(result, allowed=True, reason="the person said always", details=details)
+        return replace(result, allowed=True, reason="the person answered always", details=details)
     if word == "edit" and rest:
         changed = edited_input({"tool_name": facts.subject.tool, "input": facts.subject.input}, rest)
         if changed is None:
             return replace(result, reason="the person's edit is not a JSON object")
         return _with_input(facts, replace(result, allowed=True), changed)
     if word in ("n", "no"):
-        return replace(result, reason=f"the person said no{': ' + rest if rest else ''}")
+        return replace(result, reason=f"the person answered no{': ' + rest if rest else ''}")
     return replace(result, reason=f"the person answered {answer!r}, which is not yes")
 
 
@@ -190,7 +190,7 @@ def _with_input(facts: Facts, result: ApprovalResult, changed: Mapping[str, Any]
     result = replace(result, input_sha256=other.input_sha256, details=details)
     if verdict.outcome == "deny":
         denied = other.result(verdict)
-        reason = f"{facts.subject.tool} is denied as it was edited: {verdict.reason}"
+        reason = f"{facts.subject.tool} is denied as edited: {verdict.reason}"
         return replace(
             result, allowed=False, reason=reason, category=verdict.category, rule=denied.rule, source=denied.source
         )

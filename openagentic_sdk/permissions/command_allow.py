@@ -1,7 +1,7 @@
 """Which command lines may run without a question, by mode and allow rules.
 
-The whole line must be understood and every part permitted. A rule for whole words never covers what hides behind them: see
-`programs`.
+The whole line must be understood and every part permitted. A rule for complete words never covers commands hidden in them:
+see `programs`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
         return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
     line = subject.line
     if not isinstance(line, CommandLine):
-        why = line.reason if line is not None else "there is no command"
-        return Judged(False, f"the command is not plain enough to be judged: {why}")
+        why = line.reason if line is not None else "the command is empty"
+        return Judged(False, f"the command is not simple enough to be evaluated: {why}")
     problem = _problem_of_line(line, subject.workspace)
     if problem is not None:
         return Judged(False, problem)
@@ -122,7 +122,7 @@ class _JudgedCommand:
     def cd(self) -> Judged:
         argv = self.command.argv
         if len(argv) != 2 or argv[1].startswith("-") or self.command.globs or len(self.cwds) > MAX_FOLDERS:
-            return Judged(False, "this cd leads where only the shell knows")
+            return Judged(False, "the target of this cd is known only to the shell")
         return self.reading(Reads((argv[1],)), "cd inside the workspace")
 
     def program(self) -> Judged:
@@ -136,7 +136,7 @@ class _JudgedCommand:
                 return judged
             refused = judged
         if self.reads_only:
-            return Judged(False, f"{argv[0]} is not among the programs that only read")
+            return Judged(False, f"{argv[0]} is not a known read-only program")
         for judged in self.by_rules():
             if judged.allowed:
                 return judged
@@ -148,7 +148,7 @@ class _JudgedCommand:
         return refused or Judged(False, f"no rule allows: {words}")
 
     def reads(self) -> Reads | None:
-        """What the command reads, as a call of a read-only program; None if it is not one, or not one in this project."""
+        """The paths that a call of a read-only program reads; None if it is not one, or not in this project."""
         argv, trusted = self.command.argv, self.subject.workspace.trusted
         is_plain = argv[0] == "git" and not trusted and all(is_plain_repository(cwd) for cwd in self.cwds)
         return read_only(argv, trusted=trusted, in_plain_repository=is_plain)
@@ -166,7 +166,7 @@ class _JudgedCommand:
             rule, wildcard = rule_match
             problem = self.problem(max(wildcard.literal_words, 1))
             if self.command.globs and not wildcard.is_prefix:
-                problem = "its own wildcard could become other words than the rule's"
+                problem = "its own wildcard could expand to words other than the rule's"
             yield self.covered(rule, problem)
 
     def covered(self, rule: Rule, problem: str | None) -> Judged:
@@ -178,18 +178,20 @@ class _JudgedCommand:
         """The reason why a rule about the first `rule_words` words of a call does not cover the rest after all."""
         argv = self.command.argv
         if self.command.globs and min(self.command.globs) < rule_words:
-            return "the wildcard stands where the rule has a word"
+            return "the wildcard is at the place of a word of the rule"
         reason = self.could_be_option() or hazard(argv, rule_words)
         if reason is not None:
             return reason
         if not self.subject.workspace.confined and not is_known(argv) and len(argv) > rule_words:
-            return f"nothing confines it, and no table says what {argv[0]} does with more words: allow the whole line"
+            return (
+                f"no sandbox confines it, and the effect of further words on {argv[0]} is unknown: allow the whole line"
+            )
         protected = self.reaches_protected(rule_words)
         if protected is not None:
             return protected
         link = link_out(self.subject, argv, self.cwds)
         if link is not None:
-            return f"it follows links, and {link} leads out of the workspace"
+            return f"it follows links, and {link} leads outside the workspace"
         if base_name(argv[0]) in WRITERS:
             return self.writes_elsewhere()
         return self.reaches_outside(rule_words) or self.reads_forbidden_tree(read_only(argv, trusted=True))
@@ -220,7 +222,7 @@ class _JudgedCommand:
         return None
 
     def reaches_outside(self, rule_words: int) -> str | None:
-        """Whether a word names an existing file outside the workspace, which needs a rule of its own."""
+        """Whether a word names an existing file outside the workspace, which needs a separate rule."""
         name = base_name(self.command.argv[0])
         kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
@@ -245,7 +247,7 @@ class _JudgedCommand:
                         os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real))
                     )
                     if there and permits_access(self.policy, access, self.subject).outcome != "allow":
-                        return f"{access.places.written} is outside of the workspace"
+                        return f"{access.places.written} is outside the workspace"
         return None
 
     def reads_forbidden_tree(self, reads: Reads | None) -> str | None:
@@ -262,7 +264,7 @@ class _JudgedCommand:
         """Judge a read-only program: every path that it names must be readable."""
         problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
         if problem is None and reads.tracked and self.forbids_tracked():
-            problem = "it prints what git has tracked, whatever rules say about files"
+            problem = "it prints tracked content regardless of rules about files"
         if problem is not None:
             return Judged(False, problem)
         values = [
@@ -274,7 +276,7 @@ class _JudgedCommand:
                 if verdict.outcome != "allow":
                     return Judged(False, verdict.reason)
                 if self.command.argv[0] == "diff" and os.path.isdir(access.places.real):
-                    return Judged(False, "diff also reads what the links in a folder lead to")
+                    return Judged(False, "diff also follows the links in a folder")
         return Judged(True, reason)
 
     def forbids_tracked(self) -> bool:
@@ -299,9 +301,9 @@ class _JudgedCommand:
         argv = self.command.argv
         for index in self.command.globs:
             if argv[index] not in reads.paths and argv[0] != "echo" and not _OPTION_VALUE.match(argv[index]):
-                return f"the wildcard {argv[index]} does not stand for a path"
+                return f"the wildcard {argv[index]} does not expand to a path"
             if argv[0] == "uniq":
-                return "a wildcard could give uniq a file to write"
+                return "a wildcard could name a file for uniq to write"
         return self.could_be_option()
 
     def could_be_option(self) -> str | None:
@@ -340,7 +342,7 @@ class _JudgedCommand:
         return Judged(True, f"mode {self.policy.mode} allows {name}, which edits inside the workspace", is_edit=True)
 
     def needed_folders(self) -> tuple[str, ...]:
-        """The folders that no command removes without a question: those of the workspace, and where it runs."""
+        """The folders that no command removes without a question: the workspace's, and its working directory."""
         return (*self.subject.workspace.roots, *map(os.path.realpath, self.cwds))
 
     def names(self, text: str) -> tuple[str, ...]:
@@ -354,7 +356,7 @@ class _JudgedCommand:
         return any(text == self.command.argv[index] for index in self.command.globs)
 
     def is_plain_tree(self, folder: str, may_link: bool) -> bool:
-        """Whether nothing in a folder is protected, or a link unless it `may_link`, as far as one looks."""
+        """Whether a bounded search finds nothing protected in a folder, and no links unless it `may_link`."""
         looked_at = 0
         protected = self.subject.workspace.protected
         for place, folders, files in os.walk(folder):

@@ -127,7 +127,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
 def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     """Whether the commands of a rule follow each other in the line, or could in a part that was not understood.
 
-    Each of several commands may have more words than in the rule, and others may stand between them.
+    Each of several commands may have more words than in the rule, and other words may be between them.
     """
     line = subject.line
     if wildcards[0].line:

@@ -1,6 +1,6 @@
 """The permission decision: a pure function from a policy and a call to a verdict.
 
-The order: deny rules, ask rules, mode, allow rules; a call that none of them settles is asked about. A mode that forbids
+The order: deny rules, ask rules, mode, allow rules; a call that none of them decides is asked about. A mode that forbids
 precedes the ask rules, a mode that permits follows them.
 """
 
@@ -35,7 +35,7 @@ def judge(facts: Facts) -> Verdict:
         return Verdict("deny", facts.context.hook_reason or "a hook denied this call", "hook")
     verdict = judge_rules(facts)
     if wish == "ask" and verdict.outcome == "allow":
-        verdict = replace(verdict, outcome="ask", reason="a hook wants this call asked")
+        verdict = replace(verdict, outcome="ask", reason="a hook requires this call to be approved")
     if verdict.outcome != "ask":
         return verdict
     if wish == "allow" and not verdict.firm:
@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def judge_rules(facts: Facts) -> Verdict:
-    """The combined verdict of all layers: a call that any denies is denied, a call that any asks about is asked about."""
+    """The combined verdict of all layers: the call is denied if any layer denies it, and asked about if any asks."""
     verdicts = [decide(layer, facts.subject) for layer in facts.layers]
     if (objection := facts.objection) is not None and objection.outcome != "watch":
         verdicts.append(Verdict(objection.outcome, objection.reason, "objection", firm=True))
@@ -92,7 +92,7 @@ def is_left_open(facts: Facts) -> bool:
 
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
-    """The verdict of this policy: that of the first step that has one."""
+    """The verdict of the first step of this policy that reaches one."""
     if subject.command is None:
         return _forbidden(policy, subject) or _ask_rule_verdict(policy, subject) or _permitted(policy, subject)
     return (
@@ -112,7 +112,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
     if policy.only is not None and _allow_rule(policy.only, policy, subject) is None:
         names = ", ".join(rule.text for rule in policy.only.rules) or "none"
-        return Verdict("deny", f"{subject.tool} is not among what may be used here ({names})", "tools")
+        return Verdict("deny", f"{subject.tool} is not among the allowed tools ({names})", "tools")
     if policy.mode == "deny":
         return Verdict("deny", "mode deny allows no call", "mode")
     if policy.mode == "plan" and not _changes_nothing(policy, subject):
@@ -157,7 +157,7 @@ def _verdict_of(hit: Met, effect: str) -> Verdict:
         return Verdict("ask", reason, "ask_rule", firm=True)
     about = f"the {effect} rule {hit.rule.text} ({hit.rule.source})"
     if hit.is_tree:
-        reason = f"it takes a folder with all that lies in it, and {about} covers {hit.path}"
+        reason = f"it takes a folder with all its contents, and {about} covers {hit.path}"
         return Verdict("ask", reason, "ask_rule", hit.rule, firm=True)
     reason = f"a word of it that only the shell can work out could be {hit.path}, which {about} covers: write it out"
     if effect == "deny":
@@ -176,9 +176,7 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     paths = (*policy.deny.paths, *policy.ask.paths)
     people = [rule for rule in paths if rule.source != BUILT_IN and rule.tool not in EDIT_TOOLS]
     if people and prints_tracked_content(subject, people):
-        return (
-            "git could tell what it has stored of files that rules forbid: name files that they do not, or use --stat"
-        )
+        return "git could print stored content of files that rules forbid: name files that are not forbidden, or use --stat"
     if not confined and policy.mode != "bypass" and (reason := runs_settings(subject)) is not None:
         return reason
     problem = closed_files(people, subject.workspace.bases).problem if confined and people else None
@@ -260,7 +258,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
     rule = _allow_rule(policy.allow, policy, subject)
     if rule is not None:
         return Verdict("allow", f"the allow rule {rule.text} ({rule.source}) covers it", "allow_rule", rule)
-    return Verdict("ask", f"mode {policy.mode} does not allow {tool} by itself", "unsettled")
+    return Verdict("ask", f"mode {policy.mode} alone does not allow {tool}", "unsettled")
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:

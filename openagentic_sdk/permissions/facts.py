@@ -1,4 +1,4 @@
-"""The facts of a call, determined once when it enters the gate, and passed on to whoever decides or is asked."""
+"""The facts of a call, determined once when it enters the gate, and passed on to all who decide or are asked."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Facts:
         return {**details, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
     def told(self) -> dict[str, Any]:
-        """What the judgement depended on besides policy and input, for judging the call again; usual values are omitted.
+        """The inputs of the judgement besides policy and arguments, for judging the call again; default values are omitted.
         `call_context` in `hindsight.calls` reads it.
         """
         context, subject = self.context, self.subject

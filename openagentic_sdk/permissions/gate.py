@@ -161,7 +161,7 @@ class PermissionGate(WithAdvice):
     is_mode_given: bool = False
     """Whether a mode was given, so that settings do not choose another."""
     memory: _GateMemory = field(default_factory=_GateMemory)
-    """What was learned from calls, shared with all gates derived from this one."""
+    """The memory of earlier calls, shared with all gates derived from this one."""
 
     def __post_init__(
         self,
@@ -212,7 +212,7 @@ class PermissionGate(WithAdvice):
         return replace(self, allow=allow, ask=ask, deny=deny, source=source, root=root)
 
     def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
-        """Return the gate with more allow rules in its first layer, which holds those of settings."""
+        """Return the gate with more allow rules in its first layer, which contains those of settings."""
         first, *inner = self.layers
         more = parse_rules(allow, "allow", "suggested", root)
         return changed(self, layers=(first.plus(allow=more), *inner))
@@ -234,8 +234,8 @@ class PermissionGate(WithAdvice):
     ) -> PermissionGate:
         """Return a gate for a subagent or skill that allows nothing beyond what this gate allows.
 
-        `tools`, if given, are the names and rules of everything that may be used. Without a `permission_mode` of its own
-        the child is only bound to this gate's mode. Invalid entries reduce authority instead of raising: such a tool is not
+        `tools`, if given, are the names and rules of everything that may be used. Without its own `permission_mode`, the
+        child is only bound to this gate's mode. Invalid entries reduce authority instead of raising: such a tool is not
         usable, such a deny rule forbids its whole tool.
         """
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
@@ -346,7 +346,7 @@ class PermissionGate(WithAdvice):
             facts = self._facts(tool_name, tool_input, read_context(context))
         except _NotJson:
             return None
-        reason = "no rule settles this call: it is tried on a copy, and what it did there is judged"
+        reason = "no rule decides about this call: it is tried on a copy, and its effects there are evaluated"
         return facts.result(Verdict("allow", reason, "trial")) if is_left_open(facts) else None
 
     async def ask_to_keep(
@@ -363,7 +363,7 @@ class PermissionGate(WithAdvice):
         answer = await ask_person(facts, open_result, self._people(), prompt, shown)
         if answer.updated_input is None:
             return replace(answer, input_sha256=facts.input_sha256)
-        return replace(open_result, reason="what was tried can no longer be edited: ask for another call")
+        return replace(open_result, reason="a call that was tried can no longer be edited: ask for another call")
 
     def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None) -> Subject:
         """The subject of a call as this gate reads it. Raises `OptionsError` for input that is not JSON."""
@@ -427,9 +427,9 @@ class PermissionGate(WithAdvice):
         return tools
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
-        """A fast path filter for Grep and Glob: False for what a deny or ask rule keeps from being read.
+        """A fast path filter for Grep and Glob: False for paths that a deny or ask rule protects from being read.
 
-        None if no rule could. A path is tested under its own name and its target's.
+        None if no rule could. A path is tested under its own name and under its target's.
         """
         rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:
@@ -513,12 +513,12 @@ class PermissionGate(WithAdvice):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], rules: SettingsRules | None = None) -> PermissionGate:
-        """Rebuild a gate from its `record`, without anybody to ask; `rules` replace those of its settings and options.
-        Raises `OptionsError` for an invalid record.
+        """Rebuild a gate from its `record`, with nobody to ask; `rules` replace those of its settings and options. Raises
+        `OptionsError` for an invalid record.
         """
         layers = record.get("layers")
         if not isinstance(layers, list) or not all(isinstance(each, Mapping) for each in layers) or not layers:
-            raise OptionsError("the log does not say which policy was in force")
+            raise OptionsError("the log does not record which policy was in force")
         first, *inner = map(read_layer, layers)
         return cls(
             layers=(first if rules is None else under_settings(first, rules), *inner),

@@ -81,13 +81,13 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     size = sum(len(line) + 1 for line in lines)
     if len(lines) > LONG_LINES or size > LONG_CHARS:
         # Placed next to the prompt, because the important part may have scrolled off the screen.
-        lines.append(f"(what is asked about has {len(lines):,} lines and {size:,} characters: look at all of it)")
+        lines.append(f"(what is asked about has {len(lines):,} lines and {size:,} characters: review all of it)")
     if details.get("reason"):
         lines.append(f"asked because {visible(str(details['reason']))}")
     offers = details.get("offers")
     if isinstance(offers, (list, tuple)) and offers:
         lines.append("always: " + "  ".join(visible(str(offer)) for offer in offers))
     if "always save" in question.choices:
-        lines.append("always save: that, and in the project's settings for later sessions")
+        lines.append("always save: the same, and store it in the project's settings for later sessions")
     choices = "/".join(visible(str(choice)) for choice in question.choices)
     return "\n".join([*lines, f"[{choices}] " if choices else "> "])

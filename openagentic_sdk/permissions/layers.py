@@ -93,11 +93,11 @@ def rules_of_settings(settings: Settings, root: str, cwd: str | None = None) -> 
             except PermissionRuleError as error:
                 reason = error.reason
             if effect == "allow":
-                outcome = "is left out"
+                outcome = "is ignored"
             else:
                 tool = _tool_named(rule.text)
                 by_effect["ask"].append(replace(parse_rule(tool, "ask", rule.source, root), text=rule.text))
-                outcome = f"is taken for {'every tool' if tool == '*' else f'all of {tool}'}, which will be asked for"
+                outcome = f"is applied to {'every tool' if tool == '*' else f'all of {tool}'}, which will be asked for"
             text = f"the {effect} rule {rule.text[:200]!r} is not understood and {outcome}: {reason}"
             notes.append(Diagnostic("rule-not-understood", text, rule.line, rule.source, is_error=True))
     return SettingsRules(tuple(by_effect["allow"]), tuple(by_effect["ask"]), tuple(by_effect["deny"]), tuple(notes))
@@ -127,7 +127,7 @@ def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None)
 
 
 def deny_rule(text: str, source: str = "session", root: str | None = None) -> Rule:
-    """A forbidding rule; an invalid one forbids the whole tool that it names, or every tool."""
+    """A deny rule; an invalid one forbids the whole tool that it names, or every tool."""
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
     return parse_rule(_tool_named(text), "deny", source, root)

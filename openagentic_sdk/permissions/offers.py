@@ -64,4 +64,4 @@ def advice(subject: Subject) -> str:
     rules = "rules such as " if len(offers) > 1 else "a rule such as "
     rule_list = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"
     mode = " or mode acceptEdits" if subject.tool in EDIT_TOOLS else ""
-    return f"To allow it, add {rule_list}{mode}, or give somebody to ask."
+    return f"To allow it, add {rule_list}{mode}, or run it where somebody can be asked."

@@ -25,8 +25,8 @@ MAX_LINKS = 40
 # Each multiplies the time of a comparison by the depth of the path.
 MAX_DOUBLE_STARS = 4
 
-TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
-OPTION_NAME = "a wildcard stands for a file whose name is an option: write ./ before it"
+TOO_MANY_PATHS = "a wildcard expands to too many paths to check"
+OPTION_NAME = "a wildcard expands to a file whose name looks like an option: write ./ before it"
 
 
 @frozen
@@ -172,17 +172,17 @@ def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | N
 def pattern_problem(pattern: str) -> str | None:
     """The reason why a path pattern is invalid, or None."""
     if not pattern.strip("/ "):
-        return None if pattern == "/" else "it names no path"
+        return None if pattern == "/" else "it contains no path"
     if pattern.startswith("!"):
-        return "a pattern that takes others back with '!' is not supported: list what is meant"
+        return "a pattern negated with '!' is not supported: list the files you mean"
     if "\0" in pattern or "\n" in pattern:
-        return "it holds a NUL or a line break"
+        return "it contains a NUL or a line break"
     if ".." in pattern and ".." in re.sub(r"^(?:\./)?(?:\.\./)*(?:\.\.$)?", "", pattern).split("/"):
-        return "'..' counts only at the start of a pattern"
+        return "'..' is valid only at the start of a pattern"
     if "{" in pattern:
         return "braces are not part of gitignore patterns: write one rule for each"
     if pattern.split("/").count("**") > MAX_DOUBLE_STARS:
-        return f"it holds '**' more than {MAX_DOUBLE_STARS} times"
+        return f"it contains '**' more than {MAX_DOUBLE_STARS} times"
     try:
         path_regex(pattern)
     except ValueError:

@@ -109,8 +109,8 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
             "allow", f"the allow rule {rule.text} ({rule.source}) covers {places.written}", "allow_rule", rule
         )
     if not inside:
-        return Verdict("ask", f"{places.real} is outside of the workspace", "path")
-    return Verdict("ask", f"mode {policy.mode} does not allow {verb} by itself", "unsettled")
+        return Verdict("ask", f"{places.real} is outside the workspace", "path")
+    return Verdict("ask", f"mode {policy.mode} alone does not allow {verb}", "unsettled")
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
@@ -134,7 +134,7 @@ def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside:
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts of several layers: what any denies is denied, what any asks about is asked about."""
+    """Combine the verdicts of several layers: deny if any denies, ask if any asks."""
     for outcome in ("deny", "ask"):
         same_outcome = [verdict for verdict in verdicts if verdict.outcome == outcome]
         if same_outcome:

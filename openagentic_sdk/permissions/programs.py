@@ -1,9 +1,9 @@
-"""What programs do with their arguments, as far as permissions depend on it: tables, and four queries.
+"""The effects of programs' arguments, as far as permissions depend on them: tables, and four queries.
 
 `hazard(argv)`: does this call run, or write, something that its first words do not show? `read_only(argv)`: is it a call of
 the small set that cannot write, run or connect, and what does it read? `inner_commands(argv)`: what else could run, as an
-over-approximation for forbidding it? `file_edits(argv)`: does it only create, copy, move, change or remove the files that it
-names? Long options are recognized in every abbreviation, short ones in every bundle.
+over-approximation for forbidding it? `file_edits(argv)`: does it only create, copy, move, change or remove the files that
+it names? Long options are recognized in every abbreviation, short ones in every bundle.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _hazard(argv: tuple[str, ...], rule_words: int) -> str | None:
     if name in INTERACTIVE:
         return f"{name} runs commands of its own"
     if name in PRIVILEGED:
-        return f"{name} changes what programs may do"
+        return f"{name} changes what other programs may do"
     special = _SPECIAL.get(program)
     if special is not None:
         return special(argv, rule_words)
@@ -133,7 +133,7 @@ _MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
 
 
 def is_known(argv: Sequence[str]) -> bool:
-    """Whether a table describes what the program does with more words than a rule names."""
+    """Whether a table describes the effect of further words on the program."""
     names = {base_name(argv[0]), program_of(argv[0])}
     tables = (
         OPTIONS,
@@ -164,9 +164,9 @@ def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
         if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
             return f"make {word} can put a command into a recipe"
     if program in ("test", "[") and not {"-v", "-R"}.isdisjoint(argv):
-        return f"{name} works out what stands in the brackets of a variable's name"
+        return f"{name} evaluates the subscript of a variable's name"
     if program == "curl" and any(_CURL_ELSEWHERE.search(word) for word in argv[1:]):
-        return "curl reads what the letters of the address do not show"
+        return "curl reads more than the text of the address shows"
     options = OPTIONS.get(name) or OPTIONS.get(program)
     if options is None:
         return None if name in READERS or name in WRITERS else _unknown_hazard(argv, rule_words)
@@ -316,7 +316,7 @@ def _sed_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
     if unknown:
         return f"sed {unknown} can write a file or read its script from one"
     if not scripts or not all(map(is_plain_sed_script, scripts)):
-        return "the sed script is not one that surely only reads"
+        return "the sed script is not certain to only read"
     return None
 
 
@@ -370,9 +370,9 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 
 @frozen
 class Reads:
-    """What a reading call reads: paths, and whether recursively. `values` are words consumed by an option, which are paths
-    if a program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names what
-    must be trusted for it: the `repository`, the `project`.
+    """The reads of a call: paths, and whether recursively. `values` are words consumed by an option, which are paths if a
+    program parses its options differently. `tracked` means that it prints content tracked by git, `needs` names the trust
+    that it requires: in the `repository`, in the `project`.
     """
 
     paths: tuple[str, ...]
@@ -383,7 +383,7 @@ class Reads:
 
 
 def read_only(argv: tuple[str, ...], *, trusted: bool = False, in_plain_repository: bool = False) -> Reads | None:
-    """What a call of a read-only program reads; None if it is not certain that the call only reads.
+    """The reads of a call of a read-only program; None if it is not certain that the call only reads.
 
     `trusted` also permits programs that read a project's configuration, which may name others; git also runs where the
     repository names none, `in_plain_repository`.
@@ -433,7 +433,7 @@ def _jq_reads(argv: Sequence[str]) -> Reads | None:
 
 
 def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> Reads | None:
-    """What a reading subcommand reads."""
+    """The reads of a reading subcommand."""
     table_match = reading_row(table, words)
     if table_match is None:
         return None
@@ -459,7 +459,7 @@ _PS_HARMLESS = regex(r"--[a-z-]+(?:=(?!.*env).*)?|-[AaedfFlLHjyTMNw]*(?:o(?!.*en
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
-    """What a program reads according to its table; None for an unknown option, or for operands with which it does more."""
+    """The reads of a program according to its table; None for an unknown option, or for operands with which it does more."""
     sorted_words = _sorted_words(argv, reader)
     if sorted_words is None:
         return None
@@ -590,10 +590,10 @@ _SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
 
 @frozen
 class FileEdits:
-    """What one command would do: the paths that it changes, and those that it reads.
+    """The effects of one command: the paths that it changes, and those that it reads.
 
-    `into`, when set, is where its `sources` go: that file, or below that folder. With `whole_trees` its folders count with
-    all that lies in them; with `removes`, the changed paths are gone afterwards.
+    `into`, when set, is where its `sources` go: that file, or below that folder. With `whole_trees` its folders include all
+    their contents; with `removes`, the changed paths are gone afterwards.
     """
 
     changes: tuple[str, ...]
@@ -605,7 +605,7 @@ class FileEdits:
 
 
 def file_edits(argv: Sequence[str]) -> FileEdits | None:
-    """What a command edits; None for one that does anything else, or that is not surely understood."""
+    """The edits of a command; None if it does anything else, or is not fully understood."""
     name = base_name(argv[0])
     if "/" in argv[0] and argv[0] not in (f"/bin/{name}", f"/usr/bin/{name}"):
         return None

@@ -1,8 +1,8 @@
 """Mask secrets in text before it is stored: known values, in the encodings in which they appear, and tokens by their
 format.
 
-A mask names what it replaces (`[masked: OPENAI_API_KEY]`). What a program has transformed on purpose (split, reversed,
-encrypted) cannot be recognized; this prevents accidental leaks into logs, it does not stop a thief.
+A mask names what it replaces (`[masked: OPENAI_API_KEY]`). Secrets that a program has transformed on purpose (split,
+reversed, encrypted) cannot be recognized; this prevents accidental leaks into logs, it does not stop a thief.
 """
 
 from __future__ import annotations

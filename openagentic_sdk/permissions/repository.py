@@ -16,7 +16,7 @@ _GITLINK = b"\0\0\xe0\0"
 
 
 def is_plain_repository(folder: str) -> bool:
-    """Whether the repository that git finds from `folder` is plain, or there is none."""
+    """Whether the repository that git finds from `folder` is plain; also true if none is found."""
     place = os.path.realpath(folder)
     while True:
         git_path = os.path.join(place, ".git")

@@ -98,7 +98,7 @@ def parse_rule(text: str, effect: PermissionEffect = "deny", source: str = "opti
     """Parse one rule. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
     match = re.fullmatch(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
-        raise PermissionRuleError(text, "a rule is a tool's name, or a name and a pattern in brackets", source)
+        raise PermissionRuleError(text, "a rule must be a tool's name, or a name and a pattern in brackets", source)
     tool, inner = match.groups()
     is_open = effect == "allow" and ("*" in tool or "?" in tool)
     if is_open and re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool) is None:
@@ -117,11 +117,13 @@ def parse_rules(
 ) -> tuple[Rule, ...]:
     """Parse rules; parsed ones are returned unchanged."""
     if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
-        raise PermissionRuleError(shown(texts), f"{effect} is a list of rules, not one {type(texts).__name__}", source)
+        raise PermissionRuleError(
+            shown(texts), f"{effect} must be a list of rules, not a single {type(texts).__name__}", source
+        )
     rules = []
     for text in texts:
         if not isinstance(text, str | Rule):
-            raise PermissionRuleError(shown(text), "a rule is a text", source)
+            raise PermissionRuleError(shown(text), "a rule must be a text", source)
         rules.append(text if isinstance(text, Rule) else parse_rule(text, effect, source, root))
     return tuple(rules)
 
@@ -133,13 +135,15 @@ def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, sou
     parameter = _PARAMETER.fullmatch(inner)
     if parameter is not None and parameter[1] == _PRIMARY.get(tool):
         raise ValueError(
-            f"{parameter[1]} is what {tool} is about: its rules have no name of a parameter before the pattern"
+            f"{parameter[1]} is the subject of {tool}: its rules have no parameter name before the pattern"
         )
     takes_any = tool not in _PARAMETERS and tool not in SKILL_TOOLS
     is_named = parameter is not None and (takes_any or parameter[1] in _PARAMETERS.get(tool, ()))
     if parameter is not None and is_named and inner != "timeout:*":  # `timeout:*` is the program
         if effect == "allow":
-            raise ValueError("one parameter does not make a call safe: only deny and ask rules name parameters")
+            raise ValueError(
+                "a single parameter does not make a call safe: only deny and ask rules may name parameters"
+            )
         return Rule(text, tool, "parameter", source, root, words=(parameter[1],), pattern=parameter[2].strip())
     if tool == "Bash":
         return _command_rule(text, inner, effect, source, root)
@@ -151,7 +155,7 @@ def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, sou
     if tool == "WebFetch":
         key, colon, host = inner.partition(":")
         if key != "domain" or not colon:
-            raise ValueError("a WebFetch rule is WebFetch(domain:example.com)")
+            raise ValueError("write a WebFetch rule as WebFetch(domain:example.com)")
         host = host.strip().rstrip(".").lower()
         if not host.isascii():
             wildcard = "*." if host.startswith("*.") else ""
@@ -163,10 +167,10 @@ def _parse_inner(text: str, tool: str, inner: str, effect: PermissionEffect, sou
     if tool in SKILL_TOOLS or tool in TASK_TOOLS:
         names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
         if not all(names) or re.search(r"[\s()]", "".join(names)):
-            raise ValueError("a name holds no blanks and no brackets; several stand with commas between them")
+            raise ValueError("a name contains no blanks or brackets; separate several names with commas")
         return Rule(text, tool, "name", source, root, pattern=",".join(names))
     if tool in READ_TOOLS:
-        raise ValueError(f"write Read({inner}): {tool} obeys the rules of Read")
+        raise ValueError(f"write Read({inner}): {tool} follows the rules of Read")
     raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
 
 
@@ -185,7 +189,9 @@ def _command_rule(text: str, inner: str, effect: PermissionEffect, source: str, 
             return Rule(text, "Bash", "command", source, root, words=command.argv, exact=exact)
     commands = read_wildcards(inner)
     if (len(commands) > 1 or commands[0].line) and effect == "allow":
-        raise ValueError("an allow rule names one simple command: each part of a command line is checked by itself")
+        raise ValueError(
+            "an allow rule must name one simple command: each part of a command line is checked separately"
+        )
     return Rule(text, "Bash", "wildcard", source, root, pattern=inner)
 
 

@@ -141,15 +141,15 @@ _SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}"
 _SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 
 _REFUSED = {
-    "$": "it holds an expansion ($)",
-    "`": "it holds a command substitution (`)",
-    "(": "it holds a subshell, a function or an array",
-    ")": "it holds a subshell, a function or an array",
-    "{": "it holds a group or a brace expansion",
-    "}": "it holds a group or a brace expansion",
-    '"': "a double quote is not closed, or holds an expansion",
+    "$": "it contains an expansion ($)",
+    "`": "it contains a command substitution (`)",
+    "(": "it contains a subshell, a function or an array",
+    ")": "it contains a subshell, a function or an array",
+    "{": "it contains a group or a brace expansion",
+    "}": "it contains a group or a brace expansion",
+    '"': "a double quote is not closed, or contains an expansion",
     "'": "a single quote is not closed",
-    "\\": "it holds a line continuation",
+    "\\": "it contains a line continuation",
 }
 
 
@@ -170,12 +170,12 @@ def hidden_character(text: str) -> str | None:
     """The invisible or terminal-controlling character of a line, as a reason to refuse it; None if there is none."""
     control = _CONTROL.search(text)
     if control:
-        return f"it holds the control character {control[0]!r}"
+        return f"it contains the control character {control[0]!r}"
     if text.isascii():
         return None
     for letter in text:
         if letter > "\x7f" and not is_plain(letter):
-            return f"it holds the invisible or unusual character U+{ord(letter):04X}"
+            return f"it contains the invisible or unusual character U+{ord(letter):04X}"
     return None
 
 
@@ -208,7 +208,7 @@ class _ShellReader:
 
     def unfinished(self, joined_by: str) -> str | None:
         if not self.commands:
-            return "it holds no command"
+            return "it contains no command"
         return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
 
     def skip_blank(self, *, newlines: bool) -> None:
@@ -271,11 +271,11 @@ class _ShellReader:
         if is_glob:
             self.refusal = "the name of a program is a wildcard"
         elif word in RESERVED_WORDS:
-            self.refusal = f"it holds the shell's word {word!r}"
+            self.refusal = f"it contains the shell keyword {word!r}"
         elif "=" in word:
             self.refusal = "a variable is set"
         elif not word or word[0] in "%-":
-            self.refusal = f"{word!r} is not a name of a program"
+            self.refusal = f"{word!r} is not the name of a program"
 
     def redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
         operator = match[3] or match[2]
@@ -345,16 +345,16 @@ class _ShellReader:
         if letter > "\x7f" and unicodedata.category(letter)[0] in "LMN":
             self.at += 1
             return letter, "letter"
-        self.refusal = self.refusal or _REFUSED.get(letter) or f"it holds the unquoted character {letter!r}"
+        self.refusal = self.refusal or _REFUSED.get(letter) or f"it contains the unquoted character {letter!r}"
         return "", "end"
 
     def is_special(self, piece: str, before: list[str], start: int) -> bool:
         """Whether `#` or `~` in an unquoted piece has a meaning in bash: a comment, a home folder."""
         whole = "".join(before) + piece
         if not before and piece[0] == "#":
-            self.refusal = "it holds a comment"
+            self.refusal = "it contains a comment"
         elif "~" in piece and (whole[0] == "~" or re.search(r"[:=].*~", whole)):
-            self.refusal = "it holds a home folder (~)"
+            self.refusal = "it contains a home folder (~)"
         return self.refusal is not None
 
 

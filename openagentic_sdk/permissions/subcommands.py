@@ -1,8 +1,8 @@
 """Read-only subcommands of programs that also do more: `git log`, `docker ps`, `aws ec2 describe-instances`.
 
-The tables are data, one file per program in `reading/`, made from the manual that the file names. A row is a subcommand
-with its options, and stands for calls that change nothing, here or elsewhere, and run nothing; a call of which not every
-word is covered by a row is not read-only. The words of a row:
+The tables are data, one file per program in `reading/`, derived from the manual that the file names. A row is a subcommand
+with its options, and represents calls that change nothing, here or elsewhere, and run nothing; a call is read-only only if
+a row covers every word. The words of a row:
 
 `-x`, `--long` a switch, `-x=` an option with a value, `--long?` one whose value is in the same word, `*` every option but
 `never_options` in any abbreviation; `args=N` at most N operands; `paths` operands are files; `tracked` prints content

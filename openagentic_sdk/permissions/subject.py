@@ -135,7 +135,7 @@ class Subject:
 
     @functools.cached_property
     def stays_inside(self) -> bool:
-        """Whether no word of a command leads out of the workspace."""
+        """Whether no word of a command leads outside the workspace."""
         reals = (access.places.real for access in self.possible_accesses)
         return all(is_inside(real, self.workspace.roots) or real in HARMLESS_DEVICES for real in reals)
 
@@ -176,7 +176,7 @@ def describe(
     if tool == "Bash":
         command = input.get("command")
         if not isinstance(command, str) or not command.strip():
-            return Subject(tool, input, effect, workspace, problem="there is no command")
+            return Subject(tool, input, effect, workspace, problem="the command is empty")
         return Subject(tool, input, effect, workspace, command=command, line=parse_command(command))
     if tool in NETWORK_TOOLS:
         url = input.get("url")
@@ -233,7 +233,7 @@ MAX_FOLDERS = 8
 
 
 def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
-    """Each command with every folder in which it may run: a cd may fail, or run in a process of its own."""
+    """Each command with every folder in which it may run: a cd may fail, or run in a separate process."""
     folders: tuple[str, ...] = (cwd,)
     for command in line.commands:
         yield command, folders

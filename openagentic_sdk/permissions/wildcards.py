@@ -73,9 +73,10 @@ class Wildcard:
         return len(assignments) == len(self.assignments) and all(map(_fits, self.assignments, assignments))
 
     def could_end_in(self, words: Sequence[LooseWord]) -> int | None:
-        """How many of these words, which only bash can expand, could contain the rule's in order, with anything in between.
+        """The number of these words, which only bash can expand, that could contain the rule's words in order, with gaps.
 
-        A word that may become anything matches what follows the program's name, never the name itself. None if they cannot.
+        A word that may become anything matches the words after the program's name, never the name itself. None if they
+        cannot.
         """
         rule_words = [word for word in self.words if any(word)]
         if not rule_words:
@@ -133,7 +134,7 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
             at = piece.end()
             continue
         if operator is None and not text[at].isspace():
-            raise ValueError(f"it holds {text[at]!r}: a rule is the plain words of a command, and *")
+            raise ValueError(f"it contains {text[at]!r}: a rule consists of the plain words of a command, and *")
         if word is not None:
             parts[-1].append(tuple(word))
             word = None
@@ -144,7 +145,7 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
         parts[-1].append(tuple(word))
     commands = [_command(words, is_open and number == len(parts)) for number, words in enumerate(parts, 1)]
     if not any(any(word) for one in commands for word in one.words):
-        raise ValueError("it holds nothing but wildcards: write Bash for every command")
+        raise ValueError("it consists of wildcards only: write Bash for every command")
     if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
         raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
     return tuple(commands)
@@ -161,5 +162,5 @@ def _command(words: list[tuple[str, ...]], is_open: bool) -> Wildcard:
     if count == len(words):
         raise ValueError("a command is missing")
     if words[count][0] in RESERVED_WORDS:
-        raise ValueError(f"it holds the shell's word {words[count][0]!r}")
+        raise ValueError(f"it contains the shell keyword {words[count][0]!r}")
     return Wildcard(tuple(words[:count]), tuple(words[count:]), is_open)

@@ -280,7 +280,7 @@ class MessageReading(Reading):
             cleared = ", ".join(f"{key} {edit[key]}" for key in sorted(edit) if key.startswith("cleared_"))
             self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
         if dropped := len(as_list(message.get("input_transformations"))):
-            self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that fit no longer")
+            self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that no longer match")
         self._container = as_text(as_mapping(message.get("container")).get("id")) or self._container
         self._model = as_text(message.get("model")) or self._model
         if (reason := as_text(message.get("stop_reason"))) and not is_unfinished(self._stop_reason):
@@ -462,7 +462,7 @@ def _block(part: ContentPart) -> dict[str, Any]:
     if part.kind == "text":
         return {"type": "text", "text": part.text}
     if part.kind == "audio":
-        raise cannot_carry(part, "the Messages API", "it takes no sound, send a transcript")
+        raise cannot_carry(part, "the Messages API", "it does not accept audio: send a transcript")
     source: dict[str, Any] = {"type": "url", "url": part.url}
     if part.file_id:
         source = {"type": "file", "file_id": part.file_id}
@@ -470,7 +470,7 @@ def _block(part: ContentPart) -> dict[str, Any]:
         source = {"type": "base64", "media_type": part.media_type, "data": part.data}
     if part.kind == "image":
         if part.data is not None and part.media_type not in _IMAGES:
-            raise cannot_carry(part, "the Messages API", "it takes JPEG, PNG, GIF and WebP")
+            raise cannot_carry(part, "the Messages API", "it accepts JPEG, PNG, GIF and WebP")
         return {"type": "image", "source": source}
     if part.data is not None and part.media_type != "application/pdf":
         source = {"type": "text", "media_type": "text/plain", "data": _document_text(part)}
@@ -479,7 +479,7 @@ def _block(part: ContentPart) -> dict[str, Any]:
 
 def _document_text(part: ContentPart) -> str:
     if not re.match(r"text/|application/(json|xml|yaml|toml)", part.media_type):
-        raise cannot_carry(part, "the Messages API", "it takes PDF and text, extract the text")
+        raise cannot_carry(part, "the Messages API", "it accepts PDF and text: extract the text")
     try:
         return base64.b64decode(part.data or "", validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
@@ -531,7 +531,7 @@ def _choose(
     Raises `OptionsError` for a setting that has no field in the protocol.
     """
     if settings.seed is not None:
-        raise OptionsError(f"the Messages API has no seed: leave seed={settings.seed} out")
+        raise OptionsError(f"the Messages API has no seed: remove seed={settings.seed}")
     model, notices = payload["model"], list[str]()
     config: dict[str, Any] = {}
     if settings.response_format is not None and settings.response_format.get("type") != "text":
@@ -540,26 +540,26 @@ def _choose(
     if effort not in (None, "none") and family.efforts:
         config["effort"] = effort if effort in family.efforts else _NEAREST_EFFORT.get(effort, "high")
         if config["effort"] != effort:
-            notices.append(f"{model} has no effort {effort!r}, {config['effort']!r} was taken")
+            notices.append(f"{model} does not support effort {effort!r}; {config['effort']!r} was used")
     payload["thinking"] = _thinking(payload, effort, thinking, family, notices)
     thinks = as_mapping(payload["thinking"]).get("type") in ("enabled", "adaptive")
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
     sampling_fields = {name: value for name, value in sampling.items() if value is not None}
     if sampling_fields and not family.sampling:
-        notices.append(f"{model} takes no {' and no '.join(sampling_fields)}, which was left out")
+        notices.append(f"{model} takes no {' and no '.join(sampling_fields)}, which was omitted")
         sampling_fields = {}
     if thinks and sampling_fields.pop("temperature", 1) != 1:
-        notices.append("a model that thinks takes no temperature, which was left out")
+        notices.append("a model that thinks takes no temperature, which was omitted")
     if len(sampling_fields) == 2 and family.one_sampling_field:
         del sampling_fields["top_p"]
-        notices.append(f"{model} takes temperature or top_p, top_p was left out")
+        notices.append(f"{model} accepts temperature or top_p, so top_p was omitted")
     payload.update(
         sampling_fields, stop_sequences=list(settings.stop) if settings.stop else None, output_config=config or None
     )
     choice = settings.tool_choice or ("auto" if settings.parallel_tool_calls is not None else None)
     if payload["tools"] and choice is not None:
         if choice not in ("auto", "none") and (thinks or not family.forced_tool):
-            notices.append(f"{model} cannot be made to call a tool ({choice}), it is left to the model")
+            notices.append(f"{model} cannot be forced to call a tool ({choice}), so the choice is left to the model")
             choice = "auto"
         kinds = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
         payload["tool_choice"] = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
@@ -576,7 +576,9 @@ def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily
             f"the Messages API takes a response_format of type json_schema, not {response_format!r:.200}"
         )
     if not family.schemas:
-        raise OptionsError(f"{model} takes no response_format: ask a newer model, or describe the form in the prompt")
+        raise OptionsError(
+            f"{model} does not accept response_format: use a newer model, or describe the form in the prompt"
+        )
     return {"type": "json_schema", "schema": dict(schema)}
 
 
@@ -593,14 +595,14 @@ def _thinking(
     thinking_field = {"type": "disabled"} if effort == "none" else dict(setting or (usual if effort else {}))
     kind = thinking_field.get("type")
     if kind == "enabled" and not family.budget_thinking and family.adaptive_thinking:
-        notices.append(f"{model} takes no budget_tokens, it thinks as much as it finds fit (reasoning_effort)")
+        notices.append(f"{model} does not accept budget_tokens; it decides itself how much to think (reasoning_effort)")
         return {**{key: value for key, value in thinking_field.items() if key != "budget_tokens"}, "type": "adaptive"}
     if kind in ("enabled", "adaptive") and not family.adaptive_thinking:
         share = int(max_tokens * _BUDGET_SHARES.get(effort or "", 0.5))
         budget = max(thinking_field.get("budget_tokens") or share, _MIN_BUDGET)
         if family.budget_thinking and budget < max_tokens:
             return {"type": "enabled", "budget_tokens": budget}
-        notices.append(f"{model} does not think within max_tokens={max_tokens}, thinking was left out")
+        notices.append(f"{model} cannot think within max_tokens={max_tokens}, so thinking was omitted")
         return None
     if kind == "disabled" and family.always_thinks:
         notices.append(f"{model} cannot be kept from thinking")

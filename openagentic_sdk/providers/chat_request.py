@@ -234,7 +234,7 @@ class _Repair:
         elif role == "user":
             self._take_user(message)
         elif role != "tool":  # results are written together with the call that they answer
-            raise OptionsError(f"a message's role is system, developer, user, assistant or tool, not {role!r}")
+            raise OptionsError(f"a message's role must be system, developer, user, assistant or tool, not {role!r}")
 
     def _take_user(self, message: Message) -> None:
         if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
@@ -371,7 +371,7 @@ def write_tools(
     if most is not None and len(tools) + len(extra_tools) > most:
         tools, left_out = tools[: most - len(extra_tools)], tools[most - len(extra_tools) :]
         listed = shortened(", ".join(str(function_of(tool).get("name")) for tool in left_out), 300)
-        names.notices.append(f"the endpoint takes {most} tools, and {len(left_out)} were left out: {listed}")
+        names.notices.append(f"the endpoint accepts {most} tools, and {len(left_out)} were omitted: {listed}")
     for tool in (*tools, *extra_tools):
         if function_of(tool).get("name"):
             definitions.append(write(tool))
@@ -482,7 +482,7 @@ def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: Tool
     sent_name = names.sent(choice)
     only = [tool for tool in payload["tools"] if function_of(tool).get("name") == sent_name]
     if not only:
-        raise OptionsError(f"tool_choice names {choice!r}, which is not among the tools of the request")
+        raise OptionsError(f"tool_choice names {choice!r}, which is not one of the request's tools")
     if quirks.tool_choice_object:
         payload["tool_choice"] = {"type": "function", "function": {"name": sent_name}}
     else:

@@ -63,7 +63,7 @@ def read_parts(content: Any) -> list[ContentPart]:
     if isinstance(content, str):
         return [ContentPart("text", content)] if content else []
     if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
-        raise OptionsError(f"a message's content is a text or a list of parts, not {type(content).__name__}")
+        raise OptionsError(f"a message's content must be a text or a list of parts, not {type(content).__name__}")
     parts = [read_part(item) for item in content]
     return [part for part in parts if part.kind != "text" or part.text]
 
@@ -73,7 +73,7 @@ def read_part(item: Any) -> ContentPart:
     if isinstance(item, str):
         return ContentPart("text", item)
     if not isinstance(item, Mapping):
-        raise OptionsError(f"a part of a message is an object with a type, not {type(item).__name__}")
+        raise OptionsError(f"a part of a message must be an object with a type, not {type(item).__name__}")
     kind = item.get("type")
     if kind in ("text", "input_text", "output_text"):
         return ContentPart("text", str(item.get("text") or ""))
@@ -91,7 +91,7 @@ def read_part(item: Any) -> ContentPart:
             return ContentPart("file", name=name, file_id=str(inner["file_id"]))
         return _from_url("file", str(inner.get("file_data") or ""), name)
     if kind not in MEDIA_KINDS:
-        raise OptionsError(f"a part of a message is text, image, file or audio, not {kind!r}")
+        raise OptionsError(f"a part of a message must be text, image, file or audio, not {kind!r}")
     name = str(item["name"]) if item.get("name") else None
     detail = as_text(item.get("detail"))
     if item.get("url"):
@@ -102,7 +102,7 @@ def read_part(item: Any) -> ContentPart:
 
 
 def cannot_carry(
-    part: ContentPart, where: str, instead: str = "leave it out, or ask a model that takes it"
+    part: ContentPart, where: str, instead: str = "remove it, or use a model that accepts it"
 ) -> OptionsError:
     """The error for a part that has no form in `where`."""
     return OptionsError(f"{part} cannot be sent to {where}: {instead}")

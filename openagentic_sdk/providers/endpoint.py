@@ -111,7 +111,7 @@ class Reading(ABC):
         with _understood():
             rest, output = self.conclude()
         if self.is_broken and not self.is_over and any(call.raw_arguments is None for call in output.tool_calls):
-            raise cut_answer(output.assistant_text or "", "an end behind its calls: the connection was cut")
+            raise cut_answer(output.assistant_text or "", "an end after its calls: the connection was cut")
         return rest, output
 
     def check_answered(self, beginning: str = "") -> None:
@@ -119,7 +119,7 @@ class Reading(ABC):
         if not self._count:
             excerpt = f"; it sent {beginning!r}" if beginning else ""
             raise ProviderResponseError(
-                f"the endpoint accepted the request and sent no answer{excerpt}: check base_url"
+                f"the endpoint accepted the request without sending an answer{excerpt}: check base_url"
             )
 
     def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
@@ -307,7 +307,7 @@ class EndpointProvider(ABC):
             async for event in events:
                 if isinstance(event, Done) and event.output is not None:
                     return event.output
-        raise ProviderResponseError("the answer ended without its end")
+        raise ProviderResponseError("the answer ended without its end marker")
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
@@ -394,7 +394,7 @@ class EndpointProvider(ABC):
             advice = f"set {self.key_variable}, or pass api_key=" if self.key_variable else "pass a token as api_key="
             if withheld:
                 advice = (
-                    f"${self.key_variable} goes to {' and '.join(self.hosts)} only, pass api_key= for {self.origin}"
+                    f"${self.key_variable} is sent to {' and '.join(self.hosts)} only: pass api_key= for {self.origin}"
                 )
             raise OptionsError(f"{self.name} needs an API key: {advice} (command line: --api-key-env NAME)")
         return "" if withheld else key
@@ -473,10 +473,10 @@ class EndpointProvider(ABC):
                 max_chars = description_limit(error)
                 refused = self._refused_tool(error, payload, names)
                 control = f"{HOLD_TOOL} {refused}" if refused else self.control_for(error)
-                what = f"{refused} is held back, because its definition is refused: " if refused else ""
+                what = f"{refused} is withheld, because its definition is refused: " if refused else ""
                 if max_chars and max_chars < (self._description_chars() or max_chars + 1):
                     control = f"{CUT_DESCRIPTIONS} {max_chars}"
-                    what = f"descriptions of tools are cut at {max_chars} characters: "
+                    what = f"descriptions of tools are truncated to {max_chars} characters: "
                 if control is not None and not self.is_under(control) and attempt <= MAX_REWRITES:
                     self._session.controls.add(f"{control} {self.origin}")
                     yield Retrying(f"{what}{error}", 0.0, attempt, control=f"{control} {self.origin}")
@@ -527,7 +527,7 @@ def _understood() -> Any:
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise GarbledResponseError(f"the endpoint's answer does not fit its protocol ({error})") from error
+        raise GarbledResponseError(f"the endpoint's answer does not follow its protocol ({error})") from error
 
 
 def _raise_error_in(data: Any) -> None:

@@ -184,17 +184,18 @@ def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool
 
 def _advice(status: int, about_money: bool, too_long: bool, endpoint: str) -> str:
     if about_money:
-        return " (add credit or use another key: asking again does not help)"
+        return " (add credit or use another key: repeating the request does not help)"
     if too_long:
-        return " (the conversation is longer than the model reads: ask a model with a larger window, or begin a new session)"
-    if status == 413:
         return (
-            " (the endpoint, or a proxy before it, takes no request of this size: attach less, or begin a new session)"
+            " (the conversation exceeds the model's context window: use a model with a larger one, or start a new "
+            "session)"
         )
+    if status == 413:
+        return " (the endpoint, or a proxy before it, accepts no request of this size: attach less, or start a new session)"
     if status in (401, 403):
-        return " (check the API key and what it may do)"
+        return " (check the API key and its permissions)"
     if status == 407:
-        return " (the proxy wants a user and a password: put them into its URL, http://user:password@host:port)"
+        return " (the proxy requires a user and a password: put them into its URL, http://user:password@host:port)"
     if status in (404, 405) and _WITHOUT_VERSION.fullmatch(endpoint):
         return " (check base_url, which has no path and probably ends in /v1)"
     if status == 404:

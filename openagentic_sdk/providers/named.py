@@ -82,11 +82,14 @@ def find_provider(
         vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
         if api_key is None and api_key_env is None and not vendor(base_url=base_url).is_at_home:
             raise OptionsError(
-                f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
-                f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
+                f"${VENDORS[name]} is sent to the vendor only: name the variable that contains the key for {base_url} with "
+                f"--api-key-env (api_key_env), or use it without a key through the provider {COMPATIBLE}"
             )
-        hint = f"; {model!r:.200} begins with none of the providers {', '.join(PROVIDERS)}, so that {name} was to be asked: "
-        hint += f"another vendor is asked with the provider {COMPATIBLE}, its base_url and its key"
+        hint = (
+            f"; {model!r:.200} does not begin with any of the providers {', '.join(PROVIDERS)}, so that {name} was "
+            "chosen: "
+        )
+        hint += f"use another vendor through the provider {COMPATIBLE}, with its base_url and its key"
         missing = hint if begins_with_none else ""
         return vendor(base_url=base_url, api_key=api_key or _key(api_key_env or VENDORS[name], environ, missing))
     if name in HOSTED or name == AZURE:
@@ -95,7 +98,7 @@ def find_provider(
     if name in CLOUDS:
         return _class_of(name)(base_url=base_url, api_key=key)
     if name != COMPATIBLE and name not in LOCAL_SERVERS:
-        raise OptionsError(f"there is no provider {name!r}: the providers are {', '.join(PROVIDERS)}")
+        raise OptionsError(f"unknown provider {name!r}: the providers are {', '.join(PROVIDERS)}")
     base_url = base_url or LOCAL_SERVERS.get(name)
     if not base_url:
         raise OptionsError(
@@ -115,8 +118,9 @@ def _hosted(
         raise OptionsError(f"the provider {name} needs ${AZURE_ENDPOINT}, such as https://NAME.openai.azure.com")
     if api_key is None and api_key_env is None and base_url and base_url.rstrip("/") != usual:
         raise OptionsError(
-            f"${variable} goes to {usual or 'the address in $' + AZURE_ENDPOINT} only: name the variable that holds the key "
-            f"for {base_url} with --api-key-env (api_key_env)"
+            f"${variable} is sent to {usual or 'the address in $' + AZURE_ENDPOINT} only: name the variable that "
+            "contains the "
+            f"key for {base_url} with --api-key-env (api_key_env)"
         )
     compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
     key = api_key if api_key is not None else _key(api_key_env or variable, environ)
@@ -156,7 +160,8 @@ def _key(variable: str, environ: Mapping[str, str], hint: str = "") -> str:
     key = environ.get(variable, "").strip()
     if not key:
         raise ApiKeyError(
-            f"there is no API key in ${variable}: set it, name another variable with --api-key-env (api_key_env), "
-            f"ask a local server with --base-url (base_url), or play a scripted model with --script (script){hint}"
+            f"${variable} contains no API key: set it, name another variable with --api-key-env (api_key_env), use a "
+            "local server with --base-url (base_url), or a scripted model with"
+            f" --script (script){hint}"
         )
     return key

@@ -64,7 +64,7 @@ class AzureOpenAIProvider(OpenAICompatibleProvider):
     ) -> None:
         if entra_token is not None:
             if arguments.get("api_key"):
-                raise OptionsError("an endpoint on Azure takes either api_key or entra_token")
+                raise OptionsError("an endpoint on Azure accepts either api_key or entra_token, not both")
             arguments["api_key"] = entra_token
         header = "api-key" if entra_token is None else None
         super().__init__(base_url=endpoint, api_key_header=header, quirks=quirks, **arguments)

@@ -577,7 +577,7 @@ def _input_part(part: ContentPart) -> dict[str, Any]:
     if part.kind == "text":
         return {"type": "input_text", "text": part.text}
     if part.kind == "audio":
-        raise cannot_carry(part, "the Responses API", "ask over chat completions, or send a transcript")
+        raise cannot_carry(part, "the Responses API", "use chat completions, or send a transcript")
     if part.file_id:
         return {"type": f"input_{part.kind}", "file_id": part.file_id}
     if part.kind == "image":
@@ -590,9 +590,7 @@ def _input_part(part: ContentPart) -> dict[str, Any]:
 def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:
     for name, value in {"seed": settings.seed, "stop": settings.stop}.items():
         if value is not None:
-            raise OptionsError(
-                f"the Responses API has no {name}: leave {name}={value!r} out, or ask over chat completions"
-            )
+            raise OptionsError(f"the Responses API has no {name}: leave {name}={value!r} out, or use chat completions")
     fields: dict[str, Any] = {
         "max_output_tokens": settings.max_tokens,
         "temperature": settings.temperature,

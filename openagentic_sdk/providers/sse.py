@@ -112,7 +112,7 @@ class SSEDecoder:
     def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:
             raise ProviderResponseError(
-                f"the endpoint sent an event of more than {self._max_event_bytes} bytes: no answer is that long"
+                f"the endpoint sent an event of more than {self._max_event_bytes} bytes, which exceeds the limit"
             )
 
 

@@ -47,7 +47,7 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
     metadata: Mapping[str, Any] = store.read_metadata(session_id)["metadata"]
     agent = str(metadata.get(AGENT_KEY))
     if agents is None or agent not in agents:
-        return _refused(session_id, row.events, f"there is no agent {agent!r:.100} here")
+        return _refused(session_id, row.events, f"unknown agent {agent!r:.100}")
     try:
         options = agents.options(agent, metadata.get(WISHES_KEY), session_store=store, resume=session_id)
     except OptionsError as error:
@@ -55,12 +55,14 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
     view, _ = load_view(store, session_id, seal=Seal(options.key_file))
     request_id = next(iter(view.requests.asked), None)
     if request_id is None:
-        return _refused(session_id, row.events, "its prompt has no request id: no server took it")
+        return _refused(session_id, row.events, "its prompt has no request id, so no server accepted it")
     said_seq = view.requests[request_id].seq
     request = find_request(store.iter_events(session_id, after_seq=said_seq - 1), request_id.__eq__)
     if not all(map(view.is_ours, (event for event in view.events if event.seq == said_seq))):
         return _refused(
-            session_id, row.events, "it was taken with another key: hosts that go on for each other share one"
+            session_id,
+            row.events,
+            "it was accepted with another key: hosts that continue each other's requests must share one",
         )
     deaths = (request.deaths if request is not None else 0) + (row.state != ROW_STATES["suspended"])
     return AbandonedRequest(session_id, row.events, said_seq, deaths, options)
@@ -86,5 +88,5 @@ def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[
 def give_up(store: SessionStore, request: AbandonedRequest) -> None:
     """End a request whose processes keep dying, as an `error`. Raises `SessionLockedError`."""
     assert request.options is not None, "whoever gives up could go on"
-    text = f"{request.deaths} processes died while they worked on this request"
+    text = f"{request.deaths} processes died while processing this request"
     end_session(store, request.session_id, Seal(request.options.key_file), also_parked=True, failure=text)

@@ -60,7 +60,7 @@ class AgentReplayReport:
     @property
     def text(self) -> str:
         """The differences, one per line; empty if there are none."""
-        missing = f"{self.steps - self.compared} of {self.steps} recorded requests were not made again"
+        missing = f"{self.steps - self.compared} of {self.steps} recorded requests were not repeated"
         return "\n".join([*self.differences, *([missing] if self.compared < self.steps else [])])
 
 
@@ -122,7 +122,7 @@ class _AgentReplay(Replay):
         for difference in self.provider.differences:
             diff = self.provider.diff(difference.seq, self._places)
             if diff:
-                return [f"step {difference.step} asks the model for something else:\n{diff}"]
+                return [f"step {difference.step} sends a different request to the model:\n{diff}"]
         return []
 
     def make_agent(self, run: RecordedRun) -> AgentRuntime:
@@ -162,7 +162,7 @@ class _AgentReplay(Replay):
     async def _answer(self, question: UserQuestion) -> str:
         ended = self._recording.results.get(question.tool_use_id or "")
         if ended is not None and ended.error_message in (SAID_INSTEAD.not_started, SAID_INSTEAD.cut_short):
-            raise RunStopped("waiting", "the recorded run waited here until another prompt came")
+            raise RunStopped("waiting", "the recorded run waited here until another prompt arrived")
         return self._answers.get((question.tool_use_id, question.kind), "")
 
     async def before_step(self, run: Run) -> None:
@@ -201,7 +201,7 @@ def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
         then, now = ([event.output, event.error_message] for event in (old, new))
         if dumps_json(then) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
             diff = "\n".join(list(unified_diff(_lines(then), _lines(now), "recorded", "now", lineterm="", n=1))[:60])
-            differences.append(f"call {new.tool_use_id} gives something else:\n{diff}")
+            differences.append(f"call {new.tool_use_id} returns something else:\n{diff}")
     return differences
 
 

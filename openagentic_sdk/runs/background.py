@@ -318,7 +318,7 @@ class BackgroundRun:
         """
         message = read_prompt(prompt)
         if self._turns.running is None:
-            raise OptionsError(f"this run is {self.state}: it takes no message")
+            raise OptionsError(f"this run is {self.state}: it accepts no messages")
         self._turns.say(message)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
@@ -345,7 +345,7 @@ class BackgroundRun:
         """Answer the question that the run waits for, and resume it. Raises `OptionsError` if it does not wait."""
         store = self._turns.store
         if self.state != "waiting" or store is None:
-            raise OptionsError(f"this run is {self.state} and waits for no answer")
+            raise OptionsError(f"this run is {self.state} and is not waiting for an answer")
         await answer_question(store, self.session_id, question_id, answer, key_file=self._turns.options.key_file)
         self._told_to = None
         self._driver = asyncio.get_running_loop().create_task(self._drive(None), context=self._context.copy())

@@ -67,8 +67,8 @@ async def replay_events(
     events = list(events)
     if WorkflowProgress.of(events).is_workflow:
         raise OptionsError(
-            "a workflow asks no model itself: `openagentic-sdk workflow replay MODULE:NAME ID`, or Workflow.replay(), plays "
-            "its body against its log, and the session of each of its agents is replayed by itself"
+            "a workflow does not call a model itself: `openagentic-sdk workflow replay MODULE:NAME ID`, or "
+            "Workflow.replay(), replays its body against its log; replay the session of each of its agents separately"
         )
     recording = Recording(events)
     if not recording.step_count():
@@ -191,7 +191,7 @@ class Replay:
             position = next((index for index, event in enumerate(before) if is_prompt(event)), None)
             if position is None:
                 raise ReplayMismatchError(
-                    f"the loop ended its turn before step {self._steps[0].request.step}, which was asked then"
+                    f"the loop ended its turn before step {self._steps[0].request.step}, which the recorded run made"
                 )
             await self.bring(before[:position])
             self._steps[0].before = before[position + 1 :]

@@ -78,7 +78,7 @@ async def start_what_if(
     events = await off_loop(may_block(store), store.read_events, source_id)
     if WorkflowProgress.of(events).is_workflow and not any(kind_of(part) is WorkflowPart for part in agent.parts):
         raise OptionsError(
-            f"session {source_id!r} is a workflow, only its code goes on with it: what_if(..., options=flow.to_options())"
+            f"session {source_id!r} is a workflow, which only its code can continue: what_if(..., options=flow.to_options())"
         )
     known_calls = RecordedCalls(events, after_seq=at_seq)
     # The tools last announced to the model of a recorded session.
@@ -167,7 +167,7 @@ class _AnsweredTool(Tool):
             raise ToolError(f"{self.name} was not run: the recorded session never made this call")
         if on_new == "ask" and not await self._is_wanted(ctx):
             raise ToolError(
-                f"{self.name} was not run: the recorded session never made this call, and the answer was no"
+                f"{self.name} was not run: the recorded session never made this call, and a person declined it"
             )
         return await self._inner.run(input, ctx)
 
@@ -232,7 +232,7 @@ class _AbsentTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         raise ToolError(
-            f"{self.name} cannot be run: it is not there. Name the agent that has it (--agent), or its server"
+            f"{self.name} cannot be run, since it is missing: name the agent that has it (--agent), or its server"
         )
 
 

@@ -107,7 +107,7 @@ def _going_on_in_code(run: JudgedRun, cause: CauseInRun) -> tuple[str, ...]:
         own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")
     if not own:
         if run.model_flags[-1] == "URL":
-            return ("the address of the endpoint is not in the log: put it in the place of URL",)
+            return ("the log does not contain the address of the endpoint: replace URL with it",)
         return ()
     changes = "".join(
         f", {name}=[*options.{name}, {repr(value)[1:-1]}]" if isinstance(value, list) else f", {name}={value!r}"

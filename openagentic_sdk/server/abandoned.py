@@ -176,5 +176,5 @@ class AbandonedRequests:
         except OpenAgentSdkError as error:
             if isinstance(error, RequestRefusedError) and error.status == 429:
                 return None  # at capacity now: checked again later
-            return f"the request was left by its process, and cannot go on here: {error}"
+            return f"the request was abandoned by its process and cannot be continued here: {error}"
         return None

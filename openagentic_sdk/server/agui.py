@@ -85,7 +85,7 @@ class RunInput:
 def read_run_input(data: Any) -> RunInput:
     """Return the input of a run. Raises `OptionsError` that names the invalid field."""
     if not isinstance(data, Mapping):
-        raise OptionsError("a run's input is one JSON object (RunAgentInput)")
+        raise OptionsError("a run's input must be one JSON object (RunAgentInput)")
     messages, resume = data.get("messages"), data.get("resume") or []
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         raise OptionsError("messages must be a list of messages")
@@ -107,7 +107,7 @@ def read_run_input(data: Any) -> RunInput:
 def _id(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
-        raise OptionsError(f"{name} must be a text of 1 to {MAX_ID_CHARS} letters, not {value!r:.100}")
+        raise OptionsError(f"{name} must be a text of 1 to {MAX_ID_CHARS} characters, not {value!r:.100}")
     return value
 
 
@@ -132,7 +132,7 @@ def _parts(content: Any) -> list[Json]:
                 parts.append({"type": _PARTS[kind], "url": value, **type_field})
             case _:
                 raise OptionsError(
-                    f"part {number} of the last message is not a text, and no image, audio or document with its data or url"
+                    f"part {number} of the last message is not a text, nor an image, audio or document with its data or url"
                 )
     return parts
 
@@ -144,7 +144,7 @@ def _answer(entry: Mapping[str, Any]) -> str:
     """
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":
-        return "no because the question was dismissed"
+        return "declined because the question was dismissed"
     if isinstance(payload, Mapping):
         payload = payload.get("answer", payload.get("approved"))
     if isinstance(payload, bool):
@@ -170,7 +170,7 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
     if unknown:
         return f"the thread has no interrupt {unknown[0]!r:.100}: it waits for {', '.join(waiting) or 'none'}"
     if run.prompt is None and not run.answers:
-        return "there is nothing to do: the last message is not the user's, and nothing is resumed"
+        return "the input asks for nothing: the last message is not the user's, and nothing is resumed"
     return None
 
 
@@ -199,8 +199,8 @@ def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Jso
     strangers = [each for each in run.known if each not in attempt_ids | said_in_all]
     if strangers:
         raise OptionsError(
-            f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: "
-            "send the thread's own messages, or take another threadId"
+            f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: send the thread's own messages, or use "
+            "another threadId"
         )
     if list(run.known[-1:]) == answer_ids[-1:]:
         return None
@@ -263,7 +263,7 @@ class RunEvents:
         Another process resumes the run and streams it if the client sends its input again.
         """
         return self.stop(
-            "suspended", "this server is about to end, and the run goes on at another one: send the input again"
+            "suspended", "this server is shutting down, and the run continues at another one: send the input again"
         )
 
     def stop(self, state: RequestState, message: str | None = None) -> list[Json]:

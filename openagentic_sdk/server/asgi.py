@@ -107,7 +107,7 @@ class Application:
         routes = find_routes(call.parts)
         if call.method == "OPTIONS":
             if not routes:
-                raise RequestRefusedError(404, "there is nothing under this path")
+                raise RequestRefusedError(404, "nothing is served at this path")
             methods = ", ".join(routes)
             allowed = {"Allow": methods}
             if foreign is not None:
@@ -117,13 +117,15 @@ class Application:
         if not any(endpoint.is_open for endpoint in routes.values()):
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
-                raise RequestRefusedError(401, "bring the token of this server: Authorization: Bearer ...")
+                raise RequestRefusedError(401, "send the token of this server: Authorization: Bearer ...")
             call.principal = principal
             request.who, request.tenant = principal.name, principal.tenant
         endpoint = routes.get("GET" if call.method == "HEAD" else call.method)
         if endpoint is None and routes:
             return await call.reply(
-                405, error_body(RequestRefusedError(405, "not by this method")), {"Allow": ", ".join(routes)}
+                405,
+                error_body(RequestRefusedError(405, "the method is not supported for this path")),
+                {"Allow": ", ".join(routes)},
             )
         if endpoint is None:
             raise RequestRefusedError(404, _not_served(call.parts))
@@ -167,7 +169,7 @@ class Application:
             case ("v1", "sessions", session_id, "events"):
                 after_seq = cursor_of(call)
             case _:
-                raise RequestRefusedError(404, "there is no WebSocket under this path")
+                raise RequestRefusedError(404, "no WebSocket is served at this path")
         principal = await self.guard.find_principal(scope, foreign)
         is_told = principal is not None and TRUSTED in (scope.get("extensions") or {})
         await send({"type": "websocket.accept", **({TRUSTED: True} if is_told else {})})
@@ -261,7 +263,7 @@ def _not_served(parts: tuple[str, ...]) -> str:
         return (
             "Chat Completions is not served: use the Responses API (POST /v1/responses), which the same clients speak"
         )
-    return "there is nothing under this path: GET /openapi.json lists the routes"
+    return "nothing is served at this path: GET /openapi.json lists the routes"
 
 
 def app(

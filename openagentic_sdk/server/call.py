@@ -65,7 +65,7 @@ class HttpCall:
             raise RequestRefusedError(400, "the query cannot be read") from None
         query = dict(pairs)
         if len(query) != len(pairs):
-            raise RequestRefusedError(400, "a field of the query appears twice")
+            raise RequestRefusedError(400, "a query parameter appears twice")
         raw = self.scope.get("raw_path")
         path = self.scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
         pieces = path.removeprefix(b"/").split(b"/")
@@ -83,7 +83,7 @@ class HttpCall:
             except UnicodeDecodeError:
                 raise RequestRefusedError(400, "the path is not UTF-8") from None
             if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
-                raise RequestRefusedError(400, "the path holds what no path of this server holds")
+                raise RequestRefusedError(400, "the path contains characters that no path of this server contains")
             parts.append(part)
         self.parts, self.query = tuple(parts), query
 
@@ -121,7 +121,7 @@ class HttpCall:
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ConnectionResetError("the client has left")
+                raise ConnectionResetError("the client has disconnected")
             pieces.append(message.get("body", b""))
             size, more = size + len(pieces[-1]), message.get("more_body", False)
             if size > self._max_body_bytes:
@@ -207,7 +207,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
         return
     except asyncio.CancelledError:
         if is_over and task is not None and task.uncancel() <= 0:
-            raise TimeoutError(f"the client took nothing for {seconds:g} s") from None
+            raise TimeoutError(f"the client read nothing for {seconds:g} s") from None
         raise
     finally:
         if timer is not None:
@@ -215,7 +215,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 
 
 class EventStream:
-    """A stream of server-sent events to one client, as a context manager; `is_gone` is true once the client has left."""
+    """A stream of server-sent events to one client, as a context manager; `is_gone`: the client has disconnected."""
 
     def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call

@@ -110,7 +110,7 @@ class HttpConnection(asyncio.Protocol):
     def put(self, data: bytes) -> None:
         """Send bytes without waiting. Raises `ConnectionResetError` if the client has disconnected."""
         if self.is_gone or self._transport is None:
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client has disconnected")
         self._transport.write(data)
 
     @property
@@ -151,11 +151,11 @@ class HttpConnection(asyncio.Protocol):
         self._body_until = self._body_until or loop.time() + WHOLE_BODY_S
         while (piece := self._reader.read_body()) is None:
             if self.has_ended:
-                raise ConnectionResetError("the client has left")
+                raise ConnectionResetError("the client has disconnected")
             try:
                 await self.news(min(BODY_S, self._body_until - loop.time()))
             except TimeoutError:
-                raise RequestRefusedError(408, "the body is too slow in coming") from None
+                raise RequestRefusedError(408, "the body did not arrive in time") from None
         return piece
 
     def drain(self) -> None:
@@ -191,7 +191,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _too_slow(self) -> None:
         if self._reader.waiting:
-            self._refuse(RequestRefusedError(408, f"the head did not come within {HEAD_S:g} s"))
+            self._refuse(RequestRefusedError(408, f"the head did not arrive within {HEAD_S:g} s"))
         else:
             self.close()
 
@@ -257,7 +257,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort_transport()
             raise
         except Exception as error:  # noqa: BLE001 - an app may fail in any way: the client gets a plain 500, the operator the error
-            context = {"message": "the app of a server failed", "exception": error, "protocol": self}
+            context = {"message": "the application failed", "exception": error, "protocol": self}
             asyncio.get_running_loop().call_exception_handler(context)
             self._refuse(RequestRefusedError(500, "the server failed"), begun=exchange.has_begun)
             return
@@ -357,7 +357,7 @@ class AsgiExchange:
             # A response abandoned because its client did not read: the missing end shows that it is incomplete.
             if self.has_begun or self._connection.has_ended:
                 raise ConnectionResetError("cut")
-            raise RuntimeError("the app returned without an answer")
+            raise RuntimeError("the application returned without a response")
         if not self._is_read and self._head.length == 0:
             self._is_read = True
 

@@ -110,7 +110,7 @@ class Desk(Shelf):
         """The agents that may be started. Raises `RequestRefusedError` if there are none."""
         if self._agents is None:
             raise RequestRefusedError(
-                403, self.problem or "this server only shows sessions: serve agents to start them"
+                403, self.problem or "this server only shows sessions: to start runs, serve agents"
             )
         return self._agents
 
@@ -426,11 +426,15 @@ class Desk(Shelf):
 
     def _check_open(self) -> None:
         if self.is_draining:
-            raise RequestRefusedError(503, "this server is about to end: ask again", "draining", retry_after_s=1)
+            raise RequestRefusedError(
+                503, "this server is shutting down: send the request again", "draining", retry_after_s=1
+            )
 
     def _check_room(self) -> None:
         if count_runs(self) >= self._max_runs:
-            raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
+            raise RequestRefusedError(
+                429, f"{self._max_runs} runs are already in progress: send the request again later", retry_after_s=2
+            )
 
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
         """The metadata of a session of this tenant; another tenant's session is reported as not found."""
@@ -579,9 +583,9 @@ class Desk(Shelf):
         """Raise `RequestRefusedError` 409 if no run is in progress or the store has no inbox."""
         run = self._runs.get(session_id)
         if (run is None or run.is_over) and not await off_loop(True, is_held, self.store, session_id):
-            raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
+            raise RequestRefusedError(409, "no run is in progress in this session: send a prompt", "no_run")
         if not self.store.has_inbox:
-            raise RequestRefusedError(409, "this store keeps no messages to a run that goes on", "no_run")
+            raise RequestRefusedError(409, "this store cannot deliver messages to a running session", "no_run")
 
 
 def count_runs(desk: Desk) -> int:
@@ -642,7 +646,7 @@ def request_id_of(key: str | None, *parts: Any) -> str | None:
 
 def _checked_key(key: str | None) -> str:
     if key is None or not _KEY.fullmatch(key):
-        raise RequestRefusedError(400, "an Idempotency-Key is 1 to 200 visible ASCII characters without ~")
+        raise RequestRefusedError(400, "an Idempotency-Key must have 1 to 200 visible ASCII characters without ~")
     return key
 
 
@@ -651,7 +655,7 @@ def _hashed(*parts: str) -> str:
 
 
 def _other_body(key: str | None) -> RequestRefusedError:
-    message = f"the Idempotency-Key {key} came with another request before: take a new one"
+    message = f"the Idempotency-Key {key} was used for a different request before: use a new one"
     return RequestRefusedError(422, message, "key_reused")
 
 

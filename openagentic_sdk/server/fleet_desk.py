@@ -43,7 +43,7 @@ class FleetDesk(Desk):
             return
         await self._check_may_say(message, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
-            raise RequestRefusedError(409, "no run goes on in this session: send a prompt", "no_run")
+            raise RequestRefusedError(409, "no run is in progress in this session: send a prompt", "no_run")
         agent = metadata.get(AGENT_KEY) or self.agents.default
         wishes, tenant = metadata.get(WISHES_KEY), metadata.get(TENANT_KEY, "")
         await self._fleet.enqueue(

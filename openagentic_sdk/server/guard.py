@@ -57,7 +57,7 @@ class Guard:
 
     def __init__(self, auth: Auth | str, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         if isinstance(auth, str) and len(auth) < MIN_TOKEN_CHARS:
-            raise OptionsError(f"the token has {len(auth)} characters: take one of {MIN_TOKEN_CHARS} or more")
+            raise OptionsError(f"the token has {len(auth)} characters: use one of {MIN_TOKEN_CHARS} or more")
         self._auth = auth
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower() for origin in origins)
@@ -76,7 +76,7 @@ class Guard:
         """
         hosts, origins = headers_named(scope, b"host"), headers_named(scope, b"origin")
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):
-            raise RequestRefusedError(403, "this server is not known under that name: see the option for more hosts")
+            raise RequestRefusedError(403, "this server does not accept that host name: see the option for more hosts")
         if len(origins) > 1:
             raise RequestRefusedError(403, "the header Origin appears twice")
         origin = origins[0].lower() if origins else None
@@ -86,9 +86,11 @@ class Guard:
         if scope["scheme"] in ("http", "ws"):
             own.add(f"http://{hosts[0].lower()}")
         if origin is not None and origin not in own:
-            raise RequestRefusedError(403, "pages of this origin may not ask here: see the option for more origins")
+            raise RequestRefusedError(
+                403, "pages of this origin may not send requests here: see the option for more origins"
+            )
         if any(site.lower() not in ("none", "same-origin") for site in headers_named(scope, b"sec-fetch-site")):
-            raise RequestRefusedError(403, "pages of other sites may not ask here")
+            raise RequestRefusedError(403, "pages of other sites may not send requests here")
         return None
 
     def _is_own(self, scope: AsgiScope, host: str) -> bool:
@@ -115,7 +117,7 @@ class Guard:
         if principal is None and foreign_page is None:
             principal = self._of_cookie(scope)
         if principal is not None and not isinstance(principal, Principal):
-            raise TypeError(f"auth must give a Principal or None, not a {type(principal).__name__}")
+            raise TypeError(f"auth must return a Principal or None, not a {type(principal).__name__}")
         return principal
 
     async def find_by_token(self, scope: AsgiScope, token: str) -> Principal | None:

@@ -143,20 +143,22 @@ class RequestReader:
         """The size of the next chunk; 0 only together with the empty line that ends the body."""
         buffer, start = self._buffer, 2 if self._chunk_ends else 0
         if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
-            raise RequestRefusedError(400, "a chunk is longer than its size says")
+            raise RequestRefusedError(400, "a chunk exceeds its declared size")
         end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)
         line = bytes(buffer[start : end if end >= 0 else start + MAX_CHUNK_LINE])
         if end < 0:
             if b"\n" in line or len(line) >= MAX_CHUNK_LINE:
-                raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not read")
+                raise RequestRefusedError(
+                    400, "the line before a chunk is not a size in hex; extensions are not supported"
+                )
             return None
         if not _CHUNK_SIZE.fullmatch(line):
-            raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not read")
+            raise RequestRefusedError(400, "the line before a chunk is not a size in hex; extensions are not supported")
         size = int(line, 16)
         if size == 0:
             closing = bytes(buffer[end + 2 : end + 4])
             if closing != b"\r\n"[: len(closing)]:
-                raise RequestRefusedError(400, "trailers are not read: end the body with an empty line")
+                raise RequestRefusedError(400, "trailers are not supported: end the body with an empty line")
             if len(closing) < 2:
                 return None
             end += 2
@@ -196,11 +198,11 @@ def _read_lines(lines: list[bytes]) -> RequestHead:
         raise RequestRefusedError(400, "the header Host is missing")
     if authority is not None and (target == b"*" or authority.lower() != once[b"host"][0].lower()):
         # By RFC 9112 section 3.2.2 the target takes precedence over Host; a proxy may have used the other one.
-        raise RequestRefusedError(400, "the request line and the header Host name two servers")
+        raise RequestRefusedError(400, "the request line and the header Host name different servers")
     words = [word for key, value in headers if key == b"connection" for word in _words(value)]
     expected = once[b"expect"]
     if expected and expected[0].lower() != b"100-continue":
-        raise RequestRefusedError(417, "nothing but 100-continue can be expected")
+        raise RequestRefusedError(417, "Expect supports 100-continue only")
     return RequestHead(
         method,
         target,
@@ -216,9 +218,11 @@ def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int 
     """The body's length by RFC 9112 section 6.3, without its leniencies."""
     if codings:
         if lengths or not minor:
-            raise RequestRefusedError(400, "a body has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both")
+            raise RequestRefusedError(
+                400, "a body must have either Content-Length or, in HTTP/1.1, Transfer-Encoding, not both"
+            )
         if codings[0].lower() != b"chunked":
-            raise RequestRefusedError(501, "the only Transfer-Encoding is chunked")
+            raise RequestRefusedError(501, "the only supported Transfer-Encoding is chunked")
         return None
     if lengths and not _LENGTH.fullmatch(lengths[0]):
         raise RequestRefusedError(400, "Content-Length is not a number")

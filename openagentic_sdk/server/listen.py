@@ -153,4 +153,4 @@ class _Lifespan:
         if not answer.done():
             answer.cancel()
         elif answer.result()["type"].endswith(".failed"):
-            raise OptionsError(f"the application does not {what}: {answer.result().get('message', '')}")
+            raise OptionsError(f"the application failed at {what}: {answer.result().get('message', '')}")

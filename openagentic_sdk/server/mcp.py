@@ -36,8 +36,8 @@ MAX_OPEN_CALLS = 32
 
 _CAPABILITIES: Mapping[str, Any] = {"tools": {}}
 _INSTRUCTIONS = (
-    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call goes "
-    "on behind it; show_session says where it stands."
+    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call "
+    "continues after it; show_session shows its state."
 )
 # The tools depend on the served agents, which change only when the process restarts.
 _FRESH = {"ttlMs": 300_000, "cacheScope": "private"}
@@ -81,7 +81,7 @@ class Face:
             if method == "tools/list":
                 return {"tools": self._tools.definitions()}
             if method != "tools/call":
-                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
+                raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r:.100}")
             ask = client.ask if can_elicit(client.capabilities) else None
             # Over HTTP, a legacy client that disconnects has not cancelled (2025-11-25, basic/transports).
             can_cancel = client.ask is not None
@@ -109,11 +109,11 @@ class Face:
         if method == "tools/list":
             return {**common, "tools": self._tools.definitions(), **_FRESH}
         if method != "tools/call":
-            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
+            raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r:.100}")
         capabilities = meta[CLIENT_CAPABILITIES]
         inputs = params.get("inputResponses")
         if inputs is not None and not isinstance(inputs, Mapping):
-            raise RpcError(INVALID_PARAMS, "inputResponses is an object")
+            raise RpcError(INVALID_PARAMS, "inputResponses must be an object")
         can_repeat = can_elicit(capabilities)
         caller = Caller(client.who, _tell(meta, client.say), can_repeat=can_repeat, inputs=inputs, can_cancel=True)
         try:
@@ -124,9 +124,9 @@ class Face:
     async def _call(self, params: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, Mapping | None):
-            raise RpcError(INVALID_PARAMS, "a call has a name, and arguments that are an object")
+            raise RpcError(INVALID_PARAMS, "a call must have a name, and arguments that are an object")
         if self._open_calls >= MAX_OPEN_CALLS:
-            raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are open already: wait for one of them")
+            raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are already open: wait for one of them")
         self._open_calls += 1
         try:
             return await self._tools.call(name, arguments or {}, caller)
@@ -145,10 +145,10 @@ def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = as_mapping(params.get("_meta"))
     version = meta.get(PROTOCOL_VERSION)
     if not isinstance(version, str) or not isinstance(meta.get(CLIENT_CAPABILITIES), Mapping):
-        raise RpcError(INVALID_PARAMS, f"_meta must hold {PROTOCOL_VERSION} and {CLIENT_CAPABILITIES}")
+        raise RpcError(INVALID_PARAMS, f"_meta must contain {PROTOCOL_VERSION} and {CLIENT_CAPABILITIES}")
     if version not in MODERN:
         data = {"supported": [*MODERN, *LEGACY], "requested": version[:100]}
-        raise RpcError(UNSUPPORTED_VERSION, f"version {version[:100]!r} is not spoken here", data)
+        raise RpcError(UNSUPPORTED_VERSION, f"version {version[:100]!r} is not supported", data)
     return meta
 
 
@@ -190,13 +190,15 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
         if isinstance(message, Mapping) and ("result" in message or "error" in message):
             await call.reply(202)  # the response to a request that this server cannot have sent
             return
-        await _refuse(call, 400, None, INVALID_REQUEST, "the body is one JSON-RPC request")
+        await _refuse(call, 400, None, INVALID_REQUEST, "the body must be one JSON-RPC request")
         return
     request_id, params = message.get("id"), message.get("params", {})
     if "id" not in message:
         await call.reply(202)
     elif not isinstance(request_id, str | int) or isinstance(request_id, bool) or not isinstance(params, Mapping):
-        await _refuse(call, 400, None, INVALID_REQUEST, "an id is a text or a whole number, and params are an object")
+        await _refuse(
+            call, 400, None, INVALID_REQUEST, "an id must be a text or a whole number, and params must be an object"
+        )
     else:
         await _answer_http(call, Face(desk, wait_s=WAIT_S), request_id, message["method"], params)
 
@@ -220,7 +222,7 @@ async def _answer_http(
             for name, value in expected_headers.items():
                 actual = call.header(name)
                 if actual is None or value is None or decode_header_value(actual) != value:
-                    raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
+                    raise RpcError(HEADER_MISMATCH, f"the header {name} must be present and match the body")
             read_meta(params)
         if method != "tools/call":
             result = await face.answer(method, params, McpCaller(call.principal))

@@ -146,9 +146,8 @@ class RunTools:
         return [
             _tool(
                 "run_agent",
-                f"Let an agent do something, and wait for its answer. The agents are: {agent_list}. A run "
-                "that takes longer than "
-                "the wait goes on: show_session says what it does, and its state.",
+                f"Let an agent do something, and wait for its answer. The agents are: {agent_list}. A run that takes "
+                "longer than the wait continues: show_session shows its progress and state.",
                 {
                     "prompt": {
                         "type": "string",
@@ -157,14 +156,14 @@ class RunTools:
                         "description": "What to do.",
                     },
                     "agent": {"type": "string", "enum": list(agents), "description": f"Default: {agents.default}."},
-                    "session_id": {**session, "description": "Go on with this session; left out, a new one begins."},
+                    "session_id": {**session, "description": "The session to continue; if omitted, a new one."},
                     "wait_s": wait,
                 },
                 ("prompt",),
             ),
             _tool(
                 "list_sessions",
-                "Name the sessions, the one last written to first.",
+                "List the sessions, most recently written first.",
                 {
                     "query": {"type": "string", "maxLength": 500, "description": "Words of its title or prompts."},
                     "limit": {"type": "integer", "minimum": 1, "maximum": 50},
@@ -174,16 +173,16 @@ class RunTools:
             ),
             _tool(
                 "show_session",
-                "Say what happened in a session after an event, whether its run goes on, and what it asks.",
+                "Report what happened in a session after an event, whether its run is in progress, and its open questions.",
                 {"session_id": session, "after_seq": {"type": "integer", "minimum": 0}},
                 ("session_id",),
                 reads=True,
             ),
-            _tool("cancel_run", "End the run of a session for good.", {"session_id": session}, ("session_id",)),
+            _tool("cancel_run", "End the run of a session permanently.", {"session_id": session}, ("session_id",)),
             _tool(
                 "answer_question",
-                "Answer a question that an agent asks about its work, and let it go on. Questions of permission are not "
-                "answered here: a person does that.",
+                "Answer a question that an agent asks about its work, so that it continues. Permission questions cannot "
+                "be answered here: a person does that.",
                 {
                     "session_id": session,
                     "question_id": {"type": "string", "maxLength": 200},
@@ -201,7 +200,7 @@ class RunTools:
         """
         schema = next((tool["inputSchema"] for tool in self.definitions() if tool["name"] == name), None)
         if schema is None:
-            raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
+            raise RpcError(INVALID_PARAMS, f"unknown tool {name!r:.100}")
         try:
             arguments = validate(arguments, schema)
             if name in ("run_agent", "answer_question"):
@@ -211,7 +210,7 @@ class RunTools:
             if name == "show_session":
                 return await self._show_session(arguments, caller)
             was_running = await self._desk.cancel(caller.who, arguments["session_id"])
-            message = "the run is ended" if was_running else "no run went on in this session here"
+            message = "the run is ended" if was_running else "no run was in progress in this session"
             return _result(message, {"session_id": arguments["session_id"], "cancelled": was_running})
         except RpcError:
             raise
@@ -247,7 +246,7 @@ class RunTools:
             return started.session_id, started.after_seq, True
         question = await self._find_question(caller.who, session_id, arguments["question_id"])
         if not question.is_for_models:
-            raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
+            raise ToolInputError("a person decides about this, not a model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
         await self._desk.answer_all(caller.who, session_id, {question.id: arguments["answer"]})
         return session_id, after_seq, True
@@ -425,7 +424,7 @@ def _run_result(
     }
     lines = [text] if text else []
     if state.status == "running":
-        lines.append(f"The run goes on in session {session_id}: call show_session with after_seq {state.after_seq}.")
+        lines.append(f"The run continues in session {session_id}: call show_session with after_seq {state.after_seq}.")
     elif question is None:
         lines.append(f"[session {session_id}, {state.status}]")
     else:

@@ -150,7 +150,7 @@ def read_message(prompt: OnePrompt) -> Said:
     """Return a client's prompt, which cannot name files of this machine. Raises `OptionsError`."""
     message = read_prompt(prompt, paths=False)
     if not message.text.strip() and not message.parts:
-        raise OptionsError("the prompt is empty: say what should be done")
+        raise OptionsError("the prompt is empty: describe the task")
     return message
 
 

@@ -233,7 +233,7 @@ async def _find_request(office: Office, who: Principal, response_id: str) -> tup
         request = await _request(office, session_id, lambda name: id_of(name) == response_id)
         if request is not None:
             return session_id, request, agent
-    raise RequestRefusedError(404, f"there is no response {response_id!r:.250} here")
+    raise RequestRefusedError(404, f"response {response_id!r:.250} does not exist")
 
 
 async def _request(office: Office, session_id: str, is_wanted: Callable[[str], bool]) -> Request | None:

@@ -130,7 +130,7 @@ class ResponsesRequest:
 def named_in(data: Any) -> tuple[str, str | None]:
     """The agent and the previous response that a request names. Raises `OptionsError` for invalid names."""
     if not isinstance(data, Mapping):
-        raise OptionsError("a request is one JSON object")
+        raise OptionsError("a request must be one JSON object")
     model, previous = data.get("model") or "", data.get("previous_response_id")
     if not isinstance(model, str):
         raise OptionsError(f"model must be the name of an agent, not {model!r:.100}")
@@ -144,7 +144,7 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
     model, previous = named_in(data)
     for name in _REFUSED:
         if data.get(name):
-            raise OptionsError(f"{name} is said by the agent, not by its clients: leave it out")
+            raise OptionsError(f"{name} is set by the agent, not by its clients: omit it")
     metadata = data.get("metadata") or {}
     is_text = isinstance(metadata, Mapping) and all(isinstance(word, str) for pair in metadata.items() for word in pair)
     if not is_text or len(metadata) > 16 or any(len(k) > 64 or len(v) > 512 for k, v in metadata.items()):
@@ -199,7 +199,7 @@ def _output_schema(text: Any, accepts: Container[str]) -> Mapping[str, Any] | No
 def _check_accepted(what: str, word: str, accepts: Container[str]) -> None:
     if word not in accepts:
         raise OptionsError(
-            f"{what} is said by the agent, not by its clients: leave it out, or have the agent's owner add {word!r} to its "
+            f"{what} is set by the agent, not by its clients: omit it, or have the agent's owner add {word!r} to its "
             "accepts"
         )
 
@@ -223,8 +223,9 @@ class _RequestInput:
     def _check_item(self, kind: str, word: str) -> None:
         if word not in self._accepts:
             raise OptionsError(
-                f"input holds {kind!r}, and only new messages of the user are taken: what was said before is in the session "
-                f"that previous_response_id names, and the agent's owner may add {word!r} to its accepts"
+                f"input contains {kind!r}, and only new messages of the user are accepted: earlier messages are in the "
+                "session that previous_response_id names, and the agent's owner may add"
+                f" {word!r} to its accepts"
             )
 
     def take(self, items: Any) -> None:
@@ -236,9 +237,9 @@ class _RequestInput:
         for item in items:
             kind = (item.get("role") or item.get("type")) if isinstance(item, Mapping) else item
             if not isinstance(kind, str) or kind not in ITEMS:
-                raise OptionsError(f"input holds {kind!r:.100}: items are {', '.join(ITEMS)}")
+                raise OptionsError(f"input contains {kind!r:.100}: items are {', '.join(ITEMS)}")
             if item.get("role") and item.get("type", "message") != "message":
-                raise OptionsError(f"input holds {item['type']!r:.100} with a role, which only messages have")
+                raise OptionsError(f"input contains {item['type']!r:.100} with a role, which only messages have")
             if kind == "user":
                 self._take_user(item)
             elif kind in ("system", "developer"):
@@ -254,7 +255,7 @@ class _RequestInput:
                 }
                 self._lines.append(dumps_json(line))
         if not self._parts:
-            raise OptionsError("input holds no message of the user: say what should be done")
+            raise OptionsError("input contains no message of the user: describe the task")
 
     def _take_user(self, item: Mapping[str, Any]) -> None:
         content = item.get("content")
@@ -275,7 +276,7 @@ class _RequestInput:
             return [*instructions, *self._parts]
         media = [part for part in self._parts if part["type"] != "text"]
         transcript = {"type": "text", "text": _TOLD + "\n".join(self._lines)}
-        newest = {"type": "text", "text": self._typed[-1] if self._typed else "See what came with this."}
+        newest = {"type": "text", "text": self._typed[-1] if self._typed else "See the attachment."}
         typed = "\n\n".join((*self._instructions, *self._typed))
         return {"content": [*instructions, transcript, newest, *media], "typed": typed}
 

@@ -141,7 +141,7 @@ async def post(
     """Handle a posted operation; return an HTTP status and a JSON value, also if it is refused."""
     try:
         if action not in POSTS:
-            raise RequestRefusedError(404, f"there is no {action!r:.50} to post to: {', '.join(POSTS)} are")
+            raise RequestRefusedError(404, f"unknown action {action!r:.50}: the actions are {', '.join(POSTS)}")
         return await POSTS[action](office, who, session_id, body, key)
     except REFUSALS as error:
         return refusal_of(error)[0], error_body(error)
@@ -199,7 +199,8 @@ async def list_sessions(call: HttpCall, office: Office) -> None:
     if "offset" in parameters:
         if parameters.keys() & {"after", "state", "archived"}:
             raise RequestRefusedError(
-                400, "an offset goes with query and limit alone: page by after, the next of a page"
+                400,
+                "an offset can be combined with query and limit only: otherwise page with `after`, the `next` of a page",
             )
         rows = await office.desk.rows(call.principal, query=query, limit=limit, offset=parameters["offset"])
         return await call.reply(200, {"sessions": [_row(row) for row in rows], "next": None})
@@ -304,7 +305,7 @@ async def show_events(call: HttpCall, office: Office) -> None:
 def cursor_of(call: HttpCall) -> int:
     """The `seq` of the client's last event: `Last-Event-ID`, otherwise `?after=`, otherwise 0."""
     text = call.header("last-event-id") or call.query.get("after") or "0"
-    return read_number(text, "a cursor is the seq of an event, a number from 0 on")
+    return read_number(text, "a cursor must be the seq of an event, a number from 0 on")
 
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:
@@ -325,7 +326,7 @@ def read_query(fields: Mapping[str, QueryField], query: Mapping[str, str]) -> di
             values[name] = read_number(word, f"{name} is a number from 0 to {query_field.most}", query_field.most)
         elif query_field.kind is bool:
             if word.lower() not in ("true", "false", "1", "0"):
-                raise RequestRefusedError(400, f"{name} is true or false")
+                raise RequestRefusedError(400, f"{name} must be true or false")
             values[name] = word.lower() in ("true", "1")
         elif query_field.words and word not in query_field.words:
             raise RequestRefusedError(400, f"{name} is one of {', '.join(query_field.words)}, not {word!r:.100}")
@@ -391,13 +392,13 @@ async def make_ticket(call: HttpCall, office: Office) -> None:
 
 async def sign_in(call: HttpCall, office: Office) -> None:
     if call.method != "GET":  # HEAD must not use the ticket up
-        raise RequestRefusedError(405, "a ticket is for GET")
+        raise RequestRefusedError(405, "a ticket is valid for GET only")
     cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https", path=call.root or "/")
     if cookie is None:
-        raise RequestRefusedError(401, "this ticket was used, or is too old: make a new one")
+        raise RequestRefusedError(401, "this ticket was used or has expired: create a new one")
     target = call.query.get("to", "/")
     if not target.startswith("/") or target.startswith("//") or "\\" in target or not target.isprintable():
-        raise RequestRefusedError(400, "a ticket leads to a page of this server")
+        raise RequestRefusedError(400, "a ticket can only lead to a page of this server")
     if not f"{target}/".startswith(f"{call.root}/"):
         target = call.root + target
     await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})

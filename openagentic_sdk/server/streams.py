@@ -141,7 +141,7 @@ class Socket:
         """The next message as JSON, None if it is not JSON. Raises `ConnectionResetError` at the end."""
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client has disconnected")
         try:
             return loads_json(message.get("text") or "")
         except InvalidEventError:
@@ -174,11 +174,11 @@ class Socket:
                     reading.cancel()
         except SessionNotFoundError:
             # The same text for another tenant's session, whatever the store's error.
-            return await self.close(NO_SESSION, "there is no such session here")
+            return await self.close(NO_SESSION, "the session does not exist")
         except RequestRefusedError as error:
             return await self.close(BAD_CURSOR, str(error))
         if code is not None:
-            await self.close(code, "this server is about to end" if code == RESTART else "come again")
+            await self.close(code, "this server is shutting down" if code == RESTART else "come again")
 
     async def _write(self, follower: Follower, reading: asyncio.Task[None]) -> int | None:
         """Send events until the client disconnects (return None) or the server ends the stream."""

@@ -127,15 +127,15 @@ class FrameReader:
         if buffer[0] & 0x70:
             raise BrokenFrameError(1002, "reserved bits are set")
         if opcode not in (0, TEXT, BINARY, CLOSE, PING, PONG):
-            raise BrokenFrameError(1002, f"there is no opcode {opcode}")
+            raise BrokenFrameError(1002, f"unknown opcode {opcode}")
         if not (buffer[1] & 0x80):
             raise BrokenFrameError(1002, "a client's frame is not masked")
         if opcode >= 8 and (not is_final or size > 125):
             raise BrokenFrameError(1002, "a control frame is fragmented or has more than 125 bytes")
         if opcode == 0 and not self._opcode:
-            raise BrokenFrameError(1002, "a message goes on that has not begun")
+            raise BrokenFrameError(1002, "a message continues without having begun")
         if opcode in (TEXT, BINARY) and self._opcode:
-            raise BrokenFrameError(1002, "a message begins inside of another")
+            raise BrokenFrameError(1002, "a message begins inside another one")
         start = {126: 4, 127: 10}.get(size, 2)
         if len(buffer) < start:
             return None
@@ -161,7 +161,7 @@ class FrameReader:
                 return Received("close", "", 1005)
             code = int.from_bytes(payload[:2], "big")
             if len(payload) == 1 or not (code in _CODES or 3000 <= code <= 4999):
-                raise BrokenFrameError(1002, "a close has no code that may be sent")
+                raise BrokenFrameError(1002, "a close frame has an invalid code")
             try:
                 return Received("close", payload[2:].decode("utf-8"), code)
             except UnicodeDecodeError:

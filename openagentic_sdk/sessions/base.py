@@ -268,7 +268,7 @@ class SessionStore(PollingStore, Rewriting):
         try:
             blobs = self.list_blobs(session_id)
         except LogCorruptError:
-            holes = ("which blobs it has is not known, for its log is damaged",)
+            holes = ("its blobs are unknown, since its log is damaged",)
         events, read_blob = partial(self.iter_events, session_id), partial(self.read_blob, session_id)
         return Remains(metadata, events, tuple(blobs), read_blob, holes)
 
@@ -387,7 +387,7 @@ def read_cursor(text: str | None) -> Place | None:
     except (ValueError, InvalidEventError):
         pass
     raise OptionsError(
-        f"{text!r:.200} is not a cursor of a list: send the next of the page before, or none for the first"
+        f"{text!r:.200} is not a cursor of a list: send the `next` of the previous page, or no cursor for the first page"
     )
 
 
@@ -401,7 +401,7 @@ def whole_id(store: SessionStore, start: str) -> str:
     matching = store.ids_beginning(start)
     if len(matching) > 1:
         count = len(matching) if len(matching) < SOME_IDS else "several"
-        raise OptionsError(f"{count} sessions begin with {start!r}: give more of the id")
+        raise OptionsError(f"{count} sessions have ids that begin with {start!r}: give more of the id")
     if not matching:
         raise SessionNotFoundError(start)
     return matching[0]
@@ -521,7 +521,9 @@ def check_session_id(session_id: str) -> str:
     Valid are 1 to 200 printable characters; a file store accepts fewer.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
-        raise OptionsError(f"session_id: {shown(session_id)} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
+        raise OptionsError(
+            f"session_id: {shown(session_id)} is invalid: an id must have 1 to {MAX_ID_CHARS} characters"
+        )
     if on_one_line(session_id) != session_id:
-        raise OptionsError(f"session_id: {session_id!r} cannot be used: it holds characters that cannot be seen")
+        raise OptionsError(f"session_id: {session_id!r} is invalid: it contains invisible characters")
     return session_id

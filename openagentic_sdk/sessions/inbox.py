@@ -30,10 +30,10 @@ class InboxMessage:
 def dumps_message(message: Mapping[str, Any]) -> str:
     """Encode the message as ASCII JSON. Raises `InvalidEventError`."""
     if not isinstance(message, Mapping):
-        raise InvalidEventError(f"a message to a session is an object of JSON, not {type(message).__name__}")
+        raise InvalidEventError(f"a message to a session must be a JSON object, not {type(message).__name__}")
     text = dumps_json(dict(message))
     if len(text) > MAX_MESSAGE_BYTES:
-        raise InvalidEventError(f"a message to a session has at most {MAX_MESSAGE_BYTES} bytes, not {len(text)}")
+        raise InvalidEventError(f"a message to a session may have at most {MAX_MESSAGE_BYTES} bytes, not {len(text)}")
     return text
 
 
@@ -50,14 +50,15 @@ def is_sendable(session_id: str) -> bool:
 def refuse_message() -> OptionsError:
     """The error of a store without an inbox."""
     return OptionsError(
-        "this store has no inbox: only the process that runs a session can steer and cancel it. Several processes need "
-        "sessions in SQLite or Postgres"
+        "this store has no inbox, so only the process that runs a session can steer and cancel it: use SQLite or "
+        "Postgres to do so from other processes"
     )
 
 
 def full_inbox(session_id: str) -> StorageError:
     """The error of a session whose messages are not being read."""
     return StorageError(
-        f"{MAX_WAITING} messages wait for session {session_id!r} and nobody takes them: is it running?",
+        f"{MAX_WAITING} messages for session {session_id!r} are waiting, which is the limit: check that the session is "
+        "running",
         session_id=session_id,
     )

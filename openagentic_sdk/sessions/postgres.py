@@ -199,8 +199,8 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         with suppress(StorageError):
             self._call(None, lambda db: db.execute(f"VACUUM {', '.join(tables)}"))
         return (
-            f"{self._server.where} keeps the bytes of replaced rows in its write-ahead log, its backups and the free space "
-            "of its files until the server uses these again: VACUUM FULL and the end of the backups' time remove them",
+            f"{self._server.where} keeps the bytes of replaced rows in its write-ahead log, its backups and the free "
+            "space of its files until the server reuses it: VACUUM FULL and the expiry of the backups remove them",
         )
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
@@ -298,7 +298,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             return None
         return (
             "search reads every log: the Postgres extension pg_trgm is missing, or this role may not write the index; "
-            "`openagentic-sdk store migrate URL` makes it with a role that may create extensions"
+            "create it by running `openagentic-sdk store migrate URL` with a role that may create extensions"
         )
 
     def _import_events(
@@ -311,7 +311,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
             nonlocal has_begun
             if has_begun:
                 raise StorageError(
-                    f"the connection to {self._server.where} broke: nothing of the import is there, begin it again",
+                    f"the connection to {self._server.where} broke: nothing was imported, so start the import again",
                     session_id=session_id,
                 )
             head = at.head

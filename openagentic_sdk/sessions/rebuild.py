@@ -503,7 +503,7 @@ class Conversation:
 
     def _rewind(self, event: SessionRewound) -> None:
         if event.to_seq < self.horizon:
-            raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, from where on the log was folded")
+            raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, where the folded events begin")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()
         self._view = self._views[-1][1]
@@ -577,7 +577,7 @@ def system_messages(prompt: str) -> list[Message]:
 def fit_rewritten(
     messages: Sequence[Mapping[str, Any]], instead_of: Sequence[Mapping[str, Any]], model: str
 ) -> list[Mapping[str, Any]]:
-    """Messages substituted by a hook: from the first changed one on, omit reasoning that is bound to the prefix."""
+    """Prepare messages substituted by a hook: from the first change on, omit reasoning that is bound to the prefix."""
     same = 0
     while same < min(len(messages), len(instead_of)) and messages[same] == instead_of[same]:
         same += 1

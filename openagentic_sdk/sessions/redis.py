@@ -481,7 +481,8 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
     if not _is_ours(fields):
         raise StorageError(
             f"session {session_id!r} was written in format {version} by a newer version of this package, and this one "
-            f"knows format {FORMAT}: update it",
+            "reads up to format"
+            f" {FORMAT}: update it",
             session_id=session_id,
         )
     head = read_head(
@@ -493,7 +494,7 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
 
 
 def _lost_a_part(session_id: str) -> StorageError:
-    return StorageError("the server lost a part of the session while it was made: try again", session_id=session_id)
+    return StorageError("the server lost a part of the session during its creation: try again", session_id=session_id)
 
 
 def _stage_blob(name: str, digest: str, data: bytes, client: Any) -> None:

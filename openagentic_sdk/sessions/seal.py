@@ -56,7 +56,7 @@ def sdk_home() -> Path:
     if home is None:
         raise OptionsError(
             f"this user has no home folder (HOME is not set, or is another user's): set {HOME_NAME} to a folder for "
-            "sessions, keys and trust, or keep nothing with --store memory:"
+            "sessions, keys and trust, or store nothing with --store memory:"
         )
     return home
 
@@ -80,7 +80,7 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
     try:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or (os.name == "posix" and info.st_mode & 0o077):
-            raise OptionsError(f"the key {path} cannot be used: it must be a file for its owner alone (chmod 600)")
+            raise OptionsError(f"the key {path} cannot be used: it must be readable by its owner only (chmod 600)")
         key = os.read(fd, 4096).strip()
     finally:
         os.close(fd)

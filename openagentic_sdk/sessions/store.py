@@ -261,7 +261,7 @@ class FileSessionStore(ListedFiles):
         if owner := self._request_owner(path):
             return owner
         self._refuse_when_read_only(session_id)
-        with storage_errors(session_id, "cannot take a request id"):
+        with storage_errors(session_id, "cannot store a request id"):
             if not path.parent.is_dir():
                 make_folder(self._disk, path.parent, sync=self.durability != "flush")
             with self._guard, folder_lock(path.parent):
@@ -288,7 +288,7 @@ class FileSessionStore(ListedFiles):
             # Prevents changes of files beside the log from reaching another session with this name.
             with folder_lock(folder):
                 if not os.path.samestat(self._disk.fstat(fd), os.stat(folder / LOG_NAME)):
-                    raise SessionLockedError(session_id, "a process that put another log in its place: try again")
+                    raise SessionLockedError(session_id, "a process that replaced its log: try again")
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Our folder, and those left by processes killed while deleting; another process may be removing them, too.
@@ -297,14 +297,14 @@ class FileSessionStore(ListedFiles):
                 remove_tree(path)
             sweep_unfinished(folder.parent)
             if doomed.exists():
-                raise OSError(errno.EACCES, f"a part could not be removed and stands in {doomed}")
+                raise OSError(errno.EACCES, f"a part could not be removed and is in {doomed}")
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
         digest = _sha256(data)
         path = folder / BLOBS_NAME / digest
-        with storage_errors(session_id, "cannot take a blob"):
+        with storage_errors(session_id, "cannot store a blob"):
             if not path.parent.is_dir():
                 make_folder(self._disk, path.parent, sync=self.durability != "flush")
             # An existing blob need not be on disk: its writer may have died, or its sync may have failed.
@@ -329,7 +329,8 @@ class FileSessionStore(ListedFiles):
             data = path.read_bytes()
         if _sha256(data) != sha256:
             raise StorageError(
-                f"blob {sha256} of session {session_id!r} is damaged: its bytes are others", session_id=session_id
+                f"blob {sha256} of session {session_id!r} is damaged: its bytes do not match its digest",
+                session_id=session_id,
             )
         return data
 
@@ -404,7 +405,7 @@ class FileSessionStore(ListedFiles):
     def _refuse_when_read_only(self, session_id: str) -> None:
         if self.read_only:
             raise StorageError(
-                f"session {session_id!r} is open read-only: make the store without read_only to change it",
+                f"session {session_id!r} is open read-only: create the store without read_only to change it",
                 session_id=session_id,
             )
 

@@ -92,7 +92,7 @@ class Fields:
             if isinstance(item, str):
                 parts.extend(split(without_hidden(item)))
             else:
-                self._misfit(key, "a list of texts is expected here; what is none was left out")
+                self._misfit(key, "a list of texts is expected here; other values were ignored")
         return tuple(parts)
 
     def _misfit(self, key: str, reason: str) -> None:
@@ -116,8 +116,8 @@ def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str
     provider, model = split_model(model_name)
     if provider is not None:
         raise OptionsError(
-            f"the model {model_name!r} of a file names a provider, and a file names models of the one that is asked: write "
-            f"{model!r} there, and choose the provider in code or with --model"
+            f"the model {model_name!r} in a file names a provider, and a file may only name models of the current "
+            f"provider: write {model!r} there, and choose the provider in code or with --model"
         )
     return model_name
 

@@ -42,7 +42,7 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
         if boundary is not None:
             real = _place_of(path, handle, status)
             if not is_within(real, boundary):
-                raise FileRefusedError(f"{path} leads to {real}, outside of {boundary}")
+                raise FileRefusedError(f"{path} leads to {real}, outside {boundary}")
         # asking for no more than is expected spares a buffer of the greatest size for every small file
         data = bytearray()
         while len(data) <= max_bytes:
@@ -65,7 +65,7 @@ def _place_of(path: str, handle: int, opened: os.stat_result) -> str:
         real = os.path.realpath(path)
         now = os.lstat(real)
         if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
-            raise FileRefusedError(f"{path} was exchanged while it was read") from None
+            raise FileRefusedError(f"{path} was replaced while it was being read") from None
         return real
 
 
@@ -119,15 +119,15 @@ def walk_files(
         if real in seen:
             continue
         if not is_within(real, boundary):
-            problems.append((folder, f"leads to {real}, outside of {boundary}"))
+            problems.append((folder, f"leads to {real}, outside {boundary}"))
             continue
         if len(seen) >= bounds.max_folders:
-            problems.append((root, f"more than {bounds.max_folders} folders: the rest is not looked at"))
+            problems.append((root, f"more than {bounds.max_folders} folders: the rest is not examined"))
             return
         seen.add(real)
         folders, files = listings.list_folder(folder, real, bounds, problems)
         if folders and depth >= bounds.max_depth:
-            problems.append((folder, f"folders more than {bounds.max_depth} levels down are not looked at"))
+            problems.append((folder, f"folders more than {bounds.max_depth} levels down are not examined"))
             folders = []
         yield folder, files
         waiting.extend((below.path, below.real_path, depth + 1) for below in reversed(folders))

@@ -56,7 +56,8 @@ def read_frontmatter(text: str) -> Frontmatter:
     if len(split.yaml) > MAX_FRONTMATTER_CHARS:
         too_big = Diagnostic(
             "frontmatter-too-big",
-            f"the frontmatter has {len(split.yaml)} characters, {MAX_FRONTMATTER_CHARS} are read: move text to the body",
+            f"the frontmatter has {len(split.yaml)} characters, and the limit is {MAX_FRONTMATTER_CHARS}: move text to "
+            "the body",
             split.line,
         )
         return _scan(split, Frontmatter({}, split.body, split.body_line, diagnostics=(*split.diagnostics, too_big)))
@@ -77,7 +78,7 @@ def read_frontmatter(text: str) -> Frontmatter:
 
 
 def _repeated_key(key: str, line: int) -> Diagnostic:
-    return Diagnostic("repeated-key", f"{key!r} appears here a second time: the last one counts", line)
+    return Diagnostic("repeated-key", f"{key!r} appears here a second time: the last one is used", line)
 
 
 _HINT_KEY = "argument-hint"
@@ -108,7 +109,11 @@ def _split(text: str) -> _Split | None:
         if opener is None or not any(key.match(text, opener.end()) for key in (_KEY_LINE, _COMMENTED_KEY)):
             return None
         notes = (
-            Diagnostic("text-before-frontmatter", "the frontmatter should open the file: remove what is above", 1),
+            Diagnostic(
+                "text-before-frontmatter",
+                "the frontmatter should be at the start of the file: remove the text above it",
+                1,
+            ),
         )
     if "\n" in text:
         mark = text.find("\n---", opener.end() - 1)
@@ -123,7 +128,7 @@ def _split(text: str) -> _Split | None:
         if match is None:
             return None
         missing = Diagnostic(
-            "frontmatter-unclosed", "no line with --- ends the frontmatter: add one", line - 1, is_error=True
+            "frontmatter-unclosed", "the frontmatter has no closing line ---: add one", line - 1, is_error=True
         )
         body_line = line + normal.count("\n", 0, match.end())
         return _Split(match[0], line, normal[match.end() :], body_line, (*notes, missing))
@@ -231,7 +236,7 @@ def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
 
 _RUNG_NOTES = {
     "scan": ("frontmatter-scanned", "name and description were found by looking for lines that begin with them"),
-    "body": ("frontmatter-unreadable", "there is no name and no description to be found in the frontmatter"),
+    "body": ("frontmatter-unreadable", "the frontmatter contains no name or description"),
 }
 
 

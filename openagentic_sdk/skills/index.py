@@ -261,7 +261,7 @@ class SkillIndex:
         """The skills below one root, except those whose real files were `seen` below another."""
         if not os.path.isdir(root.folder):
             if root.scope == "path":  # the others need not exist, this one was named
-                reason = "is not a folder: name one that holds skills"
+                reason = "is not a folder: name one that contains skills"
                 problems.append(Diagnostic.left_out("skill", reason, root.folder))
             return []
         left_out: list[tuple[str, str]] = []
@@ -348,7 +348,7 @@ def _settle(rooted_skills: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[
             continue
         winning_root, winner = winners[key]
         if winning_root.scope != root.scope:
-            reason = f"skills of scope {winning_root.scope} come before those of scope {root.scope}"
+            reason = f"skills of scope {winning_root.scope} take precedence over those of scope {root.scope}"
         elif winning_root.folder != root.folder:
             reason = f"{winning_root.folder} comes before {root.folder}"
         else:

@@ -112,7 +112,7 @@ def word_notes(
         row = row_of(kind, word)
         if row is None:
             near = look_alikes(word, sorted(words(kind, "does", "narrower", "ours")), 0.84)
-            hint = f": did you mean {near[0]}?" if near else ", and none in Claude Code"
+            hint = f": did you mean {near[0]}?" if near else ", and has none in Claude Code"
             notes.append(Diagnostic(code if near else UNDOCUMENTED, f"{word} has no effect here{hint}", line(word)))
         elif row.state == "no":
             advice = f"{word} has no effect here: {row.how}"

@@ -48,11 +48,13 @@ class Activation:
         notes = word_notes("skill", self.doc.extra, line=lambda key: self.doc.lines.get(key, 1))
         texts = [replace(note, path=self.event.path or "").located for note in notes if note.code not in QUIET]
         if self.doc.hooks and not self.trusted:
-            texts.append("its hooks do not run, as the project is not trusted")
+            texts.append("its hooks do not run, since the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):
-            texts.append("it is active in this session and not in a subagent of its own, as no model started it")
+            texts.append("it is active in this session instead of its own subagent, since no model started it")
         if (word := self.unmapped_model) is not None:
-            texts.append(f"nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}")
+            texts.append(
+                f"its model alias {word!r} is not mapped to a model, so the current model is used: {how_to_map(word)}"
+            )
         return tuple(SystemNotice("skill.field", f"skill {self.event.name}: {text}") for text in texts)
 
 

@@ -33,7 +33,7 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
     """
     start = os.path.abspath(path)
     if not os.path.exists(start):
-        raise FileNotFoundError(f"there is nothing at {start}: name a SKILL.md, or a folder with skills")
+        raise FileNotFoundError(f"{start} does not exist: name a SKILL.md, or a folder with skills")
     problems: list[tuple[str, str]] = []
     files = [start]
     if os.path.isdir(start):
@@ -55,7 +55,7 @@ def check_file(path: str) -> list[Diagnostic]:
     notes = [*doc.diagnostics, *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
     name = os.path.basename(path)
     if name != "SKILL.md":
-        notes.append(Diagnostic("file-name", f"the file is called {name}: many clients only find SKILL.md"))
+        notes.append(Diagnostic("file-name", f"the file is named {name}: many clients only find SKILL.md"))
     return [replace(note, line=note.line or 1, path=path) for note in notes]
 
 
@@ -64,18 +64,22 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
         yield Diagnostic("no-frontmatter", "most clients need frontmatter: begin with ---, name and description, ---")
         return
     if not doc.declared_name:
-        yield Diagnostic("name-missing", "there is no name: add one that equals the folder's", is_error=True)
+        yield Diagnostic("name-missing", "the name is missing: add one that equals the folder's", is_error=True)
     if not doc.described:
-        yield Diagnostic("description-missing", "there is no description: say what and when", is_error=True)
+        yield Diagnostic(
+            "description-missing",
+            "the description is missing: describe what the skill does and when to use it",
+            is_error=True,
+        )
     yield from _too_long(doc, "description", doc.summary, MAX_DESCRIPTION_CHARS)
     yield from _too_long(doc, "compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
     for key, value in doc.metadata.items():
         if not isinstance(value, str):
-            message = f"metadata.{key} is not a text: the specification wants text for text"
+            message = f"metadata.{key} is not a text: the specification requires text"
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
     for note in word_notes("skill", doc.extra, line=lambda key: doc.lines.get(key, 0)):
         is_known = note.code != UNDOCUMENTED
-        unknown = f"{note.message}: put a field of your own under metadata"
+        unknown = f"{note.message}: put custom fields under metadata"
         yield note if is_known else replace(note, code="field-unknown", message=unknown)
     if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != without_hidden(doc.raw):
         yield Diagnostic("hidden-characters", "the file has invisible characters: remove them", is_error=True)
@@ -83,25 +87,23 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
 
 def _too_long(doc: SkillDoc, field: str, text: str, most: int) -> Iterator[Diagnostic]:
     if len(text) > most:
-        message = f"the {field} has {len(text)} characters, {most} are allowed: shorten it"
+        message = f"the {field} has {len(text)} characters, and at most {most} are allowed: shorten it"
         yield Diagnostic(f"{field}-too-long", message, doc.lines.get(field, 0))
 
 
 def _check_body(doc: SkillDoc, folder: str) -> Iterator[Diagnostic]:
     lines = doc.body.splitlines()
     if not doc.body.strip():
-        yield Diagnostic("body-missing", "there are no instructions below the frontmatter: add them", doc.body_line)
+        yield Diagnostic("body-missing", "the instructions below the frontmatter are missing: add them", doc.body_line)
     if len(lines) > MAX_BODY_LINES:
-        advice = f"the body has {len(lines)} lines: move what is not always needed to files beside it"
+        advice = f"the body has {len(lines)} lines: move what is not always needed to separate files"
         yield Diagnostic("body-too-long", advice, doc.body_line)
     for number, line in enumerate(lines, doc.body_line):
         if match := _UNPINNED.search(line):
-            yield Diagnostic(
-                "unpinned-package", f"{match[1]} is fetched in whatever version there is: name one", number
-            )
+            yield Diagnostic("unpinned-package", f"{match[1]} is fetched without a version: name one", number)
     for number, line in enumerate(lines_outside_fences(doc.body), doc.body_line):
         for match in _LINK.finditer(_CODE_SPAN.sub("", line)):
             target = match[1]
             if ":" in target or target.startswith("/") or os.path.exists(os.path.join(folder, target)):
                 continue
-            yield Diagnostic("link-broken", f"{target} is linked and is not there: add it or remove the link", number)
+            yield Diagnostic("link-broken", f"{target} is linked but missing: add it or remove the link", number)

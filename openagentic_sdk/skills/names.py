@@ -45,7 +45,7 @@ def broken_name_rule(name: str) -> str:
     if plain != plain.lower():
         return "has capital letters: use lower case"
     if not all(char.isalnum() or char == "-" for char in plain):
-        return "has other characters than letters, digits and hyphens"
+        return "has characters other than letters, digits and hyphens"
     if plain.startswith("-") or plain.endswith("-") or "--" in plain:
-        return "has a hyphen at an end or two in a row"
+        return "begins or ends with a hyphen, or has two in a row"
     return ""

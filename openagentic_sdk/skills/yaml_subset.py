@@ -163,7 +163,7 @@ class YamlReader:
         self.end = self.pos
         rest = _LINE_END.match(self.text, self.pos)
         if rest is None:
-            self.fail("text after a value that had ended")
+            self.fail("text after the end of a value")
         self.pos = rest.end()
 
     # --- block structure ---
@@ -216,7 +216,7 @@ class YamlReader:
         if self.pos >= len(self.text) or self.column() < column:
             return False
         if self.column() > column:
-            self.fail("a line that is indented more than its neighbours")
+            self.fail("a line with more indentation than its neighbours")
         return True
 
     def check_depth(self, depth: int) -> None:
@@ -335,7 +335,7 @@ class YamlReader:
         if digits:
             code = int(digits, 16)
             if code > 0x10FFFF:
-                self.fail(f"there is no character with the number {digits}")
+                self.fail(f"no character has the number {digits}")
             return chr(code)
         if match[6]:
             return _fold(match[6])

@@ -62,7 +62,7 @@ def _look(frame: FrameType, event: str, function: Any) -> None:
         if name.startswith(names) and not name.startswith(_PURE) and (body := _body_of(frame)) is not None:
             sys.setprofile(None)
             place = f"{os.path.basename(body.f_code.co_filename)}:{body.f_lineno}"
-            raise WorkflowError(f"the body of a workflow calls {name} at {place}, which no log holds: use {instead}")
+            raise WorkflowError(f"the body of a workflow calls {name} at {place}, which no log records: use {instead}")
 
 
 def _name(function: Any) -> str:

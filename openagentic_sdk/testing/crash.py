@@ -257,8 +257,8 @@ class Broken:
 
 @frozen
 class CrashReport:
-    """The findings of `crash_report`. `points` is the number of points at which the work was killed, `lives` that of its
-    starts.
+    """The findings of `crash_report`. `points` is the number of points at which the work was killed, `lives` the number of
+    its starts.
     """
 
     points: int
@@ -434,7 +434,7 @@ def _judge(
         yield broken("an effect twice", f"{what!r} took place {count} times")
     for name, events in stored_events.items():
         if list(outcome.events.get(name, ())[: len(events)]) != list(events):
-            yield broken("a lost answer", f"what session {name!r} held no longer exists")
+            yield broken("a lost answer", f"the contents of session {name!r} no longer exist")
     for what, count in _more(_answered(outcome), standard.answers):
         yield broken("a lost answer", f"the model was asked {count} times, and had answered before: {what}")
     for what, count in _more(_asked(outcome), standard.questions):
@@ -485,7 +485,7 @@ def _requests(events: Sequence[Event]) -> Iterator[Sequence[Mapping[str, Any]]]:
     for request in rebuild_requests(events):
         yield request.messages
         if not request.matches:
-            yield [{"role": f"a request that is not what the log says, at event {request.seq}"}]
+            yield [{"role": f"a request that differs from the log, at event {request.seq}"}]
     yield rebuild_messages(events)
 
 

@@ -110,8 +110,8 @@ def _plain(init: SystemInit, events: Sequence[Event], folder: str) -> tuple[str,
     own = [name for name in init.tools if name not in built_in and not name.startswith("mcp__")]
     if own:
         raise OptionsError(
-            f"the agent of this session has tools of its own ({', '.join(own[:5])}), so code made it: say which with "
-            "--agent module:function, and where that is with --app-dir DIR"
+            f"the agent of this session has custom tools ({', '.join(own[:5])}), so it was created by code: name it "
+            "with --agent module:function, and its folder with --app-dir DIR"
         )
     rules: dict[bool, dict[str, None]] = {True: {}, False: {}}
     for event in events:

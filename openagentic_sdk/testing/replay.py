@@ -146,7 +146,7 @@ class ReplayProvider:
         """The recorded answer. An answer that was cut off is cut off again."""
         step = self._step
         if step is None:
-            raise ReplayMismatchError("the loop asked the model once more than it did when the session was recorded")
+            raise ReplayMismatchError("the loop made one more request than in the recorded session")
         self._step = None
         self._compare(step, model, messages, tools)
         if step.text:
@@ -155,7 +155,7 @@ class ReplayProvider:
             # With the recorded name: how a prompt is continued depends on the error of its request.
             name = (step.response.error_type if step.response else None) or IncompleteResponseError.__name__
             recorded = type(name, (IncompleteResponseError,), {})
-            raise recorded("this answer was cut when it was recorded", partial_text=step.text)
+            raise recorded("this answer was cut off when it was recorded", partial_text=step.text)
         message, response = step.message, step.response
         assert response is not None
         yield Done(
@@ -187,7 +187,7 @@ class ReplayProvider:
         self.differences.append(difference)
         if self._strict:
             raise ReplayMismatchError(
-                f"step {difference.step} (seq {seq}) sends another request than was recorded:\n{difference.diff}"
+                f"step {difference.step} (seq {seq}) sends a request that differs from the recorded one:\n{difference.diff}"
             )
 
     def diff(self, seq: int, places: Mapping[str, str] | None = None) -> str:

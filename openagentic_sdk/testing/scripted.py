@@ -163,7 +163,7 @@ class ScriptedProvider(StreamedProvider):
             return turn
         last = f"a {messages[-1].get('role')} message: {_clip(_text(messages[-1]))}" if messages else "nothing"
         raise ScriptError(
-            f"{self._source} has {self._total} turns and all are played: the model was asked once more, after {last}"
+            f"{self._source} has {self._total} turns, and all have been used: the model was called once more, after {last}"
             + ("" if self._resumable else "; with resumable=True, each conversation plays the turns from the first")
         )
 
@@ -200,8 +200,8 @@ def _checked(turn: Any, number: int, source: str) -> Mapping[str, Any]:
     for size in sizes if isinstance(sizes, list) else [sizes]:
         if type(size) is not int or size < 0:
             raise ScriptError(
-                f"{where}: deltas is a number of characters per piece, or a list of such numbers, not {sizes!r}: "
-                "the words themselves go into text"
+                f"{where}: deltas must be a number of characters per piece, or a list of such numbers, not {sizes!r}: "
+                "put the words themselves into text"
             )
     for place, call in enumerate(turn.get("tool_calls") or (), 1):
         if not isinstance(call, ToolCall):
@@ -275,7 +275,7 @@ def _check_expectations(
 def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:
     if not holds:
         lines = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
-        raise ScriptMismatchError(f"{claim}; what came is\n{lines}")
+        raise ScriptMismatchError(f"{claim}; the messages are\n{lines}")
 
 
 def _text(message: Message) -> str:

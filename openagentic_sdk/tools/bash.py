@@ -259,7 +259,7 @@ class BashTool(BlockingTool):
             *confinement.dropped,
         ]
         if effects is not None and not effects["applied"]:
-            notes.append("this was a dry run: what is listed under `effects` was not written")
+            notes.append("this was a dry run: the changes listed under `effects` were not written")
         renaming = renaming_note(confinement, report.stderr.head, report.stderr.tail, report.stdout.tail)
         notes += [renaming] if renaming else []
         if names_git(command) and not self._trusts_git:
@@ -282,12 +282,12 @@ class BashTool(BlockingTool):
     # --- trials ----------------------------------------------------------------------------------------------------------
 
     def untriable(self, cwd: str) -> str | None:
-        """The reason why commands are not tried on a copy here; empty if nobody needs to know it, None if they are."""
+        """The reason why commands are not tried on a copy here; empty if not worth reporting, None if they are tried."""
         if self._sandbox.mode == "off" or self._sandbox.effects is not None:
             return ""
         report = probe_sandbox()
         if not report.overlay:
-            return f"this machine gives no copy to try it on: {report.reasons.get('overlay', '')}"
+            return f"this machine cannot provide a copy to try it on: {report.reasons.get('overlay', '')}"
         home = os.path.realpath(user_home())
         return (
             "the home folder is the workspace, so it was not tried" if is_within(home, os.path.realpath(cwd)) else None
@@ -394,8 +394,9 @@ class BashTool(BlockingTool):
         inside = [folder for folder in inside if folder.startswith("/")]
         if inside and "PATH" not in self._environment:
             confinement.notes.append(
-                f"{', '.join(inside)} on PATH lies in the workspace, so commands do not find programs there: call them by "
-                'their paths, or set PATH under "env" in the settings'
+                f"{', '.join(inside)} on PATH is inside the workspace, so commands do not find programs there: call "
+                "them by their paths, or set PATH under"
+                ' "env" in the settings'
             )
         return CommandSpec(
             argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
@@ -432,7 +433,7 @@ class BashTool(BlockingTool):
             if kept_path is not None:
                 result[f"{name}_file"] = kept_path
             if text.is_truncated:
-                where = f"all of it is in {kept_path}" if kept_path is not None else "narrow the output down to see it"
+                where = f"all of it is in {kept_path}" if kept_path is not None else "narrow the output to see it"
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result
@@ -442,7 +443,7 @@ def bash_path(workspace: Iterable[str] = ()) -> str:
     """The path of bash. Raises `ToolError` if there is none outside the workspace."""
     path = find_program("bash", workspace)
     if path is None:
-        raise ToolError("there is no bash on this machine: use the file tools, or install bash")
+        raise ToolError("bash is not installed on this machine: use the file tools, or install bash")
     return path
 
 
@@ -468,22 +469,22 @@ def has_utf8_locale() -> bool:
 def _checked_command(command: str) -> str:
     if "\0" in command:
         raise ToolInputError(
-            "the command holds a NUL character, which no program can be given: leave it out", path="command"
+            "the command contains a NUL character, which cannot be passed to a program: remove it", path="command"
         )
     try:
         size_bytes = len(command.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise ToolInputError(
-            f"the command is not valid text ({error}): leave out what is no character", path="command"
+            f"the command is not valid text ({error}): remove the invalid characters", path="command"
         ) from None
     if size_bytes > MAX_COMMAND_BYTES:
         raise ToolInputError(
-            f"the command has {size_bytes:,} bytes, {MAX_COMMAND_BYTES:,} are possible: write it to a file and run that",
+            f"the command has {size_bytes:,} bytes, and the limit is {MAX_COMMAND_BYTES:,}: write it to a file and run that",
             path="command",
         )
     if not command.isascii() and not has_utf8_locale():
         raise ToolInputError(
-            "this machine has no locale C.UTF-8, so bash could read other letters here: write the command in ASCII, or "
+            "this machine has no locale C.UTF-8, so bash could misread letters here: write the command in ASCII, or "
             "install the locale",
             path="command",
         )
@@ -530,16 +531,17 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
         notes.append("the command was ended because the call was cancelled")
     if report.ended_by == "output_limit":
         notes.append(
-            "the command was ended because it wrote more than a command may: send its output to a file or filter it"
+            "the command was ended because it wrote more than the output limit: send its output to a file or filter it"
         )
     if report.leftovers:
         notes.append(
-            f"{_count(report.leftovers)} that the command left running ended with it: "
-            "use `run_in_background` for what is to go on"
+            f"{_count(report.leftovers)} that the command left running ended with it: use `run_in_background` for "
+            "programs that should continue"
         )
     if report.stubborn:
         notes.append(
-            f"{_count(report.stubborn)} of the command could not be ended: another user's, or stuck in the kernel"
+            f"{_count(report.stubborn)} of the command could not be ended: they belong to another user, or are stuck in "
+            "the kernel"
         )
     return notes
 

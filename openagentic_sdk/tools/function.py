@@ -135,7 +135,7 @@ class FunctionTool(Tool, Generic[P, R]):
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise OptionsError(
-                    f"tool {self.name}: parameter {parameter} cannot be given by name: name each one, or take a list or dict"
+                    f"tool {self.name}: parameter {parameter} cannot be passed by name: name each one, or use a list or dict"
                 )
             if _is_context(hint) or parameter.name == "ctx":
                 self._context_name = parameter.name
@@ -168,7 +168,7 @@ class FunctionTool(Tool, Generic[P, R]):
     def input_schema(self) -> Mapping[str, Any]:  # type: ignore[override]
         if self._is_unbound:
             words = getattr(self.function, "__qualname__", self.name).replace(".", "().")
-            raise OptionsError(f"tool {self.name} is a method: take it from an object of its class, as in `{words}`")
+            raise OptionsError(f"tool {self.name} is a method: use it from an object of its class, as in `{words}`")
         return self._schema
 
     @overload

@@ -158,7 +158,7 @@ class ReadTool(Tool):
                 window.feed(line + "\n")
             cells = _Scan(window, scan.encoding, window.finish(), scan.sha256)
             output = self._describe(source.name, cells)
-            output["note"] += "; cells of a notebook, the line numbers are not those of the file"
+            output["note"] += "; cells of a notebook, whose line numbers differ from those of the file"
             return output, scan.sha256
         return self._describe(source.name, scan), scan.sha256
 

@@ -73,7 +73,7 @@ class SkillActivateTool(SkillTool):
         )
         event = activation.event
         if event is None:
-            return {"active": active_names(events), "note": f"{skill.name} was active already"}
+            return {"active": active_names(events), "note": f"{skill.name} was already active"}
         runs, call_id = ctx.services.find(SkillRuns), ctx.tool_use_id or ""
         if activation.draft is not None and runs is not None:
             event = replace(event, body=await runs.fill_text(call_id, activation.draft))

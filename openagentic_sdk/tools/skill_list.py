@@ -46,7 +46,7 @@ class SkillTool(Tool):
             return self.library(ctx).index(own, ctx.cwd)
         project_dir, *own_dirs = [_absolute(path, ctx) for path in (project, own, "")]
         if project_dir not in own_dirs and not await ctx.services.get(PathRules).permits(ctx, project_dir):
-            raise ToolError(f"{project_dir} may not be read: leave out project_dir to see this project's skills")
+            raise ToolError(f"{project_dir} may not be read: omit project_dir to see this project's skills")
         return self.library(ctx).index(project_dir, ctx.cwd)
 
 

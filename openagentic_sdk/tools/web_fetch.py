@@ -140,7 +140,7 @@ class WebFetchTool(FetchingTool):
         start = input.get("offset", 0)
         end = start + self._max_text_chars
         is_cut = answer.is_cut or page.is_cut
-        notes = ["the page is longer than is read: this is its start"] if is_cut else []
+        notes = ["the page exceeds the read limit: this is its beginning"] if is_cut else []
         return _described(
             url,
             answer,

@@ -78,7 +78,7 @@ class WebSearchTool(FetchingTool):
         results = as_mapping(answer).get("results")
         if not isinstance(results, list):
             excerpt = repr(answer)[:200]
-            raise ToolError(f"the search service answered without a list of results ({excerpt}): try again later")
+            raise ToolError(f"the search service responded without a list of results ({excerpt}): try again later")
         return {
             "query": input["query"],
             "results": [
@@ -115,11 +115,11 @@ def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], sign
     if response.status != 200:
         excerpt = response.body[:200].decode("utf-8", "replace")
         advice = f"check {KEY_VARIABLE}" if response.status in (401, 403) else "try again later"
-        raise ToolError(f"the search service answered with status {response.status} ({excerpt}): {advice}")
+        raise ToolError(f"the search service responded with status {response.status} ({excerpt}): {advice}")
     try:
         answer = json.loads(response.body)
     except (ValueError, RecursionError) as error:
         raise ToolError(
-            f"the search service answered with something that is not JSON ({error}): try again later"
+            f"the search service responded with something that is not JSON ({error}): try again later"
         ) from error
     return as_mapping(answer)

@@ -90,7 +90,9 @@ class WriteTool(Tool):
                 f"content cannot be written as UTF-8: a lone surrogate at character {error.start}"
             ) from None
         if len(data) > self._max_bytes:
-            raise ToolError(f"content has {len(data):,} bytes, more than {self._max_bytes:,}: write it in parts")
+            raise ToolError(
+                f"content has {len(data):,} bytes, more than the limit of {self._max_bytes:,}: write it in parts"
+            )
         return data
 
 

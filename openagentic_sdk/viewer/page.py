@@ -177,7 +177,7 @@ def build_list(rows: Iterable[SessionSummary], view: ListView) -> str:
     count = plural(len(lines), "session")
     parts = {
         "TITLE": "Sessions",
-        "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session is like that.</td></tr>',
+        "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session matches.</td></tr>',
         "SUM": f"{count}, ${total_usd:.4f}" if total_usd else count,
         "QUERY": html.escape(view.query),
         "STATES": "".join(_option(state, state or "every state", state == view.state) for state in ("", *STATES)),

@@ -108,7 +108,7 @@ async function checkRange(range, before, problems) {
     if (event) event.holds = Boolean(found) && same(found, wanted);
     if (!event || !event.holds) problems.push(`event ${seq}: it is not what was signed`);
   }
-  if (hexOf(head) !== range.head) problems.push(`checkpoint ${range.seq}: its digests do not give its head`);
+  if (hexOf(head) !== range.head) problems.push(`checkpoint ${range.seq}: its digests do not match its head`);
   const vouchers = [];
   for (const signature of range.signatures) vouchers.push(await voucher(signature, encoder.encode(range.statement)));
   for (const each of vouchers) {

@@ -200,7 +200,7 @@ class ByOthers(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn("\x1b", kinds["session_info_update"]["title"])
         self.assertIn("Tea was made", kinds["compaction_update"]["summary"][0]["text"])
         texts = [u["content"]["text"] for u in loaded if u["sessionUpdate"] == "agent_message_chunk"]
-        self.assertTrue(any("taken back" in text for text in texts))
+        self.assertTrue(any("undone" in text for text in texts))
         fork = fork_session(editor.store, session_id)
         copied = settled(await editor.load(fork))
         self.assertEqual(

@@ -286,7 +286,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((len(asked), reason), (1, "end_turn"))
                 self.assertFalse(os.path.exists(os.path.join(editor.folder, "made")))
                 final = [u for u in editor.updates if u.get("status") == "failed"]
-                self.assertIn("the person said no", json.dumps(final))
+                self.assertIn("the person answered no", json.dumps(final))
 
     async def test_an_editor_that_cannot_ask_allows_nothing(self) -> None:
         editor = Editor([{"tool_calls": [TOUCH]}, "Done."])

@@ -119,7 +119,7 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
             with self.subTest(str(held)):
                 text, failed = await self._edit(held)
                 self.assertNotIn("two", text)
-                self.assertIn("gave no text", json.dumps(failed))
+                self.assertIn("returned no text", json.dumps(failed))
 
     async def _look(self, read: Any, path: str, name: str = "file_path") -> str | None:
         payload = {"tool_input": {name: path}, "context": {"cwd": self.folder}}
@@ -144,12 +144,12 @@ class UnsavedText(unittest.IsolatedAsyncioTestCase):
                 return {"content": "typed"}
 
             for name in ("file_path", "notebook_path"):
-                self.assertIn("did not give it within", await self._look(never, "text", name) or "")
+                self.assertIn("did not return it within", await self._look(never, "text", name) or "")
                 self.assertIn("internal error", await self._look(fails, "text", name) or "")
-            self.assertIn("did not give it within", await self._look(never, "new") or "")
+            self.assertIn("did not return it within", await self._look(never, "new") or "")
             self.assertIn("unsaved changes", await self._look(holds, "new") or "")
             self.assertIn("cannot be compared", await self._look(empty, "latin") or "")
-            self.assertIn("cannot be asked", await self._look(empty, "te\u202ext") or "")
+            self.assertIn("cannot resolve", await self._look(empty, "te\u202ext") or "")
             self.assertIsNone(await self._look(fails, "new"))
             self.assertIsNone(await self._look(empty, "new"))
 

@@ -34,7 +34,7 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: agent.run_sync("Hi.", context=3), OptionsError, "here that is deps="),
     (lambda: agent.run_sync("Hi.", session_id="s"), OptionsError, "here that is session="),
     (lambda: agent.run_sync("Hi.", redact=False), OptionsError, "write options=OpenAgenticOptions(redact=...)"),
-    (lambda: agent.run_sync("Hi.", nonsense=1), OptionsError, "'nonsense' of a run: the settings are session, "),
+    (lambda: agent.run_sync("Hi.", nonsense=1), OptionsError, "'nonsense': the settings are session, "),
     (lambda: OpenAgenticOptions(can_use_tool=print), TypeError, "here that is PermissionGate(approver=...)"),
     (lambda: OpenAgenticOptions(max_turns=3), TypeError, "here that is max_steps="),
     (lambda: OpenAgenticOptions(permission_mode="plan"), TypeError, "PermissionGate(permission_mode=...)"),
@@ -60,9 +60,7 @@ class Advice(unittest.TestCase):
 
     def test_a_store_in_memory_that_each_run_makes_anew_goes_on_with_no_session(self) -> None:
         for settings in ({"session": "customer-17"}, {"session_store": "memory:", "session": "customer-17"}):
-            with self.assertRaisesRegex(
-                OptionsError, "without the session 'customer-17': make one, MemorySessionStore"
-            ):
+            with self.assertRaisesRegex(OptionsError, "without the session 'customer-17': create a MemorySessionStore"):
                 scripted("Hello.", settings={"session_store": "memory:"}).run_sync("Hi.", **settings)
         self.assertEqual(scripted("Hello.", settings={"session_store": "memory:"}).run_sync("Hi.").output, "Hello.")
 

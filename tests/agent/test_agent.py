@@ -70,7 +70,7 @@ class OneRun(IsolatedAsyncioTestCase):
         self.assertEqual((await agent.run("Go.")).output, "Done.")
         names = [tool["function"]["name"] for tool in model_of(agent).requests[0]["tools"]]
         self.assertEqual(names, ["Read", "Write", "Edit", "Glob", "Grep", "later", "Bash", "BashOutput", "KillBash"])
-        with self.assertRaisesRegex(OptionsError, "no set 'fiels': the sets are files, shell, web"):
+        with self.assertRaisesRegex(OptionsError, "unknown set 'fiels': the sets are files, shell, web"):
             Agent("m", tools="fiels")
         with self.assertRaisesRegex(OptionsError, "is not a function, tool or name of a set"):
             Agent("m", tools=[3])  # type: ignore[list-item]
@@ -99,16 +99,16 @@ class OneRun(IsolatedAsyncioTestCase):
         prompts = [request["messages"][0]["content"] for request in model_of(agent).requests]
         self.assertEqual(prompts, ["Be kind.\n\nThere are 1 orders.", "Be kind.\n\nThere are 2 orders."])
         wrong = scripted("Hi.", instructions=lambda ctx: 3)
-        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3, and should return text"):
+        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3: return a text"):
             await wrong.run("Hi.")
 
     async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
         agent = scripted("Hi.", deps=Shop)
         with self.assertRaisesRegex(
-            OptionsError, r"deps must be a Shop, as the agent says, not None: run\(..., deps=...\)"
+            OptionsError, r"deps must be a Shop as declared by the agent, not None: run\(..., deps=...\)"
         ):
             await agent.run("Hi.", session="s")
-        with self.assertRaisesRegex(OptionsError, "deps must be a Shop, as the agent says, not 'shop'"):
+        with self.assertRaisesRegex(OptionsError, "deps must be a Shop as declared by the agent, not 'shop'"):
             await agent.run("Hi.", deps="shop")
         self.assertEqual(store_of(agent).list_session_summaries(), [])
 
@@ -124,7 +124,7 @@ class OneRun(IsolatedAsyncioTestCase):
         with self.assertRaises(RunFailedError) as caught:
             await agent.run("Hi.", deps=Shop(), max_tokens=1)
         self.assertEqual(caught.exception.result.stop_reason, "budget")
-        with self.assertRaisesRegex(OptionsError, "there is no setting 'max_turns' of a run: here that is max_steps="):
+        with self.assertRaisesRegex(OptionsError, "a run has no setting 'max_turns': here that is max_steps="):
             await agent.run("Hi.", deps=Shop(), max_turns=3)  # type: ignore[call-arg]
 
     async def test_an_answer_of_another_type_is_sent_back_and_then_ends_the_run(self) -> None:
@@ -207,7 +207,7 @@ class Models(unittest.TestCase):
     def test_options_and_agents_of_a_file_take_the_word_too(self) -> None:
         with self.assertRaisesRegex(ApiKeyError, "ANTHROPIC_API_KEY"):
             run_sync(prompt="Hi.", options=OpenAgenticOptions(model="anthropic:claude-x"))
-        with self.assertRaisesRegex(OptionsError, "there is no provider to ask for the model 'qwen3:8b'"):
+        with self.assertRaisesRegex(OptionsError, "no provider is configured for the model 'qwen3:8b'"):
             run_sync(prompt="Hi.", options=OpenAgenticOptions(model="qwen3:8b"))
         found = read_agent("a", {"model": "ollama:qwen3:8b"}, Path.cwd()).options
         self.assertEqual((found.provider and found.provider.name, found.model), ("ollama", "qwen3:8b"))
@@ -243,7 +243,7 @@ class Models(unittest.TestCase):
             partial(with_model, options, "openai:x"),
         )
         for use in keyless:
-            with self.assertRaisesRegex(ApiKeyError, "no API key in"):
+            with self.assertRaisesRegex(ApiKeyError, "contains no API key"):
                 use()
         self.assertIsNotNone(fallback(Fallback("anthropic:x", api_key="k")).fallbacks[0].provider)
         keyed = located(OpenAgenticOptions(model="openai:x", api_key="k"))
@@ -320,14 +320,14 @@ class Messages(IsolatedAsyncioTestCase):
         agent = scripted("One.", "Two.")
         first = await agent.run("Hi.", session="s")
         with self.assertRaisesRegex(
-            RunFailedError, "message_history is for a new session, and 's' has messages of its own"
+            RunFailedError, "message_history is for a new session, and 's' already has messages"
         ):
             await agent.run("Hi.", session="s", message_history=first.new_messages())
         assert_closed(self, store_of(agent), "s")
 
     async def test_a_session_without_anything_to_go_on_with_is_no_answer(self) -> None:
         for output in (str, Verdict):
-            with self.assertRaisesRegex(OptionsError, "has nothing to go on with: give a prompt"):
+            with self.assertRaisesRegex(OptionsError, "has no work left to continue: give a prompt"):
                 await scripted("Never.", output=output).run()
 
     async def test_what_is_no_message_is_refused_with_its_place(self) -> None:
@@ -339,7 +339,7 @@ class Messages(IsolatedAsyncioTestCase):
                 [{"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "["}}]}],
                 "arguments as JSON",
             ),
-            ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 holds more than text"),
+            ([{"role": "user", "content": [{"type": "image_url"}]}], "message 1 contains more than text"),
         ):
             with self.subTest(wanted=wanted), self.assertRaisesRegex(OptionsError, wanted):
                 await scripted("Hi.").run("Hi.", message_history=history)
@@ -476,7 +476,7 @@ class Guardrails(IsolatedAsyncioTestCase):
 
         with self.assertRaisesRegex(GuardrailTrippedError, "broken stopped the run: it failed: KeyError"):
             await scripted("Hi.", input_guardrails=[broken]).run("Hi.")
-        with self.assertRaisesRegex(GuardrailTrippedError, "it returned True, and should return None or a reason"):
+        with self.assertRaisesRegex(GuardrailTrippedError, "it returned True, and must return None or a reason"):
             await scripted("Hi.", output_guardrails=[lambda ctx, text: True]).run("Hi.")
 
     async def test_guardrails_that_let_pass_cost_nothing_in_the_log(self) -> None:
@@ -566,7 +566,7 @@ class Handoffs(IsolatedAsyncioTestCase):
     async def test_handoffs_answer_with_the_same_type(self) -> None:
         judge = Agent("m", name="judge", output=Verdict)
         with self.assertRaisesRegex(
-            OptionsError, "judge answers .*Verdict.* and this agent .*str.*: give both the same output"
+            OptionsError, "judge returns .*Verdict.* and this agent .*str.*: give both the same output type"
         ):
             await scripted("Hi.", handoffs=[judge]).run("Hi.")
         with self.assertRaisesRegex(OptionsError, "not an agent with a name"):
@@ -734,7 +734,7 @@ class Hooks(IsolatedAsyncioTestCase):
         )
         await agent.run("Where?", deps=Shop(), session="s")
         self.assertEqual(seen, [("paid", "look_up", "s")])
-        with self.assertRaisesRegex(OptionsError, "hooks: there is no point 'before_tool': the points are"):
+        with self.assertRaisesRegex(OptionsError, "hooks: unknown point 'before_tool': the points are"):
             await scripted("Hi.", hooks={"before_tool": [before]}).run("Hi.")
 
 

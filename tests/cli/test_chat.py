@@ -96,7 +96,7 @@ class Chat(unittest.TestCase):
         chat.read_until("You are Ada.")
         chat.read_until("\n> ")
         chat.type(CTRL_D)
-        chat.read_until("Go on with: openagentic-sdk chat --resume ")
+        chat.read_until("Continue with: openagentic-sdk chat --resume ")
         self.assertEqual(chat.process.wait(SECONDS), 0)
         self.assertEqual(
             [event.text for event in self.events() if event.type == "user.message"], ["I am Ada", "Who \nam I?"]
@@ -132,7 +132,7 @@ class Chat(unittest.TestCase):
                 chat.read_until("Allow Write?")
                 chat.read_until("] ")
                 chat.process.send_signal(number)
-                chat.read_until("Go on with: openagentic-sdk chat --resume ")
+                chat.read_until("Continue with: openagentic-sdk chat --resume ")
                 self.assertEqual(chat.process.wait(SECONDS), 128 + number)
                 self.assertEqual(self.events()[-1].stop_reason, "waiting")
                 again = self.start("chat", "Done.", flags=("--continue",))
@@ -154,7 +154,7 @@ class Chat(unittest.TestCase):
         chat.read_until("Hello.")
         chat.read_until("\n> ")
         chat.process.send_signal(signal.SIGTERM)
-        chat.read_until("Go on with: openagentic-sdk chat --resume ")
+        chat.read_until("Continue with: openagentic-sdk chat --resume ")
         self.assertEqual(chat.process.wait(SECONDS), 128 + signal.SIGTERM)
 
     def test_ctrl_c_at_a_question_closes_it(self) -> None:

@@ -140,7 +140,7 @@ class Typed(unittest.TestCase):
         self.keys("Enter")
         self.until("1. conversation and files")
         self.keys("1", "Enter")
-        self.until("1 files were put back")
+        self.until("1 files were restored")
         self.assertEqual((self.cwd / "app.py").read_text(), "import sys\n\nprint('hello')\n")
         self.type("again")
         self.keys("Enter")
@@ -199,7 +199,7 @@ class Typed(unittest.TestCase):
         self.until("[y] yes")
         self.assertTrue((self.cwd / "made").exists())
         os.kill(int((self.home / "pid").read_text()), signal.SIGTERM)
-        self.until("Go on with: openagentic-sdk chat --resume")
+        self.until("Continue with: openagentic-sdk chat --resume")
         self.until("left with 143")
         self.assertFalse((self.cwd / "late").exists())
 

@@ -103,7 +103,7 @@ class OddProcess(unittest.TestCase):
             code = main(self.run_it)
         self.assertEqual(code, 2)
         self.assertRegex(
-            err.getvalue(), r"\Aopenagentic-sdk: the folder that this process works in has been removed.*\n\Z"
+            err.getvalue(), r"\Aopenagentic-sdk: the working directory of this process has been removed.*\n\Z"
         )
 
     @unittest.skipIf(not hasattr(os, "geteuid") or os.geteuid() == 0, "root may enter every folder")

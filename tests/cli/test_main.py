@@ -298,7 +298,7 @@ class ChatFromAPipe(CommandCase):
         self.assertIn("> one\nHello.\n", out)
         self.assertIn("> two\nAgain.\n", out)
         (session_id,) = self.session_ids()
-        self.assertTrue(out.endswith(f"Go on with: openagentic-sdk chat --resume {session_id}\n"), out)
+        self.assertTrue(out.endswith(f"Continue with: openagentic-sdk chat --resume {session_id}\n"), out)
 
     def test_the_next_line_answers_a_question_and_the_end_of_input_allows_nothing(self) -> None:
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
@@ -432,7 +432,7 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "delete", self.session_id[:6])[0], FAILED)
         code, out, err = self.command("sessions", "delete", self.session_id)
         self.assertEqual((code, out, self.session_ids()), (FAILED, "", [self.session_id]))
-        self.assertIn("Say --yes", err)
+        self.assertIn("Give --yes", err)
         self.assertEqual(self.command("sessions", "delete", self.session_id, "--yes")[0], OK)
         self.assertEqual(self.session_ids(), [])
 
@@ -471,7 +471,7 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "rename", forked, "Tea\x1b[2J time")[0], OK)
         self.assertEqual(self.command("sessions", "tag", forked, "hot", "green"), (OK, "hot, green\n", ""))
         self.assertEqual(self.command("sessions", "tag", forked, "^hot"), (OK, "green\n", ""))
-        self.assertIn("turns to take back, not 0", self.command("sessions", "rewind", forked, "--turns", "0")[2])
+        self.assertIn("turns to undo, not 0", self.command("sessions", "rewind", forked, "--turns", "0")[2])
         self.assertEqual(self.command("sessions", "rewind", forked)[0], OK)
         row = json.loads(self.command("sessions", "list", "--json", "time")[1])
         self.assertEqual((row["id"], row["tags"]), (forked, ["green"]))
@@ -492,7 +492,7 @@ class Sessions(CommandCase):
         self.command("run", "--script", self.script("It is cold."), "--cwd", str(PROJECT), "Is the tea ready?")
         code, out, _ = self.command("sessions", "diff", same, "newest")
         self.assertEqual(code, FAILED)
-        self.assertIn("they part at step 1\n  step 1: B says It is cold. instead of The kettle boils.\n", out)
+        self.assertIn("they diverge at step 1\n  step 1: B writes It is cold. instead of The kettle boils.\n", out)
         code, out, _ = self.command("sessions", "diff", same, "newest", "--json")
         self.assertEqual((code, json.loads(out)["same"]), (FAILED, False))
         self.assertEqual(self.command("sessions", "diff", same, "newest", "--ignore-text")[0], OK)
@@ -525,7 +525,7 @@ class Sessions(CommandCase):
         self.assertEqual(len(self.command("sessions", "tail", "-n", "3", "--json")[1].splitlines()), 3)
 
     def test_replay_makes_every_request_again(self) -> None:
-        self.assertEqual(self.command("replay"), (OK, "1 of 1 requests were made again: the same\n", ""))
+        self.assertEqual(self.command("replay"), (OK, "1 of 1 requests were repeated: the same\n", ""))
 
     def test_an_archive_brings_a_session_back(self) -> None:
         file = str(self.folder / "tea.zip")
@@ -583,7 +583,7 @@ class Interrupting(CommandCase):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=300)
         session_id = self.session_ids()[0]
-        hint = f"Stopped by SIGTERM. Go on with: openagentic-sdk chat --resume {session_id}\n"
+        hint = f"Stopped by SIGTERM. Continue with: openagentic-sdk chat --resume {session_id}\n"
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
         self.assertEqual(FileSessionStore(self.store).read_events(session_id)[-1].type, "result")
 

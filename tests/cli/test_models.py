@@ -46,10 +46,10 @@ class Endpoints(CommandCase):
             os.environ.pop(name, None)
         for word, key in (("anthropic:claude-x", "ANTHROPIC"), ("openai:gpt-4o", "OPENAI"), ("qwen3:8b", "OPENAI")):
             _, _, err = self.command("run", "--model", word, "Hello")
-            self.assertIn(f"no API key in ${key}_API_KEY", err, word)
+            self.assertIn(f"${key}_API_KEY contains no API key", err, word)
             os.environ["OPENAGENTIC_SDK_MODEL"] = word
             self.assertEqual(self.command("run", "Hello")[2], err, word)
-            told = "'qwen3:8b' begins with none of the providers anthropic, openai, "
+            told = "'qwen3:8b' does not begin with any of the providers anthropic, openai, "
             self.assertEqual(told in err, word == "qwen3:8b", err)
         names = {"openai:gpt-4o": "openai:gpt-4o", "ollama:qwen3:8b": "qwen3:8b", "openai-compatible:m": "m"}
         for word, model in names.items():
@@ -72,7 +72,7 @@ class Endpoints(CommandCase):
 
     def test_a_model_of_no_known_provider_is_named_where_openai_has_no_key(self) -> None:
         with self.assertRaisesRegex(
-            ApiKeyError, "'acme:llama-3' begins with none of the providers .* openai-compatible"
+            ApiKeyError, "'acme:llama-3' does not begin with any of the providers .* openai-compatible"
         ):
             find_provider(model="acme:llama-3", environ={})
         with self.assertRaises(ApiKeyError) as caught:
@@ -117,10 +117,15 @@ class Endpoints(CommandCase):
             self.assertEqual((provider.name, provider.base_url), (name, url.rstrip("/")))
             self.assertEqual({key: sent.get(key) for key in headers}, headers)
         for name, environ, given, told in (
-            ("groq", {}, {}, "no API key in .GROQ_API_KEY"),
-            ("groq", keys, {"base_url": "https://evil/v1"}, "GROQ_API_KEY goes to https://api.groq.com/openai/v1 only"),
+            ("groq", {}, {}, ".GROQ_API_KEY contains no API key"),
+            (
+                "groq",
+                keys,
+                {"base_url": "https://evil/v1"},
+                "GROQ_API_KEY is sent to https://api.groq.com/openai/v1 only",
+            ),
             ("azure", keys, {}, "AZURE_OPENAI_ENDPOINT"),
-            ("azure", keys, {"base_url": "https://evil/v1"}, "AZURE_OPENAI_API_KEY goes to the address in"),
+            ("azure", keys, {"base_url": "https://evil/v1"}, "AZURE_OPENAI_API_KEY is sent to the address in"),
         ):
             with self.subTest(name=name, told=told), self.assertRaisesRegex(OptionsError, told):
                 find_provider(name, environ=environ, **given)

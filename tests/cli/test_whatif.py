@@ -141,7 +141,7 @@ class WhatIfTest(unittest.TestCase):
             self.assertEqual(lines[-1], "the outcome flips with prompt=You keep a zoo.")
             self.assertEqual(len(lines), 6)
             code, out, _ = self.call("sessions", "bisect", session_id, "--change", "deny=Write", *flags)
-            self.assertEqual((code, out.splitlines()[-1]), (1, "the changes flip nothing"))
+            self.assertEqual((code, out.splitlines()[-1]), (1, "the changes do not flip the outcome"))
             code, out, _ = self.call("sessions", "bisect", session_id, *named, *flags, "--dry-run")
             self.assertEqual((code, len(out.splitlines())), (0, 1))
 

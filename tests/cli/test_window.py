@@ -70,7 +70,7 @@ class WindowTest(unittest.TestCase):
         self.record("Yes.", prompt="Is there tea?", resume=session)
         self.record("No.", prompt="Is there coffee?", resume=session)
         text = self.command("sessions", "context", session)[1]
-        self.assertIn("the window is not known: --window TOKENS", text)
+        self.assertIn("the window size is unknown: --window TOKENS", text)
         self.assertIn("Is there tea?", text)
         self.assertNotIn("BLUEFIN", text)
 

@@ -375,8 +375,8 @@ SABOTAGES = (
     Sabotage(
         "a writer that is given up says that it can be tried again",
         "sessions/log/file.py",
-        '"open the session again" if self._unusable else "make room and try again"',
-        '"make room and try again"',
+        '"open the session again" if self._unusable else "free some space and try again"',
+        '"free some space and try again"',
         (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
     ),
 )

@@ -337,7 +337,7 @@ class WitnessTest(SceneTest):
         total = str(len(self.lines))
         for kept in (0, 1, len(self.lines) - 1):
             self.path.write_bytes(b"".join(self.lines[:kept]))
-            self.assert_told("summary.json", f"knows {total} events", f"ends after event {kept}")
+            self.assert_told("summary.json", f"records {total} events", f"ends after event {kept}")
         self.path.write_bytes(b"".join(self.lines[:-2]) + self.lines[-2][:20])
         self.assert_told("summary.json", "cut off")
 
@@ -352,13 +352,15 @@ class WitnessTest(SceneTest):
                     self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
                 (note,) = verify_session(self.store, "s").notes
                 self.assertTrue(note.startswith(f"summary.json.lost-{kept}-{total}: "), note)
-                self.assertIn(f"ended after event {kept} when a writer came, and it had known {total} events", note)
+                self.assertIn(
+                    f"ended after event {kept} when a writer opened it, and had contained {total} events", note
+                )
 
     def test_a_torn_last_line_that_had_been_whole_is_told_with_it(self) -> None:
         self.path.write_bytes(b"".join(self.lines)[:-30])
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual(problem.kind, "torn-tail")
-        self.assertIn("summary.json knows", str(problem))
+        self.assertIn("summary.json records", str(problem))
 
     def test_a_log_that_lacks_its_last_line_end_has_lost_nothing(self) -> None:
         self.path.write_bytes(b"".join(self.lines)[:-1])
@@ -371,9 +373,12 @@ class WitnessTest(SceneTest):
     def test_a_log_that_was_removed_is_told_by_the_summary_or_the_metadata(self) -> None:
         folder = self.path.parent
         self.path.unlink()
-        for witness, words in (("summary.json", f"knows {len(self.lines)} events"), ("meta.json", "knows a session")):
+        for witness, words in (
+            ("summary.json", f"records {len(self.lines)} events"),
+            ("meta.json", "describes a session"),
+        ):
             (problem,) = verify_session(self.store, "s").problems
-            self.assertIn(f"{witness}: it {words}, and there is no log", str(problem))
+            self.assertIn(f"{witness}: it {words}, and the log is missing", str(problem))
             with contextlib.redirect_stdout(io.StringIO()) as shown:
                 for which in ("s", "--all"):
                     code = main(["sessions", "verify", which, "--store", f"file:{self.store.root_dir}"])
@@ -384,7 +389,7 @@ class WitnessTest(SceneTest):
         self.store.create_session(session_id="t")
         self.store.append_events("t", [UserMessage("x" * 400)] * 40)
         self.path.write_bytes((self.store.session_dir("t") / LOG_NAME).read_bytes())
-        self.assert_told("summary.json", "another log")
+        self.assert_told("summary.json", "a log that differs")
 
     def test_a_cut_log_is_told_by_the_checkpoint(self) -> None:
         self.store = self.make_store(seal=Seal(self.place / "key"))
@@ -395,7 +400,7 @@ class WitnessTest(SceneTest):
             writer.keep_view(kept)
         (self.path.parent / "summary.json").unlink()
         self.path.write_bytes(b"".join(self.lines))
-        self.assert_told("checkpoint.json", f"knows {len(self.lines) + 1} events")
+        self.assert_told("checkpoint.json", f"records {len(self.lines) + 1} events")
 
     def test_blobs_and_subagents_tell_of_events_that_are_gone(self) -> None:
         digest = self.store.put_blob("s", b"data")
@@ -408,7 +413,7 @@ class WitnessTest(SceneTest):
         (self.path.parent / "summary.json").unlink()
         self.path.write_bytes(b"".join(self.lines))
         self.assert_told("session child", "'task'")
-        self.assertIn("1 blobs are named by no event", verify_session(self.store, "s").notes[0])
+        self.assertIn("1 blobs belong to no event", verify_session(self.store, "s").notes[0])
         self.path.write_bytes(b"")
         self.assert_told("blobs", "no event in the log")
         self.path.write_bytes(whole)

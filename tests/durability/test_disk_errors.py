@@ -91,7 +91,7 @@ class DiskErrorTest(SceneTest):
                     with self.assertRaises(StorageError) as caught:
                         writer.append([UserMessage("lost"), UserMessage("lost too")])
                     self.assertTrue(caught.exception.retryable)
-                    self.assertRegex(str(caught.exception), "; make room and try again$")
+                    self.assertRegex(str(caught.exception), "; free some space and try again$")
                     self.assertEqual(self.path.read_bytes(), before)
                 disk.armed = False
                 (kept,) = writer.append([UserMessage("kept")])
@@ -160,7 +160,7 @@ class DiskErrorTest(SceneTest):
             self.path.write_bytes(self.path.read_bytes()[:-20])
             with self.assertRaises(ConcurrencyError):
                 writer.append([UserMessage("three")])
-            with self.assertRaisesRegex(StorageError, "somebody wrote to it") as caught:
+            with self.assertRaisesRegex(StorageError, "another program wrote to it") as caught:
                 writer.append([UserMessage("three")])
             self.assertEqual(caught.exception.session_id, "s")
         with self.store.open_writer("s") as writer:

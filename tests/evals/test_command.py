@@ -144,13 +144,13 @@ class Command(unittest.TestCase):
     def test_wrong_usage_is_2_with_one_sentence(self) -> None:
         for arguments, words in (
             (["nowhere.toml"], "cannot be read"),
-            ([str(self.suite), "--case", "x"], "there is no case 'x': the cases are hello, bye"),
-            ([str(self.suite), "--variant", "x"], "there is no variant 'x'"),
+            ([str(self.suite), "--case", "x"], "unknown case 'x': the cases are hello, bye"),
+            ([str(self.suite), "--variant", "x"], "unknown variant 'x'"),
             ([str(self.suite), "--repeats", "0"], "at least 1"),
             ([str(self.suite), "--parallel", "0"], "at least 1"),
             ([str(self.suite), "--max-cost", "-1"], "from 0 on"),
             ([str(self.suite), "ID"], "takes 0 ids"),
-            ([str(self.suite), "--resume"], "no eval of 'shop'"),
+            ([str(self.suite), "--resume"], "no interrupted eval of 'shop'"),
             (["compare", "a"], "takes 2 ids"),
             (["show"], "takes 1 ids"),
         ):
@@ -210,7 +210,8 @@ class CtrlC(unittest.TestCase):
         done = run_python(*command, "--parallel", "1", env=environ, text=True, cwd=folder)
         self.assertEqual((done.returncode, done.stdout), (130, ""), done.stderr)
         self.assertRegex(
-            done.stderr, r"stopped; 1 runs are kept. To go on: openagentic-sdk eval \S+suite.py --resume \w+ --store "
+            done.stderr,
+            r"stopped; 1 runs are kept. To continue: openagentic-sdk eval \S+suite.py --resume \w+ --store ",
         )
         self.assertNotIn("Traceback", done.stderr)
         store = FileSessionStore(folder)

@@ -123,7 +123,7 @@ class Cases(unittest.TestCase):
         self.assertEqual(compare_reports(both, both).same, ["a (base)", "a (other)"])
         with self.assertRaisesRegex(OptionsError, "has no variant 'x': it has base, other"):
             compare_reports(both, both, variant_a="x", variant_b="base")
-        with self.assertRaisesRegex(OptionsError, "say which, as e:NAME"):
+        with self.assertRaisesRegex(OptionsError, "choose one, as e:NAME"):
             compare_reports(both, both, variant_a="base")
 
     def test_nothing_in_common_is_an_error(self) -> None:

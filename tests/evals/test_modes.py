@@ -89,7 +89,7 @@ class Replays(unittest.TestCase):
         self.assertEqual([run.case for run in second.rows()], [run.case for run in first.rows()])
 
     def test_a_case_that_finds_nothing_is_an_error_and_not_a_pass(self) -> None:
-        with self.assertRaisesRegex(SuiteError, r"cases\[0\].tag: finds no session"):
+        with self.assertRaisesRegex(SuiteError, r"cases\[0\].tag: matches no session"):
             evaluate(Suite(name="none", cases=[Case(tag="golden")], agent=made()), self.store)
 
 

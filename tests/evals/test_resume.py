@@ -181,9 +181,9 @@ class Resume(unittest.TestCase):
     def test_another_suite_and_another_choice_are_refused(self) -> None:
         store = MemorySessionStore()
         report = evaluate(suite_of(Stopping(0, None)), store)
-        with self.assertRaisesRegex(SuiteError, "not as it was"):
+        with self.assertRaisesRegex(SuiteError, "has changed since"):
             evaluate(suite_of(Stopping(0, None), repeats=2), store, resume=report.session_id)
-        with self.assertRaisesRegex(SuiteError, "name none"):
+        with self.assertRaisesRegex(SuiteError, "give none of them"):
             evaluate(suite_of(Stopping(0, None)), store, resume=report.session_id, cases=["c0"])
         with self.assertRaisesRegex(SuiteError, "is not an eval"):
             evaluate(suite_of(Stopping(0, None)), store, resume=recorded(store))

@@ -71,7 +71,7 @@ class Texts(unittest.TestCase):
         report = evaluate(suite, parallel=1)
         self.assertEqual({run.case: run.passed for run in report.runs}, {"evil": False, "good": True})
         self.assertEqual(scores_of(report)["regex-2"]["error_type"], "TimeoutError")
-        self.assertIn("longer than 0.05 s", scores_of(report)["regex-2"]["words"])
+        self.assertIn("exceeded 0.05 s", scores_of(report)["regex-2"]["words"])
 
     def test_an_answer_is_checked_against_a_schema(self) -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -87,7 +87,7 @@ class Texts(unittest.TestCase):
         self.assertEqual(scored(scorer, '"' + "a" * 60 + '"')["passed"], True)
 
     def test_a_keyword_that_nothing_checks_is_refused(self) -> None:
-        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'mutlipleOf' is not a keyword"):
+        with self.assertRaisesRegex(SuiteError, r"scores\[0\].schema: 'mutlipleOf' is not a supported keyword"):
             scored(JsonSchema(schema={"properties": {"n": {"items": {"mutlipleOf": 2}}}}), "{}")
 
 
@@ -139,7 +139,7 @@ class Costs(unittest.TestCase):
     def test_an_unknown_cost_fails(self) -> None:
         scorer = Cost(max_usd=100.0)
         suite = Suite(name="x", cases=[Case(prompt="?")], agent=made("Hi.", prices=None), scores=[scorer])
-        self.assertIn("not known", scores_of(evaluate(suite))["cost"]["words"])
+        self.assertIn("is unknown", scores_of(evaluate(suite))["cost"]["words"])
 
     def test_cost_and_tokens_are_bounded(self) -> None:
         turn = {"text": "Hi.", "usage": {"input_tokens": 1_000_000, "output_tokens": 0}}
@@ -169,7 +169,7 @@ class Functions(unittest.TestCase):
             (raises, "KeyError", "no such thing"),
             (exits, "SystemExit", "0"),
             (ends_its_process, "ProcessEnded", "code 0"),
-            (hangs, "TimeoutError", "longer than 0.05 s"),
+            (hangs, "TimeoutError", "exceeded 0.05 s"),
             (gives_nonsense, "ValueError", "nan"),
             (gives_much, "ProcessEnded", ""),
             (lambda events: sys.exit(3), "SystemExit", "3"),

@@ -436,7 +436,7 @@ class Scheduling(RulesTest):
         self.assertEqual(fleet.schedules.fire_due(), 0)
         row = fleet.schedules.find("nightly")
         self.assertGreater(row.next_at, 1_780_000_000.0)
-        self.assertIn("came with another request", row.error or "")
+        self.assertIn("was used by a different request", row.error or "")
 
     def test_names_lines_zones_and_agents_that_cannot_be_used_are_refused(self) -> None:
         fleet = self.host()
@@ -450,7 +450,7 @@ class Scheduling(RulesTest):
         fleet.schedules.remove("other")
         self.assertEqual([row.name for row in fleet.schedules.rows()], ["nightly"])
         for look_up in (fleet.schedules.find, fleet.schedules.remove, fleet.schedules.pause):
-            with self.assertRaisesRegex(OptionsError, "no schedule"):
+            with self.assertRaisesRegex(OptionsError, "does not exist"):
                 look_up("other")
 
 

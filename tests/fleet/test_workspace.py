@@ -350,7 +350,7 @@ class Checkout(WorkspaceTest):
     def test_a_session_keeps_its_workspace(self) -> None:
         places = {"default": self.repository(), "other": self.repository()}
         self.work(["end"], places)
-        with self.assertRaisesRegex(OptionsError, "cannot go on in 'other'"):
+        with self.assertRaisesRegex(OptionsError, "cannot continue in 'other'"):
             self.work(["end"], places, named="other")
 
 

@@ -66,7 +66,7 @@ except OptionsError as error:
 
 ```text
 5 60 ()
-max_steps is set twice, as 3 and by Limits(max_steps=5): leave one of them out
+max_steps is set twice, as 3 and by Limits(max_steps=5): remove one of them
 ```
 """
 

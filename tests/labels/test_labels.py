@@ -171,7 +171,7 @@ class LabelsTest(unittest.TestCase):
         pay = call("send_money", to="Carol", amount=1, subject="HGK137803")
         result = session.run("Send Carol 1 with my passport number.", call("passport"), pay)
         self.assertEqual(outcomes(result), ["ok", "denied"])
-        self.assertIn("may be told to its readers only", session.questions[0].details["reason"])
+        self.assertIn("may be disclosed only to its readers", session.questions[0].details["reason"])
 
     def test_strict_sends_nothing_away_that_was_made_of_untrusted_text(self) -> None:
         pay = call("send_money", to="Carol", amount=1, subject="see DE89370400440532013000")

@@ -99,7 +99,7 @@ class PlansTest(unittest.TestCase):
             ("{}[read_mail()]", "[line 1: KeyError]", "bob@evil.example"),
             ("x = read_mail()\nint('mine')", "[line 2: ValueError]", "mine"),
             ("int('mine')", "[line 1: ValueError: invalid literal", "mine"),
-            ("import os", "[line 1: Import is not a part of what a plan is written in", ""),
+            ("import os", "[line 1: Import is not supported in plans", ""),
             ("x = (", "[line 1: the code is not Python", ""),
         ):
             with self.subTest(code):
@@ -215,7 +215,7 @@ class PlansTest(unittest.TestCase):
         denied = self.play("delete_file(file='a')", permission_gate=PermissionGate(permission_mode="dontAsk"))
         self.assertEqual(inner_calls(denied), [("delete_file", "denied")])
         gate = PermissionGate(permission_mode="bypass", deny=["delete_file"])
-        self.assertIn("there is no such function", told(self.play("delete_file(file='a')", permission_gate=gate)))
+        self.assertIn("the function does not exist", told(self.play("delete_file(file='a')", permission_gate=gate)))
         hooks = HookEngine(pre_tool_use=[HookMatcher("change", "send_money", change)])
         result = self.play("read_mail()\nsend_money(to='Carol', amount=50)", hooks=hooks)
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))  # nobody vouches for what a hook wrote

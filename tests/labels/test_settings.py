@@ -50,7 +50,7 @@ class LabelSettingsTest(unittest.TestCase):
             with self.subTest(written):
                 self.assertEqual(outcomes(result)[-1], "denied")
                 notices = [event.message for event in result.events if isinstance(event, SystemNotice)]
-                self.assertIn("is not understood and counts as guard", " ".join(notices))
+                self.assertIn("is not understood and is treated as guard", " ".join(notices))
         for written in ([7], {"a": 1}, None):
             result = self.play(written)
             notices = [event.message for event in result.events if isinstance(event, SystemNotice)]

@@ -71,7 +71,7 @@ class EditTest(McpCase):
         self.mcp("add", "there", "--", "x")
         for argv, wanted in (
             (["add", "there", "--", "y"], "mcp remove there"),
-            (["add", "a__b", "--", "x"], "not a name for a server"),
+            (["add", "a__b", "--", "x"], "not a valid server name"),
             (["add", "a"], "--help shows examples"),
             (["add", "a", "-H", "X: y", "--", "x"], "headers and logins are for a URL"),
             (["add", "a", "-e", "no-joint", "--", "x"], "not of the form -e NAME=VALUE"),
@@ -80,18 +80,16 @@ class EditTest(McpCase):
             (["add", "a", "https://h/x", "--callback-port", "70000"], "a port from 1 to 65535"),
             (["add-json", "a", "{"], "not JSON"),
             (["add-json", "a", '{"command": 5}'], "command must be"),
-            (["get", "nothing"], "there is there"),
-            (["login", "there"], "a program of this machine"),
-            (["test", "nothing"], "no server 'nothing'"),
+            (["get", "nothing"], "the servers here are there"),
+            (["login", "there"], "a program on this machine"),
+            (["test", "nothing"], "unknown server 'nothing'"),
         ):
             with self.subTest(argv):
                 self.assertIn(wanted, self.mcp(*argv, code=USAGE))
         self.mcp("remove", "nothing", code=FAILED)
-        self.assertIn(
-            "stands in a file that others read", self.mcp("add", "p", "-s", "project", "-e", "K=v", "--", "x")
-        )
+        self.assertIn("is in a file that others read", self.mcp("add", "p", "-s", "project", "-e", "K=v", "--", "x"))
         self.mcp("add", "p", "--", "x")
-        self.assertIn("say which with --scope", self.mcp("remove", "p", code=USAGE))
+        self.assertIn("choose one with --scope", self.mcp("remove", "p", code=USAGE))
 
     def test_help_has_examples(self) -> None:
         for action in ("add", "add-json", "trust", "login", "serve"):
@@ -112,7 +110,7 @@ class LoginTest(McpCase):
         self.assertEqual(done.returncode, OK, done.stderr)
         said = json.loads(done.stdout)
         self.assertEqual((said["issuer"], said["scope"]), (place.url, "read write"))
-        self.assertIn(f"Log in at {place.url.removeprefix('http://')}", done.stderr)
+        self.assertIn(f"Log in to {place.url.removeprefix('http://')}", done.stderr)
         secrets = [*place.accepted, *(grant for grant in place.grants if grant.startswith("refresh"))]
         everything = done.stdout + done.stderr + self.mcp("list", "--json") + self.mcp("get", "docs", "--json")
         self.assertEqual([secret for secret in secrets if secret in everything], [])
@@ -142,7 +140,7 @@ class ConsentTest(McpCase):
         self.assertIn("look at it again", self.mcp("trust", "small", "--digest", "0" * 64, code=USAGE))
         self.assertFalse(log.exists())
         said = self.mcp("trust", "small", "--digest", digest)
-        for words in ("with the variable A=b", "look: Look around.", "small is agreed to"):
+        for words in ("with the variable A=b", "look: Look around.", "small is approved"):
             self.assertIn(words, said)
         results = [event["output"] for event in self.run_once() if event["type"] == "tool.result"]
         self.assertIn("look was called, A=b", json.dumps(results))

@@ -207,7 +207,7 @@ class FileTest(ConfiguredCase):
     def test_a_link_out_of_the_project_and_a_pipe_are_not_read(self) -> None:
         (self.parent / "outside.json").write_text(json.dumps({"mcpServers": {"srv": STDIO}}))
         self.write({}, links={".mcp.json": "../outside.json"})
-        self.assertIn("outside of", self.said())
+        self.assertIn("leads to", self.said())
         os.unlink(self.project / ".mcp.json")
         os.mkfifo(self.project / ".mcp.json")
         self.assertIn("not a regular file", self.said())
@@ -252,7 +252,7 @@ class FileTest(ConfiguredCase):
         self.assertEqual((server.effects, server.inherit_env, server.pin), ({}, False, True))
         notes = "\n".join(note.message for note in self.servers().diagnostics)
         for key in ("effects", "inheritEnv", "pin"):
-            self.assertIn(f"{key} of 'srv' counts in the user's own files only", notes)
+            self.assertIn(f"{key} of 'srv' applies only in the user's own files", notes)
         self.assertIn("autoApprove of 'srv' has no effect here", notes)
         add_entry(self.home, self.project_files(), "user", "mine", {**STDIO, "effects": {"t": "read"}, "pin": False})
         mine = self.one("mine").server
@@ -346,7 +346,7 @@ class ConsentTest(ConfiguredCase):
         self.name({"type": "http", "url": "https://h/${PATH_OF_IT}", "headers": {"X": "${AWS_SECRET}", "Y": "fixed"}})
         text = "\n".join(describe(definition_of(self.servers().found[0].entry)))
         self.assertIn("send the header X, from AWS_SECRET\nsend the header Y, from the file", text)
-        self.assertIn("it is told this machine's variable PATH_OF_IT", text)
+        self.assertIn("it receives this machine's variable PATH_OF_IT", text)
 
     def test_agreements_that_cannot_be_read_are_none(self) -> None:
         self.name(STDIO)

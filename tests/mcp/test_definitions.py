@@ -146,12 +146,12 @@ class Schemas(unittest.TestCase):
             deep = {"properties": {"a": deep}}
         cases = {
             "not an object but a list": [1],
-            "arguments are an object": {"type": "array"},
+            "arguments must be an object": {"type": "array"},
             "never fetched": {"properties": {"a": {"$ref": "https://example.com/a.json"}}},
-            "no schema stands there": {"properties": {"a": {"$ref": "#/$defs/none"}}},
-            "a type that is none": {"properties": {"a": {"type": "text"}}},
+            "that schema does not exist": {"properties": {"a": {"$ref": "#/$defs/none"}}},
+            "an invalid type": {"properties": {"a": {"type": "text"}}},
             "nested deeper": deep,
-            "bytes and": {"properties": {f"name{n}": {"description": "x" * 100} for n in range(1000)}},
+            "bytes, and the limit": {"properties": {f"name{n}": {"description": "x" * 100} for n in range(1000)}},
         }
         for reason, schema in cases.items():
             with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):
@@ -221,7 +221,7 @@ class Headers(unittest.TestCase):
         schema = {"properties": {"a": {"properties": {"b": {"type": "string", "x-mcp-header": "B"}}}}}
         self.assertEqual(param_headers(schema), {("a", "b"): "B"})
         wrong: dict[str, Any] = {
-            "not a name for a header": {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+            "not a valid header name": {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
             "a string, an integer or a boolean": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}},
             "two arguments": {
                 "properties": {
@@ -229,7 +229,7 @@ class Headers(unittest.TestCase):
                     "b": {"type": "string", "x-mcp-header": "a"},
                 }
             },
-            "no argument is named": {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
+            "do not lead to": {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
         }
         for reason, bad in wrong.items():
             with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):

@@ -91,7 +91,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(said, [{"action": "accept", "content": {"name": "green", "size": 3}}])
                 self.assertEqual(len(asked), 3)
                 self.assertTrue(all("The MCP server x asks: Which tea, 0?" in question.prompt for question in asked))
-                self.assertIn("'seven' does not fit", asked[2].prompt)
+                self.assertIn("'seven' is invalid", asked[2].prompt)
                 use = next(event for event in events if event.type == "tool.use")
                 self.assertEqual({question.tool_use_id for question in asked}, {use.tool_use_id})
 
@@ -199,7 +199,7 @@ class Results(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(events[-1].stop_reason, "error")
         sent = provider.requests[1]["messages"]
         self.assertEqual([part["type"] for part in sent[-1]["content"]], ["image"])
-        self.assertIn("[the audio (audio/wav) is stored and not shown", sent[-2]["content"])
+        self.assertIn("[the audio (audio/wav) is stored but not sent", sent[-2]["content"])
         after = await events_of("again", replace(settings, resume=events[0].session_id))
         self.assertEqual(after[-1].stop_reason, "end")
         sent = provider.requests[2]["messages"]
@@ -326,7 +326,7 @@ class Lifetimes(unittest.IsolatedAsyncioTestCase):
         events = await events_of("go", options_for(["Done."], feature_server("legacy", "1999-01-01")))
         server = next(event for event in events if isinstance(event, McpServerChanged))
         self.assertEqual(server.state, "failed")
-        self.assertIn("speaks 1999-01-01, and we speak 2026-07-28, 2025-11-25", server.error_message or "")
+        self.assertIn("speaks 1999-01-01, and this client speaks 2026-07-28, 2025-11-25", server.error_message or "")
 
     async def test_what_if_answers_known_calls_without_any_server(self) -> None:
         store = MemorySessionStore()

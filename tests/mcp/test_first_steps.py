@@ -102,7 +102,7 @@ class Commands(McpCase):
         self.mcp("add-json", "mine", json.dumps({"command": "x", "timeout": 60}), code=0)
 
     def test_addresses_that_no_server_has_are_refused_and_a_list_shows_no_secret(self) -> None:
-        self.assertIn("not an address of a server", self.mcp("add", "x", "ftp://example.com/mcp", code=USAGE))
+        self.assertIn("not the address of a server", self.mcp("add", "x", "ftp://example.com/mcp", code=USAGE))
         self.mcp("add", "--connect-timeout", "7", "--era", "legacy", "y", "--", "run-it", "--token", "hunter2")
         self.assertNotIn("hunter2", self.mcp("list") + self.mcp("get", "y"))
         self.assertIn("connectTimeout: 7.0", self.mcp("get", "y"))
@@ -137,11 +137,11 @@ class Eras(unittest.IsolatedAsyncioTestCase):
 
     async def test_an_entry_chooses_the_era_and_a_refusal_names_the_other(self) -> None:
         seat = await self.seat(era="modern")
-        self.assertIn('take "era": "modern" out', str(seat.event and seat.event.error_message))
+        self.assertIn('remove "era": "modern"', str(seat.event and seat.event.error_message))
         seat = await self.seat(era="legacy")
         assert seat.event is not None
         self.assertEqual(seat.event.state, "started")
-        with self.assertRaisesRegex(McpError, 'asked in 2025-03-26, "era": "modern"'):
+        with self.assertRaisesRegex(McpError, 'used 2025-03-26, and "era": "modern"'):
             await seat.ask("prompts/list", {})
         with self.assertRaises(OptionsError):
             McpServer(command="x", era="new")  # type: ignore[arg-type]
@@ -214,11 +214,11 @@ class Told(McpCase):
         self.mcp("test", "small")
         self.tools(*({"name": name, "inputSchema": {"type": "object"}} for name in ("look", "spy")))
         _, out, err = self.command("run", "Go.", "--script", self.script("Done."))
-        self.assertIn("held out until somebody agrees: look, spy", out + err)
+        self.assertIn("withheld until somebody approves: look, spy", out + err)
         _, out, _ = self.command("sessions", "show", "newest")
-        self.assertIn("held out until somebody agrees: look, spy", out)
+        self.assertIn("withheld until somebody approves: look, spy", out)
         _, out, _ = self.command("run", "Go.", "--script", self.script("Done."), "--json")
-        self.assertIn("nobody has agreed to them yet: look, spy", out)
+        self.assertIn("nobody has approved them yet: look, spy", out)
 
 
 if __name__ == "__main__":

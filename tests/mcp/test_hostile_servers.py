@@ -84,8 +84,8 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         talking = ("good", "banners", "big_line", "duplicate_ids", "cursor_loop", "asks_much", "grandchildren")
         servers = {kind: bad_server(kind) for kind in (*talking, "many_tools", "dies_at_discover")}
         absent = {
-            "silence": "has not answered within 0.5 s",
-            "half_line": "has not answered within 0.5 s",
+            "silence": "has not responded within 0.5 s",
+            "half_line": "has not responded within 0.5 s",
             "dies_at_once": "exited with code 5",
             "dies_at_initialize": "cannot do initialize: no database",
             "dies_at_list": "cannot do tools/list: no database",
@@ -111,7 +111,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(many.tools), 1000)
         self.assertIn("more than 1000", many.left_out[0]["reason"])
         self.assertIn("came twice", outcome.states["cursor_loop"][0].left_out[0]["reason"])
-        for kind, reason in {**absent, "missing": "not a program that is on PATH"}.items():
+        for kind, reason in {**absent, "missing": "not a program on PATH"}.items():
             with self.subTest(kind):
                 self.assertEqual([event.state for event in outcome.states[kind]], ["failed"])
                 self.assertIn(reason, outcome.states[kind][0].error_message or "")
@@ -134,11 +134,11 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         reasons = {
             "dies": "cannot do tools/call: no database",
             "dies-again": "exited with code 3",
-            "silent": "was silent in tools/call for 0.5 s (idle_timeout_s)",
-            "wrong": "was not done with tools/call after 0.5 s (call_timeout_s)",
+            "silent": "sent nothing during tools/call for 0.5 s (idle_timeout_s)",
+            "wrong": "did not finish tools/call within 0.5 s (call_timeout_s)",
             "flood": "the very last words",
             "garbled": "wrote a message that cannot be read",
-            "chatters": "are no messages; 10001 lines of its output were no messages, the first: 'y'",
+            "chatters": "are not messages; 10001 lines of its output were not messages, the first: 'y'",
         }
         for name, reason in reasons.items():
             with self.subTest(name):
@@ -168,7 +168,7 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
         for tool, words in (
             ("remote", "never fetched"),
             ("file", "never fetched"),
-            ("text", "arguments are an object"),
+            ("text", "arguments must be an object"),
             ("list", "not an object"),
             ("deep", "nested deeper"),
         ):

@@ -190,7 +190,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             return answer
 
         why = await self.failure(self.serve(Script(MODERN, server_discover=refuse(["2031-01-01"]))))
-        self.assertIn("speaks 2031-01-01, and we speak 2026-07-28, 2025-11-25", why)
+        self.assertIn("speaks 2031-01-01, and this client speaks 2026-07-28, 2025-11-25", why)
         script = Script(LEGACY, server_discover=refuse([LEGACY]))
         await self.tool(self.serve(script))
         self.assertEqual(script.seen[:2], ["server/discover", "initialize"])
@@ -238,7 +238,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         self.assertIn("405", why)
         self.assertIn("initialize", other.seen)
         why = (await self.seat(self.serve(other).url + "/mcp", is_sse=True)).event.error_message
-        self.assertIn("which is another host", why or "")
+        self.assertIn("which is on another host", why or "")
 
     # --- sessions --------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             return True
 
         tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks, GET=nothing)))
-        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before the answer had come"):
+        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before answering"):
             await tool.run({}, ToolContext())
 
     async def test_a_broken_answer_is_an_unknown_outcome_and_a_refused_connection_is_none(self) -> None:
@@ -339,11 +339,11 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
 
         bad = {
             "bytes before the end of its answer": cut,
-            "was silent in tools/call": silent,
+            "sent nothing during tools/call": silent,
             "not JSON": other(b"<html>hello"),
             "answered 502: bad gateway": lambda c, r, m: c.reply(b"bad\r\ngateway", "502 Bad Gateway") or True,
-            "none to what was asked": other({"jsonrpc": "2.0", "id": 99, "result": {}}),
-            "with no object": lambda c, r, m: other({"jsonrpc": "2.0", "id": m["id"], "result": [1]})(c, r, m),
+            "does not match the request": other({"jsonrpc": "2.0", "id": 99, "result": {}}),
+            "other than an object": lambda c, r, m: other({"jsonrpc": "2.0", "id": m["id"], "result": [1]})(c, r, m),
             "unknown type 'task'": lambda c, r, m: other({"id": m["id"], "result": {"resultType": "task"}})(c, r, m),
         }
         for reason, answer in bad.items():

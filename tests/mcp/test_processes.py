@@ -73,7 +73,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         calls = [[("mcp__quick__echo", {})], [("mcp__late__echo", {"text": "here"})]]
         outcome = await outcome_of({"quick": bad_server("good"), "late": late}, *calls, hooks=hooks)
         self.assertEqual([event.state for event in outcome.states["late"]], ["failed", "started"])
-        self.assertIn("it may still come", outcome.states["late"][0].error_message or "")
+        self.assertIn("may still become available", outcome.states["late"][0].error_message or "")
         self.assertEqual(outcome.results["late"][0].output, "echo here")
         first = [spec["function"]["name"] for spec in outcome.requests[0]["tools"]]
         last = [spec["function"]["name"] for spec in outcome.requests[-1]["tools"]]
@@ -92,7 +92,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
                     await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
                 pauses.append(round(seat._pause_s()))
                 seat._died_at = now() - 60  # as if that time had passed
-            with self.assertRaisesRegex(McpError, "ended 5 times soon after its start and is not started again"):
+            with self.assertRaisesRegex(McpError, "ended 5 times shortly after starting and is not restarted"):
                 await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
         finally:
             await seat.close()

@@ -177,7 +177,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
             )
             events = await events_of("hi", other)
             notices = [event.message for event in events if isinstance(event, SystemNotice)]
-            self.assertIn("was written elsewhere", "".join(notices))
+            self.assertIn("was written by another installation", "".join(notices))
             self.assertEqual(states(events)[0], {"prompts": 1, "results": 0})  # counted again from the log
 
     async def test_each_part_has_a_state_of_its_own_and_so_has_a_subagent(self):
@@ -388,7 +388,7 @@ class ForbiddenTest(unittest.IsolatedAsyncioTestCase):
             made = part_with(**{seam: lambda self, seen: {"output": "forged"}})
             result = await run(prompt="hi", options=options_for([ECHO, "done"], parts=[made]))
             self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"))
-            self.assertIn("a part only looks", result.error_message)
+            self.assertIn("a part only observes", result.error_message)
 
     async def test_nothing_in_its_hands_leads_to_a_run_a_tool_or_the_log(self):
         parts = []
@@ -564,15 +564,15 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
 
         for parts, words in (
             (Tally, "parts must be a list"),
-            ("tally", "parts must be a list of classes made from CustomPart, not 'tally'"),
+            ("tally", "parts must be a list of subclasses of CustomPart, not 'tally'"),
             ({"tally": Tally}, "parts must be a list"),
-            ([Tally()], r"parts\[0\] is a Tally made already: list the class"),
-            ([lambda: Tally()], r"parts\[0\] must be a class made from CustomPart"),
+            ([Tally()], r"parts\[0\] is a Tally instance: list the class"),
+            ([lambda: Tally()], r"parts\[0\] must be a subclass of CustomPart"),
             ([Tally, 3], r"parts\[1\] must be .*, not 3"),
-            ([Kernels], r"parts\[0\] must be a class made from CustomPart"),
+            ([Kernels], r"parts\[0\] must be a subclass of CustomPart"),
             ([CustomPart], r"the name of CustomPart is ''"),
             ([Nameless], r"the name of Nameless is ''"),
-            ([part_with(name="a b")], "the name of Made is 'a b': 1 to 64 letters"),
+            ([part_with(name="a b")], "the name of Made is 'a b': use 1 to 64 letters"),
             ([part_with(name="ärger")], "the name of Made"),
             ([part_with(name="x" * 65)], "the name of Made"),
             ([part_with(name="a\n")], "the name of Made"),

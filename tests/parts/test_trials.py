@@ -229,7 +229,7 @@ class WhatIsNotTried(TrialTestCase):
         os.mkfifo(self.root / "pipe")
         events = self.calls("read -r x < pipe")
         self.assertFalse(self.is_tried(events))
-        self.assertIn("leads to another program", self.questions[0].details["reason"])
+        self.assertIn("connects to another program", self.questions[0].details["reason"])
 
     def test_a_denied_command_is_not_tried(self) -> None:
         events = self.calls("touch made.txt", deny=["Bash(touch:*)"])

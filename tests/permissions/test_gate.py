@@ -241,7 +241,7 @@ class People(WorkspaceTestCase):
 
     def test_a_no_carries_its_reason_to_the_model(self) -> None:
         result = self.approve(self.gate(Person("no, use pytest")), "Bash", LS)
-        self.assertEqual(result.reason, "the person said no: use pytest")
+        self.assertEqual(result.reason, "the person answered no: use pytest")
 
     def test_always_keeps_the_offered_rules_for_the_session(self) -> None:
         person = Person("always")

@@ -51,7 +51,7 @@ RULES = (
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "deny")
 
 
-REASON = "Bash needs approval and nobody is there to ask: x"
+REASON = "Bash needs approval and nobody can be asked: x"
 
 
 class Quiet(Tool):

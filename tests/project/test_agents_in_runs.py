@@ -105,7 +105,7 @@ class Tools(AgentTestCase):
                 result = self.run_script(call("Task", agent="typo", prompt="Go."), "Done.")
                 self.assertEqual(self.started(result.events), [])
                 [error] = [e.error_message or "" for e in result.events if isinstance(e, ToolResult)]
-                self.assertRegex(error, r"the agent 'typo' would have no tools: nothing here is called '.*typo\.md")
+                self.assertRegex(error, r"the agent 'typo' would have no tools, since none here is named '.*typo\.md")
 
     def test_one_tool_that_is_there_is_enough_and_the_typo_is_told_once(self) -> None:
         self.agent("half", tools="Read, Raed, LS, mcp__later__x, Grep")
@@ -113,7 +113,7 @@ class Tools(AgentTestCase):
         result = self.run_script(call("Task", agent="half", prompt="Go."), "Gone.", "Done.")
         self.assertEqual(self.started(result.events), ["half"])
         told = self.notices(result, "agents.tool")
-        self.assertEqual(told, ["agents name tools that nothing has, and run without them (Raed: half, other)"])
+        self.assertEqual(told, ["agents list tools that do not exist, and run without them (Raed: half, other)"])
 
     def test_words_for_models_are_told_once_with_what_runs_instead(self) -> None:
         for name, model in (("a", "opus"), ("b", "Opus[1m]"), ("c", "haiku"), ("d", "inherit"), ("e", "m-2")):

@@ -214,7 +214,7 @@ class Told(ProjectTestCase):
                 notes = self.market_notes(
                     {"name": "a", **own.get(row.word, {"source": {"source": row.word}})}, metadata={"pluginRoot": "./"}
                 )
-                no = f"plugins of the source {row.word} are not here: {row.how}"
+                no = f"plugins of the source {row.word} are not supported: {row.how}"
                 self.assertEqual([note.message for note in notes], [no] if row.state == "no" else [])
 
     def test_each_variable_of_the_environment_is_told_as_its_row_says(self) -> None:

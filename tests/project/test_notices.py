@@ -38,7 +38,7 @@ class Grouping(unittest.TestCase):
         )
 
     def test_servers_that_wait_are_one_line_however_many_there_are(self) -> None:
-        text = "the server {0!r} is not started: nobody has agreed to it yet: look at it and agree with `... {0}`"
+        text = "the server {0!r} is not started: nobody has approved it yet: look at it and agree with `... {0}`"
         notes = [Diagnostic("mcp-pending", text.format(f"s{n}"), path="/p/.mcp.json") for n in range(20)]
         (one,) = grouped(notes)
         self.assertTrue(one.message.startswith("the servers 's0', 's1', "), one.message)

@@ -78,7 +78,7 @@ class WithheldTest(RunTestCase):
         self.store_of_trust.remember(self.project, "trusted", digest=project_digest(str(self.project)))
         self.skill("deploy", allowed_tools="Bash(rm:*)")
         (said,) = self.withheld()
-        self.assertIn("has ended, as its files changed since it was trusted: .claude/skills/deploy/SKILL.md", said)
+        self.assertIn("have ended, since its files changed since it was trusted: .claude/skills/deploy/SKILL.md", said)
 
     def test_what_the_program_itself_says_is_not_answered_with_a_command(self) -> None:
         self.write({".claude/settings.json": '{"env": {"A": "b"}}'})

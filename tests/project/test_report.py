@@ -51,13 +51,13 @@ class DoctorTest(CommandTestCase):
     def test_a_project_without_files_has_nothing_to_tell(self) -> None:
         code, out = self.command("doctor", "--project")
         self.assertEqual(code, 0)
-        self.assertIn("bring no hooks, agents", out)
+        self.assertIn("contain no hooks, agents", out)
 
     def test_an_untrusted_project_is_looked_at_as_if_it_were_trusted_and_says_how_to_trust_it(self) -> None:
         self.settings(**hooks(("PreToolUse", "Bash", "true")))
         code, out = self.command("doctor", "--project")
         self.assertEqual(code, 0, out)
-        self.assertIn("not trusted, and looked at as if it were", out)
+        self.assertIn("not trusted; examined as if it were", out)
         self.assertIn("openagentic-sdk trust add", out)
         self.assertIn("hooks: 1 of 1 work", out)
 
@@ -96,8 +96,8 @@ class DoctorTest(CommandTestCase):
         self.assertIn("did you mean Read", rows["PreToolUse Raed"][2])
         self.assertIn("no tool of this name is here", rows["PreToolUse NotebookEdit"][2])
         self.assertIn("did you mean PreToolUse", rows["PreToolusse"][2])
-        self.assertIn(".claude/hooks/gone.py is not there", rows["Stop"][1])
-        self.assertIn("'no-such-program' is not there", rows["SessionEnd"][1])
+        self.assertIn(".claude/hooks/gone.py does not exist", rows["Stop"][1])
+        self.assertIn("'no-such-program' does not exist", rows["SessionEnd"][1])
 
     def test_agents_are_told_with_their_models_and_tools(self) -> None:
         agent = "---\nname: {0}\ndescription: d\n{1}\n---\nDo."
@@ -185,7 +185,7 @@ class WhyTest(CommandTestCase):
             ("deploy", ("skill deploy is", "hidden: ", "because skills of scope")),
             (
                 "/review",
-                ("command /review is", f"hidden: {self.parent}/home/.claude/commands/review.md", "allows Read"),
+                ("command /review is", f"hidden: {self.parent}/home/.claude/commands/review.md", "pre-approves Read"),
             ),
             ("clerk", ("agent clerk is", "asks for 'opus'", '"modelNames"')),
             ("PreToolUse", (f"hook PreToolUse Bash is {settings} [project]", "runs python3 guard.py", "before a call")),

@@ -44,7 +44,7 @@ class RuleTest(RunTestCase):
         said, _ = self.notices({"allow": ["Read", "Bash(echo $(x))"], "deny": ["Bash(echo $X)", "Glob(*.py)", "((("]})
         self.assertEqual([text.split(": ")[0] for text in said], [f"{source}:{line}" for line in (5, 8, 9, 10)])
         self.assertIn("the allow rule 'Bash(echo $(x))' is not understood and is left out", said[0])
-        self.assertIn("the deny rule 'Bash(echo $X)' is not understood and is taken for all of Bash", said[1])
+        self.assertIn("the deny rule 'Bash(echo $X)' is not understood and is applied to all of Bash", said[1])
         self.assertIn("every tool", said[3])
 
     def test_a_deny_rule_that_is_not_understood_asks_for_the_whole_tool(self) -> None:
@@ -363,13 +363,13 @@ class NothingIgnoredTest(RunTestCase):
         claude = self.project / ".claude"
         expected = {
             f"{claude}/settings.json:2: only Claude Code's own programs use statusLine: "
-            "`openagentic-sdk doctor --project` says more",
+            "`openagentic-sdk doctor --project` has details",
             f"{claude}/commands/c.md:4: hooks has no effect here: make it a skill: `.claude/skills/NAME/SKILL.md` has this "
             "field",
             f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here: set it on the provider or in the endpoint's "
             "configuration",
             f"{self.project}/.mcp.json: other has no effect here",
-            "there is no file for the output style 'gone': it has no effect here",
+            "no file defines the output style 'gone': it has no effect here",
         }
         self.assertEqual((set(said), len(said)), (expected, len(expected)))
         again = self.run_script("Done.", resume=first.session_id, trust_project=True)

@@ -130,7 +130,7 @@ class ChangedTest(HeldTest):
         self.trust()
         self.write({".claude/commands/new.md": "---\ndescription: d\nallowed-tools: Write\n---\n"})
         self.assertEqual(self.decision(), "changed")
-        for change, said in (({}, "no reading"), ({"stop.sh": "exit 0"}, "a hook wants this call asked")):
+        for change, said in (({}, "no reading"), ({"stop.sh": "exit 0"}, "a hook requires this call to be approved")):
             self.write(change)
             with self.subTest(said):
                 result = self.run_script(tool_turn("Read", {"file_path": "notes.md"}), "Done.")

@@ -105,13 +105,14 @@ class WholeProjectTest(RunTestCase):
             self.notices(first),
             sorted(
                 [
-                    f"{settings}:6: only Claude Code's own programs use statusLine: `openagentic-sdk doctor --project` says "
-                    "more",
+                    f"{settings}:6: only Claude Code's own programs use statusLine: `openagentic-sdk doctor --project` "
+                    "has details",
                     f"{settings}:29: hooks of type prompt are not run here: a command can ask a model with "
                     "`openagentic-sdk run`",
-                    f"{self.project}/.mcp.json: the server 'warehouse' is not started: nobody has agreed to it yet: "
-                    "look at it and agree with `openagentic-sdk mcp trust warehouse`",
-                    "the plugin 'absent@elsewhere' is not here: get its folder, and run `openagentic-sdk plugins add DIR`",
+                    f"{self.project}/.mcp.json: the server 'warehouse' is not started: nobody has approved it yet: "
+                    "review and approve it with `openagentic-sdk mcp trust warehouse`",
+                    "the plugin 'absent@elsewhere' is not installed: get its folder, and run `openagentic-sdk plugins "
+                    "add DIR`",
                 ]
             ),
         )
@@ -165,4 +166,4 @@ class WholeProjectTest(RunTestCase):
         reader = self.walk(call("Task", agent="reader", prompt="x"), "Read.", "Done.", "Done.")
         contexts = [event.model for event in reader.events if event.type == "model.context"]
         self.assertEqual(contexts[:2], ["m", "small-1"])
-        self.assertIn("names the skill 'gone', which is not there", " ".join(self.notices(reader)))
+        self.assertIn("names the skill 'gone', which does not exist", " ".join(self.notices(reader)))

@@ -129,17 +129,17 @@ class Chain(unittest.IsolatedAsyncioTestCase):
             self.assertNotEqual((await chain.credentials()).access_key, first.access_key)
 
     async def test_what_cannot_be_used_is_refused_with_what_to_do(self) -> None:
-        with self.assertRaisesRegex(OptionsError, "no container or instance with a role"):
+        with self.assertRaisesRegex(OptionsError, "not a container or instance with a role"):
             await self.chain().credentials()
         self.broken = True
-        with self.assertRaisesRegex(OptionsError, "no container or instance with a role"):
+        with self.assertRaisesRegex(OptionsError, "not a container or instance with a role"):
             await self.chain(self.instance).credentials()
         for address in ("http://10.0.0.5/keys", "http://evil.example/", "ftp://localhost/", "http://[::1"):
             with self.assertRaisesRegex(OptionsError, "over plain HTTP credentials come from"):
                 await self.chain({"AWS_CONTAINER_CREDENTIALS_FULL_URI": address}).credentials()
         self.token.write_text("two\nlines")
         for part in (self.identity, self.container):
-            with self.assertRaisesRegex(OptionsError, "TOKEN_FILE names .* which holds no token"):
+            with self.assertRaisesRegex(OptionsError, "TOKEN_FILE names .* which contains no token"):
                 await self.chain(part).credentials()
         self.token.unlink()
         with self.assertRaisesRegex(OptionsError, "AWS_WEB_IDENTITY_TOKEN_FILE names .* which cannot be read"):

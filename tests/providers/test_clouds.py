@@ -297,8 +297,8 @@ class AtTheClouds(unittest.IsolatedAsyncioTestCase):
     def test_a_place_that_is_none_is_refused_before_anything_is_sent(self) -> None:
         for make, words in (
             (lambda: BedrockProvider(region="../x"), "is not an AWS region"),
-            (lambda: VertexClaudeProvider(project="a/b", region="global"), "is no Google Cloud project"),
-            (lambda: VertexGeminiProvider(project="ab", region="evil.example/"), "is no Google Cloud region"),
+            (lambda: VertexClaudeProvider(project="a/b", region="global"), "is not a Google Cloud project"),
+            (lambda: VertexGeminiProvider(project="ab", region="evil.example/"), "is not a Google Cloud region"),
         ):
             with self.assertRaisesRegex(OptionsError, words):
                 make()
@@ -473,7 +473,7 @@ class GeminiForms(unittest.TestCase):
         ):
             with self.subTest(settings=settings), self.assertRaises(OptionsError):
                 self.prepare([{"role": "user", "content": "?"}], **settings)
-        with self.assertRaisesRegex(OptionsError, "is text, image, file or audio"):
+        with self.assertRaisesRegex(OptionsError, "must be text, image, file or audio"):
             self.prepare([{"role": "user", "content": [{"type": "video_url"}]}])
 
     @skipUnless(HAS_GENAI, "google-genai is not installed")

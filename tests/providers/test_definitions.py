@@ -356,7 +356,7 @@ class Refusals(unittest.TestCase):
         tools = [entry(f"t{number}") for number in range(130)]
         payload, names = request(tools, OPENAI)
         self.assertEqual(len(payload["tools"]), 128)
-        self.assertEqual(names.notices, ["the endpoint takes 128 tools, and 2 were left out: t128, t129"])
+        self.assertEqual(names.notices, ["the endpoint accepts 128 tools, and 2 were omitted: t128, t129"])
         self.assertEqual(len(request(tools)[0]["tools"]), 130)
 
 
@@ -406,7 +406,7 @@ class Runs(unittest.TestCase):
         result = asyncio.run(run(prompt="Go.", options=options))
         retries = [event for event in result.events if isinstance(event, ModelRetry)]
         self.assertEqual([event.control for event in retries], [f"hold_tool bad_1 {host}", f"hold_tool bad_2 {host}"])
-        self.assertIn("bad_1 is held back, because its definition is refused", retries[0].reason)
+        self.assertIn("bad_1 is withheld, because its definition is refused", retries[0].reason)
         self.assertEqual((result.final_text, sent[-1]), ("Done.", ["good"]))
         [context] = [event for event in result.events if isinstance(event, ModelContext)]
         self.assertEqual(len(context.tools), 3)
@@ -444,7 +444,7 @@ class Runs(unittest.TestCase):
         self.assertEqual([len(lengths) for lengths in sent], [3, 3, 3])
         [retry] = [event for event in result.events if isinstance(event, ModelRetry)]
         self.assertTrue(str(retry.control).startswith("cut_descriptions 1024 "), retry.control)
-        self.assertIn("descriptions of tools are cut at 1024 characters", retry.reason)
+        self.assertIn("descriptions of tools are truncated to 1024 characters", retry.reason)
 
     def test_an_endpoint_that_refuses_every_tool_is_asked_a_dozen_times_and_not_without_end(self) -> None:
         asked: list[int] = []

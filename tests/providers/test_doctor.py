@@ -157,10 +157,10 @@ class Doctor(unittest.TestCase):
                 ({**aws, **container}, "the container, at http://169.254.170.2/v2/creds"),
                 ({**aws, "AWS_EC2_METADATA_DISABLED": "true"}, "bedrock: no AWS credentials: set AWS_ACCESS_KEY_ID"),
                 (aws, "the instance's role, if this is an instance that has one"),
-                (place, "vertex: region '' is no Google Cloud region"),
+                (place, "vertex: region '' is not a Google Cloud region"),
                 (
                     {**place, "GOOGLE_CLOUD_LOCATION": "global"},
-                    "vertex: projects/p/locations/global; the token comes with",
+                    "vertex: projects/p/locations/global; give the token with",
                 ),
             ]
             for environ, told in table:

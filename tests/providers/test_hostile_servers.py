@@ -230,7 +230,7 @@ class CutsAndResets(HostileCase):
             connection.send(b"SSH-2.0-OpenSSH_9.6\r\n")
             connection.keep = False
 
-        await self.ends_with(script, ProviderResponseError, "does not answer in HTTP")
+        await self.ends_with(script, ProviderResponseError, "does not respond with HTTP")
 
     async def test_a_chunk_size_that_is_no_number(self) -> None:
         def script(connection: Connection, request: Request) -> None:
@@ -276,7 +276,7 @@ class Bodies(HostileCase):
 
     async def test_a_packing_that_nobody_asked_for(self) -> None:
         await self.ends_with(
-            lambda c, r: c.reply(b"xxxx", Content_Encoding="br"), ProviderResponseError, "packs its answers"
+            lambda c, r: c.reply(b"xxxx", Content_Encoding="br"), ProviderResponseError, "compresses its answers"
         )
 
     async def test_an_endless_stream_is_stopped_at_the_limit(self) -> None:
@@ -424,8 +424,8 @@ class SentencesOfErrors(HostileCase):
     async def test_what_is_too_long_says_what_helps(self) -> None:
         too_long = b'{"error": {"message": "maximum context length is 8192", "code": "context_length_exceeded"}}'
         for status, body, told in (
-            ("400 Bad Request", too_long, "ask a model with a larger window, or begin a new session"),
-            ("413 Payload Too Large", b"<html>413 nginx</html>", "takes no request of this size: attach less"),
+            ("400 Bad Request", too_long, "use a model with a larger one, or start a new session"),
+            ("413 Payload Too Large", b"<html>413 nginx</html>", "accepts no request of this size: attach less"),
         ):
             await self.ends_with(lambda c, r, s=status, b=body: c.reply(b, s), ProviderHTTPError, told)
 
@@ -678,7 +678,7 @@ class Proxies(HostileCase):
         with Server(lambda c, r: c.reply(b"no", "407 Proxy Authentication Required")) as proxy:
             for scheme, kind in (("http", ProviderHTTPError), ("https", ProviderConnectionError)):
                 http = HttpTransport(proxies={scheme: proxy.url})
-                with self.assertRaisesRegex(kind, "wants a user and a password") as raised:
+                with self.assertRaisesRegex(kind, "requires a user and a password") as raised:
                     await ask(OpenAICompatibleProvider(base_url=f"{scheme}://model.invalid/v1", api_key=KEY, http=http))
                 self.assertFalse(raised.exception.retryable)
 

@@ -71,9 +71,9 @@ class WhereKeysGo(WithEnvironment):
         for url in ("http://10.0.0.9", "http://api.openai.com/v1", "https://api.openai.com.evil.example/v1"):
             headers = await OpenAIResponsesProvider(base_url=url).request_headers()
             self.assertNotIn("sk-env", json.dumps(headers), url)
-            with self.assertRaisesRegex(OptionsError, "OPENAI_API_KEY goes to api.openai.com only"):
+            with self.assertRaisesRegex(OptionsError, "OPENAI_API_KEY is sent to api.openai.com only"):
                 await OpenAIProvider(base_url=url).request_headers()
-        with self.assertRaisesRegex(OptionsError, "ANTHROPIC_API_KEY goes to api.anthropic.com only"):
+        with self.assertRaisesRegex(OptionsError, "ANTHROPIC_API_KEY is sent to api.anthropic.com only"):
             await AnthropicProvider(base_url="http://10.0.0.9").request_headers()
 
     async def test_a_key_goes_where_the_caller_names_it(self) -> None:

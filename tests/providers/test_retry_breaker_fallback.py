@@ -174,7 +174,7 @@ class RetryTable(unittest.TestCase):
 
     def test_an_endpoint_that_wants_more_than_the_policy_allows_is_told_of(self) -> None:
         text = asyncio.run(self._told(status(429, {"retry-after": "3600"})))
-        self.assertIn("left alone for 3600 s, longer than max_retry_after_s (120 s)", text)
+        self.assertIn("a delay of 3600 s, longer than max_retry_after_s (120 s)", text)
 
     def test_an_endpoint_that_wants_minutes_is_not_asked_again(self) -> None:
         error = status(429, {"retry-after": "121"})

@@ -248,7 +248,7 @@ class Differences(unittest.TestCase):
             ("chat", "openrouter.ai", {"messages": [{"role": "assistant", "reasoning": "Hm."}]}, [], None),
             ("chat", "", late, [], "does not directly follow"),
             ("chat", "", {"messages": asked["messages"][:1]}, [], "has no result"),
-            ("chat", "", {"messages": answered}, [], "was not asked"),
+            ("chat", "", {"messages": answered}, [], "without having been asked"),
             ("responses", "", {"input": []}, thought, "lacks 'rs1'"),
             ("responses", "", {"input": [{"type": "reasoning", "id": "r", "encrypted_content": "x"}]}, thought, None),
             ("responses", "", {"input": [{"type": "message"}]}, phased, "lacks 'commentary'"),

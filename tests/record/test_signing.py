@@ -364,7 +364,7 @@ class Tampering(RecordCase):
         answer = UserAnswer("question-9", "yes", "mallory", {"name": "mallory", "how": "server token"}, ts=1.0)
         self.assertEqual(self.found(lambda events: events.append(answer)), [("approver", len(self.events) + 1)])
         said = {(each.name, each.how, each.is_recorded) for each in self.report(self.store).approvals}
-        self.assertEqual(said, {("alice", "server token", True), ("alice", "as the decision says", True)})
+        self.assertEqual(said, {("alice", "server token", True), ("alice", "as recorded in the decision", True)})
 
     def test_no_byte_of_what_was_signed_can_be_changed_unnoticed(self) -> None:
         store = FileSessionStore(self.folder / "files")

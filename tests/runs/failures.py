@@ -321,7 +321,7 @@ FAILURES = {
         ["the guard", "no rules"],
         lambda: record(COFFEE, "Sorry.", hooks=hooks("pre_tool_use", LookupError("no rules"))),
     ),
-    "nobody is there to ask": (
+    "nobody can be asked": (
         "denied",
         "permission.decision",
         ["Write", "Edit(//srv/notes.txt)"],
@@ -419,7 +419,7 @@ FAILURES = {
         lambda: written(
             ModelRequest(1, 1, "0" * 64, 1),
             ModelResponse(1, 1, complete=False, error_type="Cancelled", total_s=599.0),
-            Result("", "s", "timeout", error_message="timeout_s is over"),
+            Result("", "s", "timeout", error_message="timeout_s has passed"),
         ),
     ),
     "a person ends it": ("interrupted", "result", ["person", "the model was asked"], lambda: told_to_end("cancel")),

@@ -306,7 +306,7 @@ class Piped(unittest.TestCase):
         write = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
         first = self.chat("write\n", write, "never")
         self.assertEqual(first.returncode, 0, first.stderr)
-        self.assertIn("Go on with: openagentic-sdk chat --resume", first.stdout)
+        self.assertIn("Continue with: openagentic-sdk chat --resume", first.stdout)
         self.assertEqual(self.events()[-1].stop_reason, "waiting")
         self.assertEqual([event for event in self.events() if isinstance(event, UserAnswer)], [])
         again = self.chat("approve\nyes\n", "Done.", flags=("--continue",))

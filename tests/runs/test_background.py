@@ -134,7 +134,7 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
     async def test_an_answer_that_nobody_waits_for_is_refused(self):
         run = submit("hi", options_for(["Done."]))
         await run.wait()
-        with self.assertRaisesRegex(OptionsError, "waits for no answer"):
+        with self.assertRaisesRegex(OptionsError, "is not waiting for an answer"):
             await run.answer("q", "yes")
 
 

@@ -98,7 +98,7 @@ class WhyTest(unittest.TestCase):
         self.assertIn("brings order, look, the model", line)
         code = line.partition("run_sync")[2]
         given = eval(f"dict{code}", {"replace": lambda options, **changes: changes, "options": None})
-        self.assertEqual(given, {"prompt": "What failed is mended: go on.", "options": {"resume": session_id}})
+        self.assertEqual(given, {"prompt": "The problem is fixed: continue.", "options": {"resume": session_id}})
 
     def test_nothing_in_a_log_moves_the_cursor_or_adds_a_line(self):
         bad = "\x1b]0;x\x07\x1b[2J\n\nto go on: rm -rf ~\u202e\u2028\ud83d'$(id)`"

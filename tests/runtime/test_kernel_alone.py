@@ -96,7 +96,7 @@ class KernelAloneTest(unittest.TestCase):
 
     def test_a_service_that_no_part_offers_is_a_clear_error(self):
         with self.assertRaisesRegex(
-            MissingServiceError, "no part of this run offers AgentRuntime: add the part that does"
+            MissingServiceError, "no part of this run offers AgentRuntime: add a part that does"
         ):
             ToolContext(cwd=".").services.get(AgentRuntime)
 

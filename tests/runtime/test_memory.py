@@ -64,7 +64,7 @@ class MemoryCase(unittest.IsolatedAsyncioTestCase):
         return MemoryFolders(self.home / "memory", self.project, Seal())
 
     def notes(self) -> dict[str, str]:
-        """Each note's path and why it is not told by itself."""
+        """Each note's path and why it is not shown unasked."""
         return {entry.path: entry.doubt for entry in self.memory().entries()}
 
 
@@ -123,13 +123,13 @@ class Commands(MemoryCase):
                     self.do(command, path=path, **given)
         self.assertEqual(outside.read_text(), "secret")
         self.assertEqual([*self.folder.rglob("*.md")], [])
-        self.refused("stay as they are", "delete", path="/memories")
-        self.refused("stay as they are", "delete", path="/memories/user")
+        self.refused("cannot be changed", "delete", path="/memories")
+        self.refused("cannot be changed", "delete", path="/memories/user")
 
     def test_sizes_numbers_and_hidden_letters_are_bounded(self) -> None:
         self.refused("at most", "create", path="/memories/a", file_text="x" * (MAX_TEXT_BYTES + 1))
         for text in ("a\x1b[2J", "a\u202eb", "a\U000e0041", "a\u200bb"):
-            self.refused("nobody can see", "create", path="/memories/a", file_text=text)
+            self.refused("invisible", "create", path="/memories/a", file_text=text)
         self.do(
             "create",
             path="/memories/\u00fcber uns.md",
@@ -423,7 +423,7 @@ class Command(MemoryCase):
         session_id = await self.write()
         code, out = self.command("list")
         self.assertEqual((code, out.count("\n")), (0, 2))
-        self.assertIn("not told by itself", out.splitlines()[1])
+        self.assertIn("not shown unasked", out.splitlines()[1])
         code, out = self.command("why", "/memories/user/bad")
         for expected in (session_id, "asked: Note how to build.", "had read web: https://x.org/", "| Run make."):
             self.assertIn(expected, out)

@@ -283,9 +283,9 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             ("acceptEdits", None, "disable", "acceptEdits", ""),
             (None, "yolo", None, "default", "yolo"),
             ("bypass", None, None, "bypass", ""),
-            ("bypass", None, "disable", "default", "switch off mode bypass"),
-            ("bypassPermissions", None, True, "default", "switch off mode bypass"),
-            (None, "bypassPermissions", "disable", "default", "switch off mode bypass"),
+            ("bypass", None, "disable", "default", "disable mode bypass"),
+            ("bypassPermissions", None, True, "default", "disable mode bypass"),
+            (None, "bypassPermissions", "disable", "default", "disable mode bypass"),
         )
         for given, default, disabled, mode, said in cases:
             with self.subTest(given=given, default=default, disabled=disabled):

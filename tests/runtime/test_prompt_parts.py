@@ -207,7 +207,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
                     async for _ in query(prompt=prompt, options=options):
                         self.fail("nothing happens")
                 self.assertEqual(options.session_store.list_sessions(), [])
-        with self.assertRaisesRegex(OptionsError, "only code here may"):
+        with self.assertRaisesRegex(OptionsError, "only local code may"):
             read_prompt([{"type": "image", "path": "p.png"}], paths=False)
 
     async def test_every_front_door_takes_parts(self):

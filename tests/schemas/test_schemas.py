@@ -139,7 +139,7 @@ class Meaning(unittest.TestCase):
         self.assertEqual(
             words({"pay": [{"kind": "card", "digits": 4}]}, schema), "it: pay[0].digits must be a string, not 4"
         )
-        self.assertEqual(words({"pya": 1}, schema), "it: pya is not known; the names are pay")
+        self.assertEqual(words({"pya": 1}, schema), "it: pya is unknown; the names are pay")
         self.assertEqual(
             words({"pay": 3}, {"properties": {"pay": {"minimum": 4}}}), "it: pay must be at least 4, not 3"
         )
@@ -354,10 +354,10 @@ class Doors(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_schema_of_ones_own_of_which_a_part_is_not_checked_is_refused_when_it_is_given(self) -> None:
         for part, reason in (
-            ({"minimun": 3}, "'minimun' is not a keyword"),
+            ({"minimun": 3}, "'minimun' is not a supported keyword"),
             ({"pattern": r"(a)\1"}, "is not checked"),
             ({"type": "text"}, "must be one or more of object"),
-            ({"$ref": "#/$defs/none"}, "no schema stands there"),
+            ({"$ref": "#/$defs/none"}, "which does not exist"),
             ({"$ref": "https://example.com/x"}, "never fetched"),
         ):
             schema = {"type": "object", "properties": {"v": part}}
@@ -388,11 +388,11 @@ class Doors(unittest.IsolatedAsyncioTestCase):
                 return {}
 
         remote = RemoteTool(Seat(), made[0])
-        self.assertIn("'frobnicate' is not a keyword", remote.unchecked()["unchecked"][0])
+        self.assertIn("'frobnicate' is not a supported keyword", remote.unchecked()["unchecked"][0])
         self.assertEqual(len(compiled(remote.input_schema).problems), 1)
         with self.assertRaisesRegex(ToolInputError, "v must be at least 2 characters, not 1"):
             compiled(remote.input_schema).check({"v": "x"})
-        with self.assertRaisesRegex(ValueError, "no schema stands there"):
+        with self.assertRaisesRegex(ValueError, "which does not exist"):
             read_schema(EVIL)
         zod = {
             "properties": {

@@ -89,10 +89,10 @@ class Questions(unittest.TestCase):
                 with self.subTest(padding=repr(padding[:3])):
                     self.assertIn("echo hello", shown)
                     is_short = len(shown) < 400 and shown.count("\n") < 25
-                    self.assertTrue(is_short or "characters: look at all of it" in shown.splitlines()[-2])
+                    self.assertTrue(is_short or "characters: review all of it" in shown.splitlines()[-2])
 
     def test_a_long_text_says_how_long_it_is_right_above_the_answer(self) -> None:
-        self.assertNotIn("look at all of it", self.ask("Run it?", ["$ ls"]))
+        self.assertNotIn("review all of it", self.ask("Run it?", ["$ ls"]))
         shown = self.ask("Run it?", [f"$ line {n}" for n in range(400)])
         self.assertIn("401 lines", shown.splitlines()[-2])
         asked = show_question(UserQuestion("q", "word " * 1_000, ("a", "b")))

@@ -119,7 +119,7 @@ class Programs(unittest.TestCase):
         ctx = ToolContext(cwd=str(self.workspace))
         result = BashTool().run_sync({"command": "only-here; echo $?"}, ctx)
         self.assertEqual(result["stdout"], "127\n")
-        self.assertIn("lies in the workspace", result["notes"][0])
+        self.assertIn("is inside the workspace", result["notes"][0])
         for allowed in (
             BashTool(keep_environment=["PATH"]),
             BashTool(environment={"PATH": str(self.workspace / "bin")}),

@@ -249,7 +249,7 @@ class AgUi(Talk):
                 case {"type": "RUN_ERROR", "code": "suspended" | "dead" | "queued" | "running"}:
                     raise _Again
                 case {"type": "RUN_ERROR"}:
-                    raise _Again if "draining" in str(event) or "about to end" in str(event) else AssertionError(event)
+                    raise _Again if "draining" in str(event) or "shutting down" in str(event) else AssertionError(event)
             known = sum(map(len, self.texts.values())) + len(self.results)
             if known > self._known or self.is_done:
                 self._known = known

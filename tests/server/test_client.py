@@ -92,7 +92,7 @@ class AgainstAServer(unittest.TestCase):
                     getattr(client, endpoint.name)(*places, *bodies)
                 except RequestRefusedError as error:
                     self.assertNotIn(error.code, ("method_not_allowed", "not_implemented", "internal"))
-                    self.assertNotIn("under this path", str(error))
+                    self.assertNotIn("at this path", str(error))
         names = {endpoint.name for endpoint in ENDPOINTS}
         self.assertEqual({name for name in vars(Operations) if name[:1] != "_"}, names)
 
@@ -180,7 +180,7 @@ class AgainstAServer(unittest.TestCase):
             with self.assertRaises(EventLoopError):
                 following.result()
             self.assertEqual(list(events), [])
-        with self.assertRaisesRegex(EventLoopError, "was closed: make a new one"):
+        with self.assertRaisesRegex(EventLoopError, "was closed: create a new one"):
             client.list_agents()
         client.close()
 

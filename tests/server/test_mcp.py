@@ -122,7 +122,7 @@ class ToolsTest(FaceCase):
         await asyncio.to_thread(self.gate.reached.wait, 120)
         shown = await self.call("show_session", session_id=started["session_id"])
         self.assertEqual(shown["structuredContent"]["state"], "running")
-        self.assertIn("calls hold", self.text(shown))
+        self.assertIn("calls contain", self.text(shown))
         listed = await self.call("list_sessions")
         self.assertEqual(listed["structuredContent"]["sessions"][0]["session_id"], started["session_id"])
         self.gate.open.set()
@@ -133,7 +133,7 @@ class ToolsTest(FaceCase):
         after = shown["structuredContent"]["after_seq"]
         shown = await self.call("show_session", session_id=started["session_id"], after_seq=after)
         self.assertIn("says: Held.", self.text(shown))
-        self.assertNotIn("calls hold", self.text(shown))
+        self.assertNotIn("calls contain", self.text(shown))
 
     async def test_a_run_is_cancelled(self) -> None:
         started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]
@@ -485,7 +485,7 @@ class StdioTest(unittest.TestCase):
         self.assertEqual(by_id[1]["error"]["code"], -32602)
         called = by_id[2]["result"]
         if called["isError"]:  # the end of the input came before the call had begun
-            self.assertIn("about to end", called["content"][0]["text"])
+            self.assertIn("shutting down", called["content"][0]["text"])
         else:
             self.assertIn(called["structuredContent"]["status"], ("done", "running"))
         self.assertEqual(len(by_id[4]["result"]["tools"]), 5)

@@ -338,7 +338,7 @@ class Wire(unittest.TestCase):
         client.say({"post": "answers", "id": 2, "body": {"question_id": question["question_id"], "answer": " "}})
         refused = client.json()
         self.assertEqual((refused["status"], refused["id"]), (400, 2))
-        self.assertIn("is not an answer to question", refused["body"]["error"]["message"])
+        self.assertIn("is not a valid answer to question", refused["body"]["error"]["message"])
         for wrong in ({"post": "nothing"}, {"id": 7}, [], {"post": "runs", "body": {"prompt": 3}}):
             client.say(wrong)
             self.assertIn(client.json()["status"], (400, 404))

@@ -207,7 +207,7 @@ class Undo(UndoCase):
         outside = self.home / "outside"
         outside.write_text("before")
         self.turn(write(str(outside), "after"))
-        with self.assertRaisesRegex(FilesChangedError, "outside of the workspace"):
+        with self.assertRaisesRegex(FilesChangedError, "outside the workspace"):
             self.undo()
         assert self.session is not None
         restore_files(self.store, self.session, to_seq=0, roots=[str(self.home)])

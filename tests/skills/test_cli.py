@@ -76,7 +76,7 @@ class CliTest(ProjectTestCase):
         for action in ("show", "why"):
             code, out = self.skills(action, "nope")
             self.assertEqual((code, out.count("\n")), (1, 1))
-            self.assertIn("there is no skill 'nope': the skills are a", out)
+            self.assertIn("unknown skill 'nope': the skills are a", out)
 
     def test_why_names_winner_loser_and_reason(self) -> None:
         self.write({"sub/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: nearer\n---\n"})

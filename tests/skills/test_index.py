@@ -111,7 +111,7 @@ class FindTest(ProjectTestCase):
         with self.assertRaises(SkillNotFoundError) as caught:
             SkillIndex(self.project).find("b")
         self.assertIsInstance(caught.exception, FileNotFoundError)
-        self.assertEqual(str(caught.exception), "there is no skill 'b': the skills are a")
+        self.assertEqual(str(caught.exception), "unknown skill 'b': the skills are a")
 
     def test_the_error_for_an_unknown_name_stays_short(self) -> None:
         for i in range(60):

@@ -120,7 +120,7 @@ class LoadTest(SkillToolTestCase):
 
     def test_an_unknown_name_is_a_clear_error(self) -> None:
         self.skill("a")
-        with self.assertRaisesRegex(SkillNotFoundError, "there is no skill 'b': the skills are a"):
+        with self.assertRaisesRegex(SkillNotFoundError, "unknown skill 'b': the skills are a"):
             self.run_tool(SkillLoadTool(), name="b")
 
     def test_the_model_is_told_who_may_start_a_skill(self) -> None:
@@ -147,7 +147,7 @@ class ActivateTest(SkillToolTestCase):
         self.skill("a")
         self.run_tool(SkillActivateTool(), name="a")
         answer = self.run_tool(SkillActivateTool(), name="A")
-        self.assertEqual(answer, {"active": ["a"], "note": "a was active already"})
+        self.assertEqual(answer, {"active": ["a"], "note": "a was already active"})
         self.assertEqual(len(self.events), 1)
 
     def test_without_a_session_the_run_remembers(self) -> None:

@@ -225,7 +225,7 @@ class ApartTest(TurnTestCase):
         result = self.run_apart("Done.", agents={})
         self.assertEqual(self.outcomes(result), ["error"])
         [error] = [event.error_message for event in result.events if isinstance(event, ToolResult)]
-        self.assertIn("skill apart names the agent 'maker', which is not there: the agents are Explore, Plan", error)
+        self.assertIn("skill apart names the agent 'maker', which does not exist: the agents are Explore, Plan", error)
         self.assertFalse((self.project / "made.txt").exists())
 
     def test_without_an_agent_a_general_one_carries_it_out(self) -> None:

@@ -470,9 +470,9 @@ def drop(name: str) -> Callable[[Members], None]:
 
 HOSTILE_ARCHIVES: dict[str, Callable[[Members], None]] = {
     "an event changed": replace_in("0/events.jsonl", b"root", b"evil"),
-    "an event that is none": replace_in("0/events.jsonl", b'"type"', b'"typo"'),
+    "an event that is invalid": replace_in("0/events.jsonl", b'"type"', b'"typo"'),
     "no JSON": replace_in("0/events.jsonl", b'{"type"', b'["type"'),
-    "a line without end": lambda members: members.update({"0/events.jsonl": members["0/events.jsonl"][:-1]}),
+    "an unterminated line": lambda members: members.update({"0/events.jsonl": members["0/events.jsonl"][:-1]}),
     "an event missing": lambda members: members.update(
         {"0/events.jsonl": b"".join(members["0/events.jsonl"].splitlines(keepends=True)[:-1])}
     ),

@@ -43,7 +43,7 @@ class MovingTest(unittest.TestCase):
         self.addCleanup(store.close)
         self.assertEqual(len(store.list_sessions()), len(list(TRANSCRIPTS.glob("*.jsonl"))))
         code, printed = said("import", "claude", str(TRANSCRIPTS), "--store", self.here)
-        self.assertEqual((code, "0 sessions were brought in" in printed), (0, True), printed)
+        self.assertEqual((code, "0 sessions were imported" in printed), (0, True), printed)
         self.assertEqual(said("import", "claude", str(TRANSCRIPTS / "nothing.jsonl"), "--store", self.here)[0], 2)
         done = import_claude_transcript(MemorySessionStore(), TRANSCRIPTS / "hostile.jsonl")
         self.assertEqual((list(done), done.unreadable), (["hostile"], 5))
@@ -54,9 +54,7 @@ class MovingTest(unittest.TestCase):
         (folder / "a.jsonl").write_bytes(b"no transcript\n")
         (folder / "b.jsonl").write_bytes((TRANSCRIPTS / "simple.jsonl").read_bytes())
         code, printed = said("import", "claude", str(folder), "--store", self.here)
-        self.assertEqual(
-            (code, "1 sessions were brought in, 1 transcripts could not be" in printed), (1, True), printed
-        )
+        self.assertEqual((code, "1 sessions were imported, 1 transcripts could not be" in printed), (1, True), printed)
 
     def test_sessions_go_from_any_store_to_any_other_and_an_interrupted_copy_goes_on(self) -> None:
         store = open_store(self.here)
@@ -76,7 +74,7 @@ class MovingTest(unittest.TestCase):
                 self.assertEqual(said("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 0)
                 code, printed = said("sessions", "copy", "--all", "--store", self.here, "--to", url)
                 self.assertEqual(code, 0, printed)
-                self.assertIn("two  is there already", printed)
+                self.assertIn("two  exists already", printed)
                 self.assertIn("2 sessions were copied", printed)
                 target = open_store(url)
                 self.addCleanup(target.close)

@@ -248,7 +248,7 @@ class PromiseTest(RedisTest):
                 server = self.serve(*settings)
                 OldProcess(server.url).client.execute_command("ACL", "SETUSER", "default", *hidden)
                 store = self.open(server.url)
-                self.assertIn("does not show its settings", str(store.durability_notice()))
+                self.assertIn("does not reveal its settings", str(store.durability_notice()))
                 self.assertEqual(store.durability, durability)
                 store.append_event(store.create_session(), UserMessage("x"))
 
@@ -270,7 +270,7 @@ class PromiseTest(RedisTest):
                     store.create_session()
                 else:
                     with self.assertRaisesRegex(
-                        StorageError, f"durability '{wanted}' was asked for.*appendfsync always"
+                        StorageError, f"durability '{wanted}' was requested.*appendfsync always"
                     ):
                         store.create_session()
                 store.close()

@@ -103,7 +103,7 @@ class AddressTest(unittest.TestCase):
             ),
         )
         for url in wrong:
-            with self.assertRaisesRegex(OptionsError, "is not an address of a Redis server: write redis://") as caught:
+            with self.assertRaisesRegex(OptionsError, "is not the address of a Redis server: write redis://") as caught:
                 open_store(url)
             self.assertNotIn("secret", str(caught.exception))
 

@@ -142,7 +142,7 @@ class ForkTest(unittest.TestCase):
                     assert len(store.read_events(name)) == per_worker
                     with contextlib.suppress(SessionLockedError):
                         store.append_event(names[0], UserMessage("not while the parent writes"))
-                        raise AssertionError("the parent's session was taken")
+                        raise AssertionError("the parent's session was used")
 
                 until(lambda counts=counts, failures=failures: failures or all(counts.values()), "every thread writes")
                 for first in range(0, workers, 4):

@@ -78,12 +78,12 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
 
     def test_one_turn_that_stands_in_no_list_is_refused(self):
         for turns in ("Hello.", {"text": "Hello."}):
-            with self.assertRaisesRegex(ScriptError, "a script is a list of turns: write \\["):
+            with self.assertRaisesRegex(ScriptError, "a script must be a list of turns: write \\["):
                 ScriptedProvider(turns)
 
     async def test_a_script_that_is_over_says_so(self):
         result = await self.outcome([{"tool_calls": [ECHO]}])
-        self.assertIn("has 1 turns and all are played", result.error_message)
+        self.assertIn("has 1 turns, and all have been used", result.error_message)
 
     async def test_delays_pass_on_the_clock_and_deltas_have_their_sizes(self):
         clock = FakeClock()

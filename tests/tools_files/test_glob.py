@@ -107,7 +107,7 @@ class Trees(ScratchCase):
             with self.subTest(input=input):
                 found = self.call(GlobTool(), pattern="**/*", type="py", **input)["matches"]
                 self.assertEqual(sorted(found), sorted(expected))
-        with self.assertRaisesRegex(ToolInputError, "no file type 'cobol'"):
+        with self.assertRaisesRegex(ToolInputError, "unknown file type 'cobol'"):
             self.call(GlobTool(), pattern="*", type="cobol")
 
     def test_links_to_files_are_listed_and_links_to_folders_are_not_entered(self) -> None:

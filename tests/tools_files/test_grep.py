@@ -259,7 +259,7 @@ class Runaway(ScratchCase):
         self.assertEqual([match["file_path"] for match in output["matches"]], ["a.txt"])
         self.assertTrue(output["truncated"])
         self.assertIn("stopped after 2 s near b.txt", output["note"])
-        with self.assertRaisesRegex(ToolError, "nothing was found so far"):
+        with self.assertRaisesRegex(ToolError, "nothing has been found so far"):
             self._search_until("(a+)+b$", self.children, _let_time_pass)
         self.assertEqual(self.children(), set())
 

@@ -53,13 +53,15 @@ class OnCopies(WorkspaceTestCase):
         )
         for name in ("changed", "new", "gone"):
             self.assertEqual((self.workspace / name).read_text(), "second\n")
-            self.assertIn(f"{self.workspace / name} was dropped: something else changed it", " ".join(result["notes"]))
+            self.assertIn(
+                f"{self.workspace / name} were discarded: something else changed it", " ".join(result["notes"])
+            )
         self.assertEqual((self.workspace / "mine").read_text(), "first\n")
 
     def test_a_deleted_folder_keeps_what_another_command_put_into_it(self) -> None:
         result = self.beside("rm -r folder", "echo second > folder/new")
         self.assertEqual([path.name for path in (self.workspace / "folder").iterdir()], ["new"])
-        self.assertIn("folder/new was dropped", " ".join(result["notes"]))
+        self.assertIn("folder/new were discarded", " ".join(result["notes"]))
 
     def test_the_same_content_from_both_is_no_conflict(self) -> None:
         result = self.beside("echo same > changed; rm gone", "echo same > changed; rm gone; echo x > kept")

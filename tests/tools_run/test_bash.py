@@ -130,7 +130,7 @@ class Output(WorkspaceTestCase):
         result = self.bash(f"seq 10000; {cleaning}; exit 3", max_output_bytes=400)
         self.assertEqual((result["exit_code"], result["stdout_truncated"]), (3, True))
         self.assertNotIn("stdout_file", result)
-        self.assertIn("narrow the output down", result["notes"][0])
+        self.assertIn("narrow the output", result["notes"][0])
         self.assertTrue(Path(self.bash("seq 10000", max_output_bytes=400)["stdout_file"]).is_file())
 
     def test_a_secret_is_in_no_file_once_the_command_is_over(self) -> None:

@@ -90,7 +90,7 @@ class OnDisk(WorkspaceTestCase):
         )
         self.assertFalse((self.workspace / "sub/.git").exists())
         self.assertEqual(len(os.listdir(self.workspace / "many")), 21_000)
-        self.assertIn("sub/.git was dropped", " ".join(result["notes"]))
+        self.assertIn("sub/.git were discarded", " ".join(result["notes"]))
 
     def test_head_with_commondir_and_another_configuration_makes_no_repository(self) -> None:
         self.confined(
@@ -124,7 +124,7 @@ class OnDisk(WorkspaceTestCase):
         result = self.confined("rm -rf sub; echo now a file > sub")
         self.assertEqual((self.workspace / "sub/.git/config").read_text(), "mine")
         self.assertEqual(os.listdir(self.workspace / "sub"), [".git"])
-        self.assertIn("sub/.git was dropped", " ".join(result["notes"]))
+        self.assertIn("sub/.git were discarded", " ".join(result["notes"]))
 
     def test_an_allowed_git_write_commits_but_reaches_no_configuration_and_no_hook(self) -> None:
         self.git("init", "-q")
@@ -142,7 +142,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertEqual((self.workspace / ".git/config").read_text(), before)
         for name in ("hooks/post-commit", "info/attributes", "config.worktree"):
             self.assertFalse((self.workspace / ".git" / name).exists(), name)
-        self.assertIn(".git/config was dropped", " ".join(result["notes"]))
+        self.assertIn(".git/config were discarded", " ".join(result["notes"]))
 
     def test_a_workspace_that_is_a_part_or_a_worktree_of_a_repository_commits_too(self) -> None:
         self.git("init", "-q")
@@ -175,7 +175,7 @@ class OnDisk(WorkspaceTestCase):
         self.assertEqual(result["exit_code"], 0, result["stderr"])
         self.assertEqual((self.workspace / "moved/f").read_text(), "x")
         result = self.confined(f"{sys.executable} -c \"import os; os.rename('moved', 'again')\"")
-        self.assertIn("cannot rename a folder that was there before", " ".join(result["notes"]))
+        self.assertIn("can rename an existing folder", " ".join(result["notes"]))
         self.assertEqual(self.confined("mv moved again && cat again/f")["stdout"], "x")
 
     def test_what_is_hidden_is_read_in_no_way(self) -> None:

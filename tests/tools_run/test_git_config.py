@@ -98,8 +98,8 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         self.assertEqual(sorted(os.listdir(self.ran)), [], result["stderr"])
         self.assertIn("second", result["stdout"])
         notes = " ".join(result["notes"])
-        self.assertIn("git's hooks were off", notes)
-        self.assertIn("git did not follow these settings of a repository here: alias.mine, core.", notes)
+        self.assertIn("git's hooks were disabled", notes)
+        self.assertIn("git ignored these settings of a repository here: alias.mine, core.", notes)
 
     def test_runs_nothing_of_another_repository_in_the_workspace_however_it_is_named(self) -> None:
         (self.workspace / "v").mkdir()
@@ -115,7 +115,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
             "sh -c 'cd v && unset GIT_CONFIG_COUNT && git diff && git log -p --ext-diff'",
         ):
             with self.subTest(words=words):
-                self.assertIn("git did not follow", " ".join(self.bash(words)["notes"]))
+                self.assertIn("git ignored", " ".join(self.bash(words)["notes"]))
                 self.assertEqual(os.listdir(self.ran), [])
 
     def test_follows_harmless_settings_of_such_a_repository(self) -> None:

@@ -130,7 +130,7 @@ class Confined(WorkspaceTestCase):
             with self.subTest(name):
                 self.assertFalse(os.path.lexists(self.workspace / name) and not (self.workspace / name).is_symlink())
                 self.assertEqual(os.path.lexists(self.workspace / f"{name}.from-sandbox"), not self.on_copy)
-        said = "was dropped" if self.on_copy else ".from-sandbox"
+        said = "were discarded" if self.on_copy else ".from-sandbox"
         self.assertEqual(len([note for note in result["notes"] if said in note]), len(names))
 
     def test_the_mode_of_a_placeholder_keeps_nothing_that_a_command_made_in_its_place(self) -> None:
@@ -518,7 +518,7 @@ class Effects(WorkspaceTestCase):
         command = "echo x > .git/config; mkdir -p .claude/hooks; touch .claude/hooks/evil .mcp.json; echo y > ok"
         result = self.bash(command, sandbox="auto", bash_effects="commit")
         self.assertEqual(result["effects"]["created"], ["ok"])
-        self.assertIn("was dropped", " ".join(result["notes"]))
+        self.assertIn("were discarded", " ".join(result["notes"]))
         self.assertEqual(list((self.workspace / ".git").iterdir()), [])
         self.assertFalse((self.workspace / ".claude").exists() or (self.workspace / ".mcp.json").exists())
 

@@ -259,7 +259,14 @@ class BrowserTest(unittest.TestCase):
             UserQuestion("q", "Allow send_money?", kind="permission", tool_use_id="c1", details={"reason": reason}),
             UserAnswer("q", "yes"),
             PermissionDecision(
-                "c1", "send_money", True, "default", "0" * 64, "the person said yes", answered_by="user", details=labels
+                "c1",
+                "send_money",
+                True,
+                "default",
+                "0" * 64,
+                "the person answered yes",
+                answered_by="user",
+                details=labels,
             ),
         ]
         store.append_events(session_id, events)

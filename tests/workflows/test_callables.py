@@ -66,7 +66,7 @@ REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (positional, (1, 2, 3), {}, "step positional: too many positional arguments"),
     (positional, (1,), {"third": 3}, "step positional: got an unexpected keyword argument 'third'"),
     (positional, (), {}, "first is missing"),
-    (Shop.sell, (Shop(), 1), {}, "is a method: take it from an object of its class"),
+    (Shop.sell, (Shop(), 1), {}, "is a method: use it from an object of its class"),
     (object, (), {}, "JSON"),
     (3, (), {}, r"flow.step\(\) takes a function and its arguments, not 3"),
 ]

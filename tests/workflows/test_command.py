@@ -117,7 +117,7 @@ class WorkflowCommand(CommandCase):
         self.assertEqual((code, out.splitlines()[-1][:8]), (OK, "2 notes "))
         self.assertEqual(self.shown("r")["steps"][-1]["attempt"], 2)
         code, out, _ = self.command("workflow", "replay", f"{self.module}:review", "r", "--app-dir", str(self.app))
-        self.assertEqual((code, out), (OK, "7 steps: the code fits them\n"))
+        self.assertEqual((code, out), (OK, "7 steps: the code matches them\n"))
         code, out, _ = self.command("workflow", "replay", f"{self.module}:changed", "r", "--app-dir", str(self.app))
         self.assertEqual(code, FAILED)
         self.assertRegex(out, r"its step 1 was list_files\(.*\) at .*\.py:\d+ and is publish\(.*\) at .*\.py:\d+ now")
@@ -149,7 +149,7 @@ class WorkflowCommand(CommandCase):
         self.assertEqual([step["name"] for step in self.shown("t")["steps"]], ["ask", "touch"])
 
     def test_an_event_is_delivered_once_and_before_the_workflow_waits_for_it(self) -> None:
-        for said in ("delivered", "it had come before"):
+        for said in ("delivered", "it had been delivered before"):
             code, out, _ = self.command("workflow", "send", "o", "paid", '{"amount": 7}', "--event-id", "e")
             self.assertEqual((code, out.startswith(said)), (OK, True))
         self.assertEqual(self.run_flow("order", "--session", "o")[0], OK)

@@ -140,7 +140,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
 
     async def test_another_agent_and_a_replay_of_requests_are_told_what_a_workflow_needs(self) -> None:
         await self.ordered()
-        with self.assertRaisesRegex(OptionsError, "only its code goes on with it"):
+        with self.assertRaisesRegex(OptionsError, "only its code can continue"):
             plain = replace(self.options, provider=ScriptedProvider(["Hi."]), model="m")
             [event async for event in what_if(source_id="s", at_seq=3, options=plain)]
         with self.assertRaisesRegex(OptionsError, "workflow replay"):
@@ -170,14 +170,14 @@ class Replays(unittest.IsolatedAsyncioTestCase):
         fits = {names: (await body(names).replay("s", options=self.options)).ok for names in ("azb", "az", "azc", "a")}
         self.assertEqual(fits, {"azb": True, "az": True, "azc": True, "a": False})
         with self.assertRaisesRegex(
-            RunFailedError, r"step 2 was sleep\(.*\) at test_sessions.py:\d+ and is made no more"
+            RunFailedError, r"step 2 was sleep\(.*\) at test_sessions.py:\d+ and is no longer made"
         ):
             await body("a").resume("s", options=self.options)
         self.clock.advance(60)
         self.assertEqual((await body("azb").resume("s", options=self.options)).output, "done")
         wanted = {
             "azb": None,
-            "az": r"its step 3 was note\(.*\) at .* is made no more now, behind step 2 at test_sessions.py:\d+",
+            "az": r"its step 3 was note\(.*\) at .* is no longer made, after step 2 at test_sessions.py:\d+",
             "azc": r"its step 3 was note\(.*\) at .* and is note\(.*\) at ",
             "azbb": r"the workflow ended with done, where its body makes step 4 \(note\) at test_sessions.py:\d+ now",
         }

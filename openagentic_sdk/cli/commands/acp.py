@@ -19,10 +19,11 @@ from ..stored.stores import open_session_store
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "acp",
-        description="Speak the Agent Client Protocol with the editor that starts this command. The editor says which folder "
-        "and which session; these flags say the rest.",
+        description="Speak the Agent Client Protocol with the editor that starts this command. The editor chooses the "
+        "folder and the session; these flags set everything else."
+        "",
     )
-    add_list_flag(parser, "--offer-model", metavar="NAME", help="a model that can be chosen too (repeatable)")
+    add_list_flag(parser, "--offer-model", metavar="NAME", help="another model that can be chosen (repeatable)")
     add_agent_flags(parser)
     parser.set_defaults(resume=None, tag=[], sign_record=False)
 

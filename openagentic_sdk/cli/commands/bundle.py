@@ -23,7 +23,7 @@ _EPOCH_S = 315_619_200
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("bundle", description="Write everything to one file: python3 FILE.pyz run ...")
+    parser = subparsers.add_parser("bundle", description="Bundle the package into one file: python3 FILE.pyz run ...")
     parser.add_argument("-o", "--output", metavar="FILE", default="openagentic.pyz", help="default: %(default)s")
 
 
@@ -42,7 +42,7 @@ def write_bundle(target: Path) -> int:
     """
     package = Path(__file__).resolve().parents[2]
     if not package.is_dir():
-        raise OptionsError("a bundle cannot bundle itself: copy the file")
+        raise OptionsError("a bundle cannot create a bundle: copy the file")
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(package, Path(folder, "files", package.name), ignore=_left_out)
         for path in Path(folder, "files").rglob("*.py"):

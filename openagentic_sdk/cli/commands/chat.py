@@ -43,7 +43,7 @@ from ..screen.live import CallOutputs, LivePrinter
 from ..slash import Leave, SlashCommands, completions
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
-_HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ goes on"
+_HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ continues"
 _HINT = "/help lists commands · Ctrl-C stops the turn · Ctrl-D leaves"
 MAX_HISTORY = 1_000
 

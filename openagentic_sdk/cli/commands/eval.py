@@ -32,33 +32,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "eval",
         description="Run a suite and keep the results as a session; `eval show ID` shows one again, `eval compare A B` "
-        "says what got better and worse between two evals, or variants (ID:VARIANT). Exit code 1 when something failed, or "
+        "shows what improved and what got worse between two evals"
+        ", or variants (ID:VARIANT). Exit code 1 when something failed, or "
         "fails in B and not in A; --fail-on says when a case fails.",
     )
     parser.add_argument("suite", metavar="SUITE", help="suite.toml, suite.py, module:name; or show, or compare")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or the start of it")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or a prefix of it")
     run = parser.add_argument_group("what runs")
     add_list_flag(run, "--case", metavar="NAME", help="only this case (repeatable)")
     add_list_flag(run, "--variant", metavar="NAME", help="only this variant (repeatable)")
-    run.add_argument("--repeats", metavar="N", type=int, help="how often each case runs under each variant")
-    run.add_argument("--parallel", metavar="N", type=int, help="how many runs are under way at a time")
-    run.add_argument("--max-cost", metavar="USD", type=float, help="what all runs and judges may cost together")
+    run.add_argument("--repeats", metavar="N", type=int, help="the number of runs of each case under each variant")
+    run.add_argument("--parallel", metavar="N", type=int, help="the number of parallel runs")
+    run.add_argument("--max-cost", metavar="USD", type=float, help="the total that all runs and judges may cost")
     run.add_argument(
         "--resume",
         metavar="ID",
         nargs="?",
         const=NEWEST,
-        help="go on with an eval of this suite that was ended (default: the newest one)",
+        help="continue an interrupted eval of this suite (default: the newest one)",
     )
     out = parser.add_argument_group("what it gives")
     out.add_argument("--json", action="store_true", help="print one JSON object")
-    out.add_argument("--junit", metavar="FILE", help="write JUnit's XML too")
-    out.add_argument("--page", metavar="FILE", help="write a page for a browser too")
+    out.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
+    out.add_argument("--page", metavar="FILE", help="also write a page for a browser")
     out.add_argument(
         "--fail-on",
         choices=get_args(FailOn),
         default="most",
-        help="which failed repeats of a case fail it (default: most of them; one that could not run always does)",
+        help="which failed repeats fail a case (default: a majority; a repeat that could not run always does)",
     )
     add_store_flag(out)
 
@@ -119,7 +120,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
         if progress.session_id is not None:
             report = _read(store, progress.session_id)
             how = f"openagentic-sdk eval {shlex.quote(args.suite)} --resume {report.session_id}{_store_flag(args)}"
-            print(f"\nstopped; {len(report.runs)} runs are kept. To go on: {how}", file=sys.stderr)
+            print(f"\nstopped; {len(report.runs)} runs are kept. To continue: {how}", file=sys.stderr)
         return INTERRUPTED
     progress.end()
     return _give(report, args)
@@ -135,7 +136,7 @@ def _unfinished(store: SessionStore, name: str, suite: str) -> str:
             ends = [event for event in events if isinstance(event, EvalFinished)]
             if any(isinstance(e, EvalStarted) for e in events) and (not ends or ends[-1].left):
                 return row.id
-    raise OptionsError(f"there is no eval of {suite!r} in this store that was ended before its end")
+    raise OptionsError(f"this store contains no interrupted eval of {suite!r}")
 
 
 def _read(store: SessionStore, session_id: str) -> EvalReport:
@@ -242,7 +243,7 @@ def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[s
     """What improved and worsened between two evals, in sentences; cases that are worse and do not fail waver."""
     lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
     if comparison.replayed:
-        lines.append(f"  {len(comparison.replayed)} were replayed, a check of equality and no score")
+        lines.append(f"  {len(comparison.replayed)} were replayed, which checks equality and gives no score")
         lines += [f"  differs only in B: {on_one_line(case, 200)}" for case in comparison.differs[:_MAX_CHANGED]]
     failing = comparison.failing[fail_on]
     wavering = [name for name in comparison.worse if name not in failing]

@@ -33,13 +33,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--format",
         choices=FORMATS,
         default="markdown",
-        help="otlp is OpenTelemetry's JSON, record a page that checks itself (default: %(default)s)",
+        help="otlp is OpenTelemetry's JSON, record is a page that verifies itself (default: %(default)s)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: standard output)")
-    parser.add_argument("--content", action="store_true", help="otlp: with the arguments and results of tools")
-    parser.add_argument("--redact", action="store_true", help="mask e-mail addresses too")
-    parser.add_argument("--no-redact", action="store_true", help="leave keys, tokens and secrets of this environment")
-    add_list_flag(parser, "--mask", metavar="REGEX", help="mask what matches too; may be given again")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: standard output)")
+    parser.add_argument("--content", action="store_true", help="otlp: include the arguments and results of tools")
+    parser.add_argument("--redact", action="store_true", help="also mask e-mail addresses")
+    parser.add_argument(
+        "--no-redact", action="store_true", help="do not mask keys, tokens and secrets of this environment"
+    )
+    add_list_flag(parser, "--mask", metavar="REGEX", help="also mask matches of this (repeatable)")
     add_store_flag(parser)
 
 

@@ -27,7 +27,9 @@ from ..stored.stores import add_store_flag, open_session_store
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "fleet", description="Runs of named agents over Postgres, or SQLite on one host, that survive their machine."
+        "fleet",
+        description="Queue and execute runs of named agents that survive the loss of a host, over Postgres, or SQLite "
+        "on one host.",
     )
 
     def add_common(action: argparse.ArgumentParser) -> None:
@@ -36,41 +38,46 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action.add_argument("--json", action="store_true", help="one JSON object a line")
 
     actions = ActionList(parser, add_common)
-    enqueue = actions.add("enqueue", _enqueue, "put a run into the queue and print its number")
+    enqueue = actions.add("enqueue", _enqueue, "enqueue a run and print its number")
     add_agents_flag(enqueue)
     enqueue.add_argument("agent", metavar="AGENT")
     enqueue.add_argument("prompt", metavar="PROMPT", help="- reads it from standard input")
-    enqueue.add_argument("--session", metavar="ID", help="which goes on, or is made (default: a new one)")
-    enqueue.add_argument("--request-id", metavar="ID", help="the same run is put there once under it")
+    enqueue.add_argument("--session", metavar="ID", help="the session to continue or create (default: a new one)")
+    enqueue.add_argument("--request-id", metavar="ID", help="an idempotency key: the same run is enqueued once")
     add_run_flags(enqueue)
     enqueue.add_argument(
         "--run-at", type=_time, metavar="TIME", help="2026-12-01T09:00+01:00, or seconds since 1970 (default: now)"
     )
-    work = actions.add("work", _work, "work on runs until a signal ends it")
+    work = actions.add("work", _work, "execute runs until a signal ends the worker")
     add_agents_flag(work)
     work.add_argument(
-        "--slots", type=positive, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)"
+        "--slots", type=positive, default=SLOTS, metavar="N", help="the most parallel runs (default: %(default)s)"
     )
-    add_list_flag(work, "--queue", metavar="NAME", help="only of this queue (repeatable; default: all)")
+    add_list_flag(work, "--queue", metavar="NAME", help="take runs from this queue only (repeatable; default: all)")
+    about = "the time after which a silent worker is replaced"
+    work.add_argument("--lease", type=float, default=LEASE_S, metavar="SECONDS", help=about)
     work.add_argument(
-        "--lease", type=float, default=LEASE_S, metavar="SECONDS", help="after which a silent worker is replaced"
+        "--grace",
+        type=float,
+        default=GRACE_S,
+        metavar="SECONDS",
+        help="the time that running steps get at shutdown (default: %(default)s)",
     )
-    work.add_argument(
-        "--grace", type=float, default=GRACE_S, metavar="SECONDS", help="for steps, at the end (default: %(default)s)"
-    )
-    work.add_argument("--until-idle", action="store_true", help="end when nothing is due")
+    work.add_argument("--until-idle", action="store_true", help="exit when no run is due")
     runs = actions.add("runs", _runs, "list runs, the newest first")
-    runs.add_argument("--state", action="append", choices=STATES, default=[], help="only these (repeatable)")
+    runs.add_argument(
+        "--state", action="append", choices=STATES, default=[], help="only runs in this state (repeatable)"
+    )
     runs.add_argument("--tenant", metavar="NAME")
     runs.add_argument("--limit", type=positive, default=50, metavar="N", help="(default: %(default)s)")
     status = actions.add("status", _status, "show the state of a run")
     status.add_argument("run", type=positive, metavar="RUN")
-    cancel = actions.add("cancel", _cancel, "end a run for good")
+    cancel = actions.add("cancel", _cancel, "cancel a run permanently")
     cancel.add_argument("run", type=positive, metavar="RUN")
     answer = actions.add("answer", _answer, "answer the question that a run waits for")
     answer.add_argument("run", type=positive, metavar="RUN")
     answer.add_argument("answer", metavar="ANSWER")
-    answer.add_argument("--question", metavar="ID", help="when it waits for several")
+    answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
     add_rules(actions)
 
 
@@ -130,7 +137,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     def end(number: int) -> None:
         if worker.is_draining:
             os._exit(128 + number)  # nothing is lost: leases run out, and other workers go on
-        print("ending: runs come to the end of their step, a second signal ends at once", file=sys.stderr, flush=True)
+        print("shutting down: runs finish their step; a second signal ends at once", file=sys.stderr, flush=True)
         worker.drain()
 
     loop = asyncio.get_running_loop()
@@ -161,7 +168,7 @@ async def _status(fleet: Fleet, args: argparse.Namespace) -> int:
 
 async def _cancel(fleet: Fleet, args: argparse.Namespace) -> int:
     if not await fleet.cancel(args.run):
-        raise FleetError(f"run {args.run} is over already", run_id=args.run)
+        raise FleetError(f"run {args.run} has already ended", run_id=args.run)
     _say(await fleet.status(args.run), args)
     return OK
 

@@ -17,17 +17,17 @@ from ..stored.stores import IndexProgress, add_store_flag, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("import", description="Bring the conversations of other programs into a store.")
-    about = "bring transcripts of Claude Code, and those of their subagents, into a store, under the ids that they have"
+    parser = subparsers.add_parser("import", description="Import conversations of other programs into a store.")
+    about = "import transcripts of Claude Code and of their subagents into a store, with their ids"
     claude = ActionList(parser, add_store_flag).add("claude", run, about)
-    claude.epilog = "What is there already is left alone, so a command that was interrupted can be given again."
-    claude.add_argument("path", metavar="PATH", help="a transcript (.jsonl), or a folder: all transcripts below it")
+    claude.epilog = "Existing sessions are left unchanged, so an interrupted command can be repeated."
+    claude.add_argument("path", metavar="PATH", help="a transcript (.jsonl), or a folder for all transcripts below it")
 
 
 def run(args: argparse.Namespace) -> int:
     path = Path(args.path).expanduser()
     if not path.exists():
-        raise OptionsError(f"{path} is not there: name a transcript or a folder of them, such as ~/.claude/projects")
+        raise OptionsError(f"{path} does not exist: name a transcript or a folder of them, such as ~/.claude/projects")
     # Transcripts in a folder `subagents` are imported with the session that they belong to.
     files = (
         [path] if path.is_file() else [file for file in sorted(path.rglob("*.jsonl")) if "subagents" not in file.parts]
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 done = import_claude_transcript(store, file)
             except SessionExistsError:
-                screen.line(f"{on_one_line(file.stem)}  is there already")
+                screen.line(f"{on_one_line(file.stem)}  exists already")
                 continue
             except OpenAgentSdkError as error:
                 failed += 1
@@ -49,5 +49,5 @@ def run(args: argparse.Namespace) -> int:
             subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
             screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
         store.update_search(IndexProgress())
-    screen.line(f"{count} sessions were brought in" + (f", {failed} transcripts could not be" if failed else ""))
+    screen.line(f"{count} sessions were imported" + (f", {failed} transcripts could not be" if failed else ""))
     return FAILED if failed else OK

@@ -21,23 +21,23 @@ _ADD_EXAMPLES = """examples:
   openagentic-sdk mcp add -t http -s project docs https://mcp.example.com/mcp
   openagentic-sdk mcp add -t http -H 'Authorization: Bearer ${DOCS_TOKEN}' docs https://mcp.example.com/mcp
 
-scopes: local is you in this project, user is you in every project (both in this library's home), project is
-.mcp.json, which everybody who works on the project gets. ${NAME} and ${NAME:-default} are filled in when it starts."""
+scopes: local applies to you in this project, user to you in every project (both in this library's home), project is
+.mcp.json, shared by everybody who works on the project. ${NAME} and ${NAME:-default} are expanded when it starts."""
 _JSON_EXAMPLES = """example:
   openagentic-sdk mcp add-json weather '{"command": "uvx", "args": ["weather-server"], "env": {"API_KEY": "${API_KEY}"}}'"""
-_TRUST_EXAMPLES = """A server of a project starts only after somebody has agreed to exactly this command line,
-environment and address; its tools are what they were when it was first used. This agrees to both as they are now, and
+_TRUST_EXAMPLES = """A project's server starts only after somebody has approved exactly this command line,
+environment and address; its tools are pinned when it is first used. This command approves both in their current state and
 prints what is new.
 
 examples:
-  openagentic-sdk mcp get files               look first: what it would run, and what changed since it was agreed to
+  openagentic-sdk mcp get files               look first: what it would run, and what changed since it was approved
   openagentic-sdk mcp trust files
-  openagentic-sdk mcp trust files --digest 3f1c...    only if it is still what `get` showed
-  openagentic-sdk mcp trust files --revoke    take it back"""
+  openagentic-sdk mcp trust files --digest 3f1c...    only if it is still as shown by `get`
+  openagentic-sdk mcp trust files --revoke    withdraw the approval"""
 _LOGIN_EXAMPLES = """examples:
   openagentic-sdk mcp login docs
   openagentic-sdk mcp login docs --scope 'read write'
-  openagentic-sdk mcp login https://mcp.example.com/mcp       a server that only code names"""
+  openagentic-sdk mcp login https://mcp.example.com/mcp       a server that is configured only in code"""
 
 _SERVE_EXAMPLES = """example:
   claude mcp add house -- openagentic-sdk mcp serve --agents agents.toml"""
@@ -45,20 +45,20 @@ _SERVE_EXAMPLES = """example:
 ServerAction = Callable[[argparse.Namespace, Here], int]
 _ACTIONS: dict[str, tuple[ServerAction, str, str]] = {
     "add": (entries.add, "add a server: a command after --, or a URL", _ADD_EXAMPLES),
-    "add-json": (entries.add_json, "add a server as an entry of .mcp.json says it", _JSON_EXAMPLES),
-    "list": (entries.list_servers, "name the servers that count in this folder, and what becomes of each", ""),
-    "get": (entries.get_server, "say everything about one server, without starting it", ""),
-    "remove": (entries.remove, "take a server out of its scope", ""),
-    "test": (reach.test, "start servers that may start, and say what they offer (default: all of them)", ""),
-    "trust": (agree.trust, "agree to a server and its tools as they are now", _TRUST_EXAMPLES),
-    "login": (login.login, "log in at a server with the browser", _LOGIN_EXAMPLES),
-    "logout": (login.logout, "forget the login at a server", ""),
+    "add-json": (entries.add_json, "add a server from an entry of .mcp.json", _JSON_EXAMPLES),
+    "list": (entries.list_servers, "list the servers that apply in this folder, and the status of each", ""),
+    "get": (entries.get_server, "show everything about one server, without starting it", ""),
+    "remove": (entries.remove, "remove a server from its scope", ""),
+    "test": (reach.test, "start servers that may start, and list what they offer (default: all of them)", ""),
+    "trust": (agree.trust, "approve a server and its tools in their current state", _TRUST_EXAMPLES),
+    "login": (login.login, "log in to a server with the browser", _LOGIN_EXAMPLES),
+    "logout": (login.logout, "delete the login for a server", ""),
 }
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "mcp", description="Use other people's tools: add, look at, agree to and test servers."
+        "mcp", description="Use the tools of other programs: add, inspect, approve and test servers."
     )
     actions = ActionList(parser, _leave_lines, parser_class=_Parser)
     serve_summary = "offer named agents as the tools of an MCP server, to the program that starts this command"
@@ -75,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action.add_argument("--json", action="store_true", help="print one JSON object")
         if name == "test":
             action.add_argument("names", nargs="*", metavar="NAME")
-            limit = "how long each is waited for (default: its connectTimeout; 30, for npx and the like 300)"
+            limit = "the time limit for each (default: its connectTimeout; 30, or 300 for npx and the like)"
             action.add_argument("--connect-timeout", metavar="S", type=float, help=limit)
         elif name != "list":
             action.add_argument("name", metavar="NAME")
@@ -89,15 +89,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         )
     commands["add-json"].add_argument("entry", metavar="JSON")
     entries.add_flags(commands["add"])
-    commands["trust"].add_argument("--digest", metavar="HEX", help="agree only to the definition with this digest")
-    commands["trust"].add_argument(
-        "--revoke", action="store_true", help="take the agreement back, and forget the tools"
+    commands["trust"].add_argument("--digest", metavar="HEX", help="approve only the definition with this digest")
+    commands["trust"].add_argument("--revoke", action="store_true", help="withdraw the approval, and forget the tools")
+    commands["login"].add_argument(
+        "--scope", metavar="TEXT", help="the scopes to request (default: those that the server names)"
     )
     commands["login"].add_argument(
-        "--scope", metavar="TEXT", help="the scopes to ask for (default: what the server says)"
-    )
-    commands["login"].add_argument(
-        "--port", metavar="N", type=int, help="where the browser comes back to (default: any port)"
+        "--port", metavar="N", type=int, help="the port for the browser's redirect (default: any port)"
     )
     commands["login"].add_argument("--no-browser", action="store_true", help="only print the address")
 

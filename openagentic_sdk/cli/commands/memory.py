@@ -28,19 +28,23 @@ _MAX_PROMPT_CHARS = 200
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("memory", description="List, explain, check and delete what agents keep for later.")
+    parser = subparsers.add_parser(
+        "memory", description="List, explain, check and delete the notes that agents keep for later sessions."
+    )
     actions = ActionList(parser, _add_common)
     actions.add("list", _list, "list the notes of this project and of the user, and which session wrote each")
-    why = actions.add("why", _why, "show a note, which calls wrote it, and what they had been asked and had read")
+    why = actions.add("why", _why, "show a note, the calls that wrote it, and their prompts and sources")
     why.add_argument("path", metavar="PATH", help=f"a note: {ROOT}/project/..., {ROOT}/user/...")
-    forget = actions.add("forget", _forget, "delete notes (logs of sessions keep what they said)")
-    forget.add_argument("path", metavar="PATH", nargs="+", help="a note, or a folder with all that is in it")
+    forget = actions.add("forget", _forget, "delete notes (logs of sessions keep their content)")
+    forget.add_argument("path", metavar="PATH", nargs="+", help="a note, or a folder with its contents")
     check = actions.add(
-        "check", _check, "hold the notes against the sessions that wrote them; exit code 1 when one does not fit"
+        "check", _check, "check the notes against the sessions that wrote them; exit code 1 if one does not match"
     )
     check.add_argument("path", metavar="PATH", nargs="?", help="only this note (default: all)")
     check.add_argument(
-        "--trust", action="store_true", help="you have read this note, and it may be told to every session from now on"
+        "--trust",
+        action="store_true",
+        help="confirm that you have read this note: every session may see it from now on",
     )
 
 
@@ -71,7 +75,7 @@ def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
     place = "/".join(part for part in (ROOT, *split_path(path)) if part)
     matches = [entry for entry in entries if entry.path == place or entry.path.startswith(f"{place}/")]
     if not matches:
-        raise OptionsError(f"there is no note {place}: `openagentic-sdk memory list` shows what there is")
+        raise OptionsError(f"the note {place} does not exist: `openagentic-sdk memory list` lists the notes")
     return matches
 
 
@@ -79,8 +83,8 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
     entries = _entries(args)
     for entry in entries:
         last = entry.writes[-1] if entry.writes else None
-        wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "nobody knows who wrote it"
-        mark = screen.styled(f"  not told by itself: {entry.doubt}", "yellow") if entry.doubt else ""
+        wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "its writer is unknown"
+        mark = screen.styled(f"  not shown unasked: {entry.doubt}", "yellow") if entry.doubt else ""
         screen.tell(args.json, _as_json(entry), [f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}"])
     if not entries and not args.json:
         screen.line("no notes")
@@ -89,7 +93,7 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
 
 def _by(write: Write) -> str:
     if write.command == TRUST:
-        return "vouched for by a person"
+        return "confirmed by a person"
     return f"{on_one_line(write.command)} by session {on_one_line(write.session_id)}, event {write.seq}"
 
 
@@ -109,8 +113,8 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 def _why(args: argparse.Namespace, screen: Screen) -> int:
     with closing(open_session_store(args.store)) as store:
         for entry in _entries(args, args.path):
-            doubt = f"not told to sessions by itself: {entry.doubt}"
-            lines = [f"{entry.path}: {doubt if entry.doubt else 'told to every session that keeps notes'}"]
+            doubt = f"not shown to sessions unasked: {entry.doubt}"
+            lines = [f"{entry.path}: {doubt if entry.doubt else 'shown to every session that keeps notes'}"]
             for write in entry.writes:
                 lines.append(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
                 prompts = [
@@ -153,14 +157,16 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
     if args.trust:
         scope, name = split_path(args.path or ROOT)
         if not name:
-            raise OptionsError("--trust is about one note that you have read: name its path")
+            raise OptionsError("--trust confirms one note that you have read: name its path")
         folder = _folders(args)[scope]
         with folder.changing() as entries:
             if name not in entries:
-                raise OptionsError(f"there is no note {args.path}: `openagentic-sdk memory list` shows what there is")
+                raise OptionsError(
+                    f"the note {args.path} does not exist: `openagentic-sdk memory list` lists the notes"
+                )
             text = checked_text(folder.entry(name, entries[name]).text)
             folder.put(entries, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
-        screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
+        screen.line(f"{ROOT}/{scope}/{name} is shown to every session that keeps notes from now on")
         return OK
     wrong = 0
     with closing(open_session_store(args.store)) as store:
@@ -176,7 +182,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
 def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
     """The problems of a note, and other facts that a person should know."""
     faults: list[str] = [] if entry.is_ours else [entry.doubt]
-    notes = [f"not told by itself: {entry.doubt}"] if entry.is_ours and entry.doubt else []
+    notes = [f"not shown unasked: {entry.doubt}"] if entry.is_ours and entry.doubt else []
     try:
         checked_text(entry.text)
     except ToolError as error:
@@ -187,9 +193,7 @@ def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
         events = _events(store, write)
         call = next((event for event in events if event.seq == write.seq), None)
         if not events:
-            notes.append(
-                f"session {on_one_line(write.session_id)} is not in this store: nothing says what it was asked"
-            )
+            notes.append(f"session {on_one_line(write.session_id)} is not in this store, so its prompt is unknown")
         elif not isinstance(call, ToolUse) or call.name != "memory" or call.input.get("command") != write.command:
-            faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is not such a call")
+            faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is not a call that wrote it")
     return faults, notes

@@ -41,33 +41,33 @@ _TELLING = ("command", "file_path", "url", "agent", "name")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "permissions", description="Judge recorded calls by other rules, and find rules worth having."
+        "permissions", description="Evaluate recorded calls under other rules, and suggest useful rules."
     )
     actions = ActionList(parser, add_store_flag)
     test = actions.add(
         "backtest",
         _backtest,
-        "judge every recorded call again under other rules; exit code 1 when a call would be judged otherwise",
+        "evaluate every recorded call again under other rules; exit code 1 if a decision would differ",
     )
-    test.add_argument("--settings", metavar="FILE", help="the settings.json whose rules are tried")
+    test.add_argument("--settings", metavar="FILE", help="the settings.json with the rules to try")
     test.add_argument(
         "--labels",
         metavar="RULES",
-        help="rules on labels that are tried: a preset such as guard, or several presets and rules with commas",
+        help="the label rules to try: a preset such as guard, or several presets and rules separated by commas",
     )
     add_range(test)
     test.add_argument("--json", action="store_true", help="print one JSON object")
     advice = actions.add(
         "suggest",
         _suggest,
-        "find allow rules for questions that people always answered with yes, and what else they let run",
+        "suggest allow rules for questions that people always answered with yes, and show what else each would allow",
     )
     add_range(advice)
     advice.add_argument(
-        "--settings", metavar="FILE", help="the rules that hold now (default: those of each session's own log)"
+        "--settings", metavar="FILE", help="the current rules (default: those of each session's own log)"
     )
     advice.add_argument(
-        "--add", action="store_true", help="ask for each rule whether to keep it in the project's settings"
+        "--add", action="store_true", help="ask for each rule whether to add it to the project's settings"
     )
     advice.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -78,7 +78,7 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         "sessions", nargs="*", metavar="SESSION", help=f"{ID_HELP} (default: all, those of subagents too)"
     )
     parser.add_argument(
-        "--since", metavar="WHEN", type=moment, help="only what came later: 2026-11-01, 2026-11-01T12:00, 36h, 7d"
+        "--since", metavar="WHEN", type=moment, help="only later events: 2026-11-01, 2026-11-01T12:00, 36h, 7d"
     )
 
 
@@ -165,7 +165,7 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
     results = suggest(stored_calls(store, args.sessions, args.since, unreadable, foreign), rules)
     notes = [f"session {line}" for line in unreadable]
     if foreign:
-        notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation, and do not count")
+        notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation and are ignored")
     screen = Screen(sys.stdout)
     if args.json:
         suggestions = [
@@ -185,11 +185,11 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
         screen.line(f"{on_one_line(each.rule)}: saves {saved} in {where}")
         for call in each.also_runs:
             event = f"{on_one_line(call.session_id)} event {call.seq}"
-            screen.line(f"  would also have let run: {call_text(call)} ({event})")
+            screen.line(f"  would also have allowed: {call_text(call)} ({event})")
         if args.add and agrees(f"keep {printable(each.rule)} in {printable(each.project_dir)}?"):
             screen.line(keep_in_project(each.project_dir, each.rule))
     if not results:
-        screen.line("no rule would have saved a question that people always answered with yes")
+        screen.line("no rule would have avoided a question that people always answered with yes")
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     return OK
@@ -206,7 +206,7 @@ def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
         settings = read_settings_file(str(Path(args.settings).expanduser().absolute()))
         rules, notes = settings_rules(settings)
         if settings.default_mode is not None:
-            notes.append("the file's defaultMode does not count: each call is judged in the mode of its run")
+            notes.append("the file's defaultMode is ignored: each call is evaluated in the mode of its run")
         more, about_labels = label_rules_of_settings(settings, is_trusted=True)
         notes += [note.located for note in about_labels]
         labels = (*(labels or ()), *more) if more else labels
@@ -256,7 +256,7 @@ def backtest_lines(result: Backtest) -> list[str]:
             where = f"{on_one_line(call.session_id)} event {call.seq}"
             lines.append(f"  {where}, {call_text(call)} ({call.was} before): {why}")
     same = result.judged - sum(len(changes) for _, _, changes in _groups(result))
-    lines.append(f"{result.judged} calls judged again, {same} as before")
+    lines.append(f"{result.judged} calls evaluated again, {same} unchanged")
     lines += [f"{count} not judged: {on_one_line(reason)}" for reason, count in result.left_out.items()]
     return lines
 

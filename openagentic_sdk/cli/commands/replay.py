@@ -22,17 +22,15 @@ from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_s
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "replay", description="Play a session again from its log; exit code 1 when it differs."
-    )
+    parser = subparsers.add_parser("replay", description="Replay a session from its log; exit code 1 if it differs.")
     add_id(parser, default=NEWEST)
     parser.add_argument("--tolerant", action="store_true", help="continue after a request that differs, and show all")
-    parser.add_argument("--live-tools", action="store_true", help="run the tools that only read for real")
-    emit = parser.add_argument_group("a test of the session")
-    emit.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that plays it with your agent")
+    parser.add_argument("--live-tools", action="store_true", help="actually run the tools that only read")
+    emit = parser.add_argument_group("a test from the session")
+    emit.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that replays it with your agent")
     emit.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
-    emit.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: the session's folder)")
-    add_list_flag(emit, "--live", metavar="TOOL", help="run this tool for real in the test")
+    emit.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: the session's folder)")
+    add_list_flag(emit, "--live", metavar="TOOL", help="actually run this tool in the test")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_store_flag(parser)
 
@@ -51,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if report.error is not None:
         lines.append(screen.styled(printable(report.error), "red"))
     verdict = "the same" if report.ok else "NOT the same"
-    lines.append(f"{report.compared} of {report.steps} requests were made again: {verdict}")
+    lines.append(f"{report.compared} of {report.steps} requests were repeated: {verdict}")
     differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
     figures = {"ok": report.ok, "steps": report.steps, "compared": report.compared}
     screen.tell(args.json, {**figures, "differences": differences, "error": report.error}, lines)
@@ -76,6 +74,6 @@ def _emit(events: Sequence[Event], session_id: str, args: argparse.Namespace) ->
     )
     if done.returncode:
         screen.line(printable(done.stderr))
-        why = "it fails already: the agent is not what it was, or the test cannot set it up"
-        screen.line(screen.styled(f"{why}; --agent and --app-dir say where your agent is", "red"))
+        why = "it already fails: the agent has changed, or the test cannot set it up"
+        screen.line(screen.styled(f"{why}; --agent and --app-dir tell where your agent is", "red"))
     return OK if done.returncode == 0 else FAILED

@@ -24,18 +24,16 @@ from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("run", description="Run one prompt to its end.")
-    parser.add_argument(
-        "prompt", nargs="?", metavar="PROMPT", help="what to do; without it, or as -, it is read from stdin"
-    )
-    add_list_flag(parser, "--attach", metavar="FILE", help="a picture, PDF, sound or text to send along; also @FILE")
+    parser = subparsers.add_parser("run", description="Run one prompt to completion.")
+    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="the task; read from stdin if omitted or -")
+    add_list_flag(parser, "--attach", metavar="FILE", help="an image, PDF, audio or text file to attach; also @FILE")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     form.add_argument(
-        "--json-result", action="store_true", help="print one JSON object, the result, and all else on stderr"
+        "--json-result", action="store_true", help="print the result as one JSON object, and everything else on stderr"
     )
-    form.add_argument("--quiet", action="store_true", help="print the final answer alone, and all else on stderr")
-    parser.add_argument("--output-schema", metavar="FILE", help="the JSON schema that the final answer must fit")
+    form.add_argument("--quiet", action="store_true", help="print only the final answer, and everything else on stderr")
+    parser.add_argument("--output-schema", metavar="FILE", help="the JSON schema that the final answer must match")
     add_run_flags(parser)
 
 
@@ -90,8 +88,8 @@ def _read_schema(path: str) -> dict[str, Any]:
 def _read_prompt(prompt: str | None) -> str:
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
-            raise OptionsError('what should be done? Give a prompt: openagentic-sdk run "..."')
+            raise OptionsError('no prompt was given: write openagentic-sdk run "..."')
         prompt = sys.stdin.read()
     if not prompt.strip():
-        raise OptionsError("the prompt is empty: say what should be done")
+        raise OptionsError("the prompt is empty: describe the task")
     return prompt

@@ -46,53 +46,44 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Serve named agents over HTTP, server-sent events and WebSocket, for programs and browsers.",
     )
     add_agents_flag(parser, required=False)
-    add_model_flags(parser.add_argument_group("without --agents: one agent, in this folder"))
+    add_model_flags(parser.add_argument_group("the folder of the only agent, without --agents"))
     add_store_flag(parser)
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: %(default)s)")
     parser.add_argument(
-        "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 is a free one (default: %(default)s)"
+        "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 chooses a free one (default: %(default)s)"
     )
-    parser.add_argument("--open", action="store_true", help="open a browser, which is signed in")
+    parser.add_argument("--open", action="store_true", help="open a browser that is signed in")
     parser.add_argument(
         "--contract",
         choices=("openapi", "typescript"),
-        help="print what programs are made from, the OpenAPI document or TypeScript's types, and end",
+        help="print the OpenAPI document or the TypeScript types, and exit",
     )
     access = parser.add_argument_group("who may ask")
-    access.add_argument("--token-file", metavar="FILE", help="holds the token (default: server.token, which is made)")
-    access.add_argument("--auth", metavar="MODULE:NAME", help="a function of the ASGI scope that gives a Principal")
-    add_list_flag(access, "--allow-host", metavar="NAME", help="a name, or name:port, that leads here")
-    add_list_flag(access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may ask, with a token")
+    access.add_argument(
+        "--token-file", metavar="FILE", help="the file with the token (default: server.token, created if missing)"
+    )
+    access.add_argument("--auth", metavar="MODULE:NAME", help="a function that returns a Principal for an ASGI scope")
+    add_list_flag(access, "--allow-host", metavar="NAME", help="another host name, or name:port, of this server")
+    add_list_flag(
+        access, "--allow-origin", metavar="ORIGIN", help="a page elsewhere that may send requests, with a token"
+    )
     operations = parser.add_argument_group("operations")
-    operations.add_argument(
-        "--log",
-        choices=("text", "json", "none"),
-        default="text",
-        help="a line for each request, on stderr (default: text)",
-    )
-    operations.add_argument(
-        "--notice",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="at the end, for which /ready says 503 (default: 0)",
-    )
-    add_list_flag(
-        operations, "--webhook", metavar="URL", help="told of sessions that wait, ended or failed (repeatable)"
-    )
-    add_list_flag(
-        operations, "--webhook-host", metavar="NAME", help="a host of these that may lie in a private network"
-    )
+    forms = ("text", "json", "none")
+    operations.add_argument("--log", choices=forms, default="text", help="log each request to stderr (default: text)")
+    about = "at shutdown, return 503 from /ready for this long (default: 0)"
+    operations.add_argument("--notice", type=float, default=0.0, metavar="SECONDS", help=about)
+    about = "notify this address of sessions that wait, ended or failed (repeatable)"
+    add_list_flag(operations, "--webhook", metavar="URL", help=about)
+    add_list_flag(operations, "--webhook-host", metavar="NAME", help="a host of these that may be in a private network")
     limits = parser.add_argument_group("limits")
     limits.add_argument(
-        "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"
+        "--fleet", action="store_true", help="queue runs for `fleet work`, and execute none in this process"
     )
     limits.add_argument(
-        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
+        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="the most parallel runs (default: %(default)s)"
     )
-    limits.add_argument(
-        "--grace", type=float, default=GRACE_S, metavar="SECONDS", help="for runs, at the end (default: %(default)s)"
-    )
+    about = "the time that runs get at shutdown (default: %(default)s)"
+    limits.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         auth = (read_key(Path(args.token_file)) or b"").decode("ascii", "replace")
     elif not os.environ.get(TOKEN_VARIABLE) and not is_loopback(args.host):
         raise OptionsError(
-            f"{args.host} is in reach of others: give a token (--token-file, ${TOKEN_VARIABLE}), or --auth MODULE:NAME"
+            f"{args.host} is reachable by others: give a token (--token-file, ${TOKEN_VARIABLE}), or --auth MODULE:NAME"
         )
     agents, problem = _own_agent(args) if args.agents is None else (_named_agents(args), "")
     application = app(
@@ -135,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
             screen.line(problem)
         if not args.auth:
             link = f"{address}/signin/{application.guard.new_ticket(Principal(name=user_name()))}"
-            screen.line(f"in a browser, once, within {TICKET_S / 60:.0f} minutes: {link}")
+            screen.line(f"in a browser, valid once, within {TICKET_S / 60:.0f} minutes: {link}")
             if args.open:  # a browser in the terminal would hold up everything
                 threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
         sys.stdout.flush()
@@ -147,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 def _named_agents(args: argparse.Namespace) -> Agents:
     flags = [name for name in MODEL_FLAGS if getattr(args, name)]
     if flags:
-        raise OptionsError(f"--{flags[0].replace('_', '-')} and --agents both say what is asked: leave one of them out")
+        raise OptionsError(f"--{flags[0].replace('_', '-')} and --agents both choose an agent: remove one of them")
     return load_agents(args.agents)
 
 
@@ -163,7 +154,7 @@ def _own_agent(args: argparse.Namespace) -> tuple[Agents | None, str]:
             raise
         return (
             None,
-            f"No model can be asked yet. Set ${MODEL_VARIABLE} (ollama:qwen3), or --model, and start again: {error}",
+            f"No model is configured yet. Set ${MODEL_VARIABLE} (ollama:qwen3), or --model, and start again: {error}",
         )
     return Agents({"agent": agent}), ""
 
@@ -172,7 +163,7 @@ def _webhook_secret() -> str:
     secret = os.environ.get(SECRET_VARIABLE, "").strip()
     if not secret:
         raise OptionsError(
-            f"--webhook signs what it sends: set ${SECRET_VARIABLE} to whsec_ and 24 random bytes in base64"
+            f"--webhook signs its messages: set ${SECRET_VARIABLE} to whsec_ and 24 random bytes in base64"
         )
     return secret
 
@@ -189,5 +180,5 @@ def _import_function(where: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"--auth {where!r} cannot be imported: {error}") from error
     if not callable(function):
-        raise OptionsError(f"--auth {where!r} names no function: write MODULE:NAME")
+        raise OptionsError(f"--auth {where!r} is not a function: write MODULE:NAME")
     return function

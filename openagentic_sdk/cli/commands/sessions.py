@@ -27,7 +27,7 @@ from ..stored.stores import NEWEST, IndexProgress, add_id, add_store_flag, find_
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("sessions", description="List, read, check, change and repair sessions.")
     actions = ActionList(parser, add_store_flag)
-    listing = actions.add("list", _list, "list the sessions, the one last written to first")
+    listing = actions.add("list", _list, "list the sessions, most recently written first")
     listing.add_argument(
         "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
     )
@@ -35,13 +35,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     listing.add_argument(
         "--limit", type=positive, default=20, metavar="N", help="at most N rows (default: %(default)s)"
     )
-    listing.add_argument("--children", action="store_true", help="also those of subagents")
-    listing.add_argument("--evals", action="store_true", help="also those that evals made")
+    listing.add_argument("--children", action="store_true", help="include those of subagents")
+    listing.add_argument("--evals", action="store_true", help="include those created by evals")
     listing.add_argument("--json", action="store_true", help="print one JSON object per session")
     show = actions.add("show", _show, "print one session as a transcript")
     add_id(show, default=NEWEST)
     show.add_argument("--json", action="store_true", help="print the events as JSON lines")
-    search = actions.add("search", _search, "find words in all sessions")
+    search = actions.add("search", _search, "search all sessions for words")
     search.add_argument("words", nargs="+", metavar="WORD")
     search.add_argument("--limit", type=positive, default=20, metavar="N", help="at most N hits (default: %(default)s)")
     compare.add_actions(actions)

@@ -26,20 +26,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = ActionList(parser, _add_common)
     rows = actions.add("list", _list, "list the skills of this project and of the user")
     rows.add_argument("query", nargs="*", metavar="WORD", help="only those with these words in name or summary")
-    show = actions.add("show", _show, "print one skill: what it says, its checklist and its files")
+    show = actions.add("show", _show, "print one skill: its text, checklist and files")
     show.add_argument("name", metavar="NAME", help="its name, its folder's name, or project:NAME, user:NAME")
-    why = actions.add("why", _why, "say which skill a name leads to, which ones are hidden by it, and why")
+    why = actions.add("why", _why, "show which skill a name refers to, which ones it hides, and why")
     why.add_argument("name", metavar="NAME")
-    actions.add("sources", _sources, "say which files a run here reads: settings, memory, commands, agents, skills")
-    check = actions.add("check", _check, "hold a skill, or a tree of them, against the specification")
+    actions.add("sources", _sources, "list the files that a run here reads: settings, memory, commands, agents, skills")
+    check = actions.add("check", _check, "check a skill, or a tree of them, against the specification")
     check.add_argument("path", nargs="?", metavar="PATH", help="a SKILL.md or a folder (default: this project)")
-    check.add_argument("--strict", action="store_true", help="warnings fail too")
+    check.add_argument("--strict", action="store_true", help="treat warnings as failures")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
-    parser.add_argument("--project-only", action="store_true", help="leave the user's skills out")
-    parser.add_argument("--json", action="store_true", help="print JSON: an object for each line of a list, else one")
+    parser.add_argument("--project-only", action="store_true", help="omit the user's skills")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: one object per row of a list, otherwise one object"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +61,7 @@ def _list(args: argparse.Namespace, screen: Screen) -> int:
     rows = [skill for skill in index.skills if all(word in name_key(f"{skill.name} {skill.summary}") for word in words)]
     for skill in rows:
         name = screen.styled(on_one_line(skill.name), "bold")
-        who = "" if skill.model_invocable else " (only people start it)"
+        who = "" if skill.model_invocable else " (only people can start it)"
         row = f"{name} [{skill.scope}]{who}  {on_one_line(skill.summary, 100)}"
         screen.tell(args.json, _as_json(skill), [row])
     if args.json:

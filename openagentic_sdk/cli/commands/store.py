@@ -14,10 +14,10 @@ from ..output.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("store", description="Make the tables of a store, and say what it keeps.")
-    migrate = ActionList(parser).add("migrate", run, "make the tables of a store, or bring them to this version")
+    parser = subparsers.add_parser("store", description="Create the tables of a store.")
+    migrate = ActionList(parser).add("migrate", run, "create the tables of a store, or migrate them to this version")
     migrate.epilog = (
-        "Afterwards a role that may only read and write rows is enough; grant it SELECT, INSERT, UPDATE and DELETE on the "
+        "Afterwards a role that may only read and write rows suffices; grant it SELECT, INSERT, UPDATE and DELETE on the "
         "tables, and USAGE on the sequences."
     )
     migrate.add_argument("url", metavar="URL", help="for instance postgresql://owner@host/database or sqlite:///path")

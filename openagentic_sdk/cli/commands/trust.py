@@ -23,18 +23,19 @@ _BYPASS = ("bypass", "bypassPermissions")
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "trust",
-        description="Say whether the files of a project may grant hooks, env, allow rules and the like. A decision is about "
-        f"the files as they are now. Where nobody is, ${TRUST_VARIABLE} holds DIR@DIGEST, as `trust show` has it.",
+        description="Show or decide whether the files of a project may grant hooks, env, allow rules and the like. A "
+        "decision applies to the current state of the files. If nobody can be asked, "
+        f"${TRUST_VARIABLE} contains DIR@DIGEST, as printed by `trust show`.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in {
-        "add": "trust the files as they are now, and print what that grants",
-        "show": "say what was decided, what the files ask for, and their digest",
-        "revoke": "take a decision back",
+        "add": "trust the files in their current state, and print what that grants",
+        "show": "show the decision, what the files request, and their digest",
+        "revoke": "withdraw a decision",
     }.items():
         action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        action.add_argument("dir", nargs="?", metavar="DIR", help="the project (default: the one that you are in)")
-    actions.add_parser("list", help="name the projects that somebody decided about")
+        action.add_argument("dir", nargs="?", metavar="DIR", help="the project (default: the current one)")
+    actions.add_parser("list", help="list the projects with a decision")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,13 +56,13 @@ def _decide(action: str, root: str, options: OpenAgenticOptions, screen: Screen)
     store = trust_store()
     if action == "revoke":
         is_known = store.forget(root)
-        screen.line(f"{on_one_line(root)} {'is trusted no longer' if is_known else 'was not decided about'}")
+        screen.line(f"{on_one_line(root)} {'is no longer trusted' if is_known else 'had no decision'}")
         return OK if is_known else FAILED
     digest = project_digest(root)
     screen.lines(f"  {on_one_line(request)}" for request in _requests(root))
     if action == "add":
         if digest is None:
-            raise OptionsError(f"{store.look_up(root).reason}: nothing of {root} can be trusted")
+            raise OptionsError(f"{store.look_up(root).reason}: nothing in {root} can be trusted")
         store.remember(root, "trusted", digest=digest)
     answer = trust_in(root, options) if action == "show" else store.look_up(root)
     screen.line(f"{on_one_line(root)} is {'' if answer.is_trusted else 'not '}trusted: {on_one_line(answer.reason)}")
@@ -120,4 +121,4 @@ def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:
     """Raise `OptionsError` for a mode flag that settings forbid, before anything runs."""
     if args.permission_mode in _BYPASS and open_project(options).settings.bypass_disabled:
         mode = args.permission_mode
-        raise OptionsError(f"permission mode {mode} is switched off by settings: choose another with --permission-mode")
+        raise OptionsError(f"permission mode {mode} is disabled by settings: choose another with --permission-mode")

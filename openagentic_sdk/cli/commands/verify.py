@@ -10,7 +10,7 @@ from ..stored.stores import add_store_flag
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("verify", description="Check a session, or who vouches for the record in a file.")
+    parser = subparsers.add_parser("verify", description="Check a session, or the signatures of the record in a file.")
     add_verify_flags(parser)
     add_store_flag(parser)
     parser.set_defaults(run_action=verify_sessions)

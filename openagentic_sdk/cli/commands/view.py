@@ -25,13 +25,13 @@ from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_s
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "view", description="Write a session as one page that any browser shows, or follow it while it runs."
+        "view", description="Write a session as a single page for any browser, or follow it while it runs."
     )
     add_id(parser, default=NEWEST)
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: ID.html)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: ID.html)")
     parser.add_argument("--serve", action="store_true", help="follow the session on 127.0.0.1 until Ctrl-C")
     parser.add_argument(
-        "--all", action="store_true", help="serve a list of all sessions, to search and open, on 127.0.0.1 until Ctrl-C"
+        "--all", action="store_true", help="serve a searchable list of all sessions on 127.0.0.1 until Ctrl-C"
     )
     parser.add_argument(
         "--port", type=tcp_port, default=0, metavar="N", help="with --serve or --all: the port (default: a free one)"

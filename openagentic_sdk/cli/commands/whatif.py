@@ -34,20 +34,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "whatif",
         description="Fork a session after one of its events and run there with another model, system prompt or prompt. "
-        "--system may also name a file. Calls that the session made before get their recorded results; the session itself "
-        "stays as it is.",
+        "--system may also name a file. Calls that the session made before get their recorded results; the session "
+        "itself is unchanged.",
     )
     add_id(parser)
-    parser.add_argument("--at", metavar="SEQ", type=int, required=True, help="the last event that is kept")
-    parser.add_argument("--prompt", metavar="TEXT", help="a new prompt; without it the run goes on from the event")
+    parser.add_argument("--at", metavar="SEQ", type=int, required=True, help="the last event to keep")
+    parser.add_argument("--prompt", metavar="TEXT", help="a new prompt; without it the run continues from the event")
     parser.add_argument(
         "--on-new",
         choices=("stop", "ask", "live"),
         default="stop",
-        help="what a call does that the session never made (default: %(default)s)",
+        help="the treatment of a call that the session never made (default: %(default)s)",
     )
     parser.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
-    parser.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
+    parser.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     add_run_flags(parser)
 

@@ -47,13 +47,13 @@ _STYLES = {
     **dict.fromkeys(("done", "ended"), "green"), **dict.fromkeys(("failed", "denied", "unknown", "cancelled"), "red"),
     **dict.fromkeys(("waiting", "running", "suspended"), "yellow"),
 }  # fmt: skip
-_ALLOWED = """A comment allows what is meant: `# workflow: allow` everything on its line, `# workflow: allow clock, files`
-these kinds. Exit code 1 when something was found. Nothing is imported or run."""
-_RUN = """The code of MODULE is run: it is looked for as Python does, and behind that in this folder. What you have
+_ALLOWED = """A comment permits intended uses: `# workflow: allow` everything on its line, `# workflow: allow clock, files`
+only these kinds. Exit code 1 if something was found. Nothing is imported or run."""
+_RUN = """The code of MODULE is executed: it is searched for as in Python, then in this folder. Code that you have
 refused to trust (`openagentic-sdk trust`) is not run without --trust.
 
-The same command with the same --session goes on where the workflow stopped: what the log holds of a step is the step.
-Ctrl-C and SIGTERM suspend it, and say that command. Exit code 0: it has ended; 3: it waits for a person, a time or an
+The same command with the same --session continues where the workflow stopped; steps recorded in the log are not repeated.
+Ctrl-C and SIGTERM suspend it, and print that command. Exit code 0: it has ended; 3: it waits for a person, a time or an
 event; 1: it failed; 130: it was suspended."""
 WAITING = 3
 _MAX_VALUE_CHARS = 100
@@ -62,53 +62,59 @@ _MAX_VALUE_CHARS = 100
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "workflow",
-        description="Run functions whose steps are durable (docs/workflows.md), look at them, answer, retry and end them.",
+        description="Run functions whose steps are durable (docs/workflows.md); inspect, answer, retry and end them.",
     )
     actions = ActionList(parser)
-    run = actions.add("run", _run, "run a workflow, or go on with one", epilog=_RUN)
+    run = actions.add("run", _run, "run a workflow, or continue one", epilog=_RUN)
     _add_code(run)
-    run.add_argument("arguments", metavar="NAME=VALUE", nargs="*", help="an argument; JSON, or else a text")
-    run.add_argument("--session", metavar="ID", help="its session: a new one, or the one to go on with")
-    add_list_flag(run, "--deny", metavar="RULE", help="a step, or a call of an agent, that is never allowed")
-    rows = actions.add("list", _list, "list workflows, those that wait first")
-    rows.add_argument("--limit", type=int, default=50, metavar="N", help="look at N sessions (default: %(default)s)")
-    show = actions.add("show", _show, "show the steps of one workflow, what they wait for and what they cost")
+    run.add_argument("arguments", metavar="NAME=VALUE", nargs="*", help="an argument, as JSON or plain text")
+    run.add_argument("--session", metavar="ID", help="its session: a new one, or the one to continue")
+    add_list_flag(run, "--deny", metavar="RULE", help="a step, or a call of an agent, to forbid")
+    rows = actions.add("list", _list, "list workflows, waiting ones first")
+    rows.add_argument("--limit", type=int, default=50, metavar="N", help="examine N sessions (default: %(default)s)")
+    show = actions.add("show", _show, "show the steps of one workflow, with what each waits for and its cost")
     tail = actions.add("tail", _tail, "follow a workflow, step by step, until it ends or waits")
     answer = actions.add("answer", _answer, "answer the question that a workflow waits for")
     send = actions.add("send", _send, "deliver an event, for `flow.wait_for(EVENT)`; it is kept until it is waited for")
     query = actions.add("query", _query, "print what a workflow has published (`flow.publish`) so far, as JSON")
-    replay = actions.add("replay", _replay, "play the code of a workflow against a session's log, and run nothing")
-    replay.epilog = "Exit code 1 when the code makes other steps than the log holds: what it prints has both places."
-    cancel = actions.add("cancel", _cancel, "end for good a workflow that no process runs")
-    retry = actions.add("retry", _retry, "let a step that failed or may not have run be made once more by the next run")
+    replay = actions.add(
+        "replay", _replay, "replay the code of a workflow against a session's log without running anything"
+    )
+    replay.epilog = "Exit code 1 if the code makes steps that differ from the log's; the output shows both places."
+    cancel = actions.add("cancel", _cancel, "end permanently a workflow that no process runs")
+    retry = actions.add("retry", _retry, "repeat, in the next run, a step that failed or may not have run")
     _add_code(replay)
     for action in (show, tail):
         add_id(action, default=NEWEST)
     for action in (answer, query, replay, cancel, retry):
         add_id(action)
-    send.add_argument("id", metavar="ID", help="the whole id of its session, which may begin later")
+    send.add_argument("id", metavar="ID", help="the complete id of its session, which may not exist yet")
     answer.add_argument("answer", metavar="ANSWER")
-    answer.add_argument("--question", metavar="ID", help="when it waits for several")
+    answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
     send.add_argument("event", metavar="EVENT")
-    send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="what it brings (default: null)")
-    send.add_argument("--event-id", metavar="ID", help="deliver an event with this id once, however often it is sent")
+    send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="its data (default: null)")
+    send.add_argument(
+        "--event-id", metavar="ID", help="deliver an event with this id only once, even if it is sent again"
+    )
     query.add_argument("name", metavar="NAME", nargs="?", help="one value (default: all, as an object)")
-    retry.add_argument("step", metavar="STEP", help="its number, as `workflow show` has it")
+    retry.add_argument("step", metavar="STEP", help="its number in `workflow show`")
     for action in (run, rows, show, tail, answer, send, query, replay, cancel, retry):
         add_store_flag(action)
-        action.add_argument("--json", action="store_true", help="print JSON: events as lines, else one object")
+        action.add_argument("--json", action="store_true", help="print JSON: one event per line, otherwise one object")
     check = actions.add(
-        "check", _check, "find what makes a body take another way when it is replayed: clock, randomness, files ..."
+        "check", _check, "find code that would behave differently on replay: clock, randomness, files ..."
     )
     check.epilog = _ALLOWED
-    check.add_argument("paths", metavar="PATH", nargs="+", help="a Python file, or a folder with some")
+    check.add_argument("paths", metavar="PATH", nargs="+", help="a Python file, or a folder of them")
     check.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_code(action: argparse.ArgumentParser) -> None:
     action.add_argument("workflow", metavar="MODULE:NAME", help="the workflow, in Python")
-    action.add_argument("--app-dir", metavar="DIR", help="where MODULE is looked for last (default: this folder)")
-    action.add_argument("--trust", action="store_true", help="run the code of a folder that was refused too")
+    action.add_argument(
+        "--app-dir", metavar="DIR", help="the last folder in which MODULE is searched for (default: this folder)"
+    )
+    action.add_argument("--trust", action="store_true", help="also run the code of a folder that you refused to trust")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -173,7 +179,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     if not args.json:
         screen.lines(_outcome(progress, screen))
     if code in (WAITING, INTERRUPTED) or code > 128:
-        print(f"to go on: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
+        print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
 
 
@@ -188,20 +194,20 @@ def load_workflow(where: str, folder: str, *, is_trusted: bool = False) -> Workf
     """Load the workflow `MODULE:NAME`. Raises `OptionsError`, also for code of an untrusted project."""
     module, colon, name = where.rpartition(":")
     if not colon or not module or not name:
-        raise OptionsError(f"{where!r:.200} names no workflow: write MODULE:NAME")
+        raise OptionsError(f"{where!r:.200} is not a workflow: write MODULE:NAME")
     folder = str(Path(folder).expanduser().absolute())
     if not is_trusted and _is_below(module, folder):
         answer = trust_store().look_up(find_project_root(Path(folder)))
         if answer.decision in ("refused", "changed"):
             raise OptionsError(
-                f"{module} of {folder} is not run: {answer.reason}; `openagentic-sdk trust add` or --trust lets it"
+                f"{module} of {folder} is not run: {answer.reason}; allow it with `openagentic-sdk trust add` or --trust"
             )
     try:
         flow = import_name(module, name, folder)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionsError(f"workflow {where!r} cannot be imported: {error}") from error
     if not isinstance(flow, Workflow):
-        raise OptionsError(f"{where!r} is {flow!r:.200}, and no workflow: decorate an async function with @workflow")
+        raise OptionsError(f"{where!r} is {flow!r:.200}, not a workflow: decorate an async function with @workflow")
     return flow
 
 
@@ -332,7 +338,7 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
     progress = _progress_of(store, session_id)
     if not progress.is_workflow:
         raise OptionsError(
-            f"session {session_id!r} is not a workflow: `openagentic-sdk workflow list` names those that are"
+            f"session {session_id!r} is not a workflow: `openagentic-sdk workflow list` lists the workflows"
         )
     return session_id, progress
 
@@ -395,14 +401,14 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
             f"session {session_id!r} waits for {plural(len(open_ids), 'question')}: name one with --question"
         )
     asyncio.run(answer_questions(store, session_id, {open_ids[0]: args.answer}))
-    message = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` goes on with it"
+    message = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` continues with it"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [message])
     return OK
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:
     is_new = deliver(store, args.id, args.event, _read_value(args.payload), event_id=args.event_id)
-    message = "delivered; the next run of the workflow takes it" if is_new else "it had come before"
+    message = "delivered; the next run of the workflow receives it" if is_new else "it had been delivered before"
     Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [message])
     return OK
 
@@ -424,7 +430,7 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
     options = replace(flow.options, session_store=store)
     replay = asyncio.run(flow.replay(session_id, options=options))
     verdict = f"{plural(replay.steps, 'step')}: " + (
-        "the code fits them" if replay.ok else "the code does NOT fit them"
+        "the code matches them" if replay.ok else "the code does NOT match them"
     )
     lines = [*([] if replay.ok else [printable(replay.difference or "")]), verdict]
     Screen(sys.stdout).tell(args.json, values_of(replay), lines)
@@ -433,7 +439,7 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
-    message, was_open = "it was over already", progress.state != "ended"
+    message, was_open = "it had already ended", progress.state != "ended"
     if was_open:
         deliver(store, session_id, CANCEL, event_id=CANCEL)
         try:
@@ -443,7 +449,7 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
                 "session lets it clean up"
             )
         except SessionLockedError:
-            message = "told to end: the process that runs it lets it clean up"
+            message = "asked to end: the process that runs it lets it clean up"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [message])
     return OK if was_open else FAILED
 

@@ -87,7 +87,7 @@ def is_agreed(question: str, args: argparse.Namespace) -> bool:
     if args.yes or (sys.stdin.isatty() and agrees(question)):
         return True
     if not sys.stdin.isatty():
-        sys.stderr.write(f"nobody can be asked here: {question} Say --yes\n")
+        sys.stderr.write(f"nobody can be asked here: {question} Give --yes to agree\n")
     return False
 
 

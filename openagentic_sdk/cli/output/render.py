@@ -41,12 +41,12 @@ _OUTCOME_STYLES = {"ok": "green", "error": "red", "denied": "yellow", "cancelled
 _MARKS = {"completed": "[x]", "in_progress": "[>]"}
 # What a person can do about a run that stopped before its end.
 _ADVICE = {
-    "max_steps": "it reached the limit of model calls: raise --max-steps, or go on with --resume {id}",
-    "timeout": "its time was up: raise --timeout, or go on with --resume {id}",
-    "budget": "its budget is spent: raise the limit, or go on with --resume {id}",
-    "interrupted": "it was interrupted: go on with --resume {id}",
-    "suspended": "its process was told to end: go on with --resume {id}",
-    "waiting": "it waits for an answer: go on with --resume {id}",
+    "max_steps": "it reached the limit of model calls: raise --max-steps, or continue with --resume {id}",
+    "timeout": "it reached its time limit: raise --timeout, or continue with --resume {id}",
+    "budget": "its budget is spent: raise the limit, or continue with --resume {id}",
+    "interrupted": "it was interrupted: continue with --resume {id}",
+    "suspended": "its process was asked to end: continue with --resume {id}",
+    "waiting": "it waits for an answer: continue with --resume {id}",
 }
 
 
@@ -257,7 +257,7 @@ def closing_line(event: Result, id_letters: int | None = None, window: str = "")
         parts.append(seconds(event.duration_s))
     if event.stop_reason == "end" and event.cut_by is None:
         return "Ended: " + ", ".join(parts)
-    why = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
+    why = _ADVICE.get(event.stop_reason, "continue with --resume {id}").format(id=on_one_line(event.session_id))
     if event.error_message:
         why = printable(event.error_message).replace("\n", "\n  ")
     saved = "" if event.saved else " (events of this run could not be stored)"

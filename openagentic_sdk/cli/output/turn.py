@@ -185,7 +185,7 @@ class Turn:
         if self.stopped_by is not None and self._turns.session_id is not None:
             name, session_id = signal.Signals(self.stopped_by).name, printable(self._turns.session_id)
             with contextlib.suppress(OSError):  # the terminal may be what went away
-                line = f"Stopped by {name}. Go on with: openagentic-sdk chat --resume {session_id}"
+                line = f"Stopped by {name}. Continue with: openagentic-sdk chat --resume {session_id}"
                 print(line, file=sys.stderr, flush=True)
 
     def _show(self, event: Event) -> None:

@@ -97,9 +97,9 @@ class KeyParser:
 
 
 class Keyboard:
-    """The keys of the terminal, given to `on_key` one by one while the event loop runs.
+    r"""The keys of the terminal, given to `on_key` one by one while the event loop runs.
 
-    Signals stay what they are: Ctrl-C, Ctrl-Z and Ctrl-\\ are not keys.
+    Signals are not affected: Ctrl-C, Ctrl-Z and Ctrl-\ are not keys.
     """
 
     def __init__(self, on_key: Callable[[Key], None]) -> None:

@@ -42,13 +42,13 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
     if one.state in ("unusable", "disabled"):
-        raise OptionsError(f"{args.name!r} cannot be started, so there is nothing to agree to: {one.reason}")
+        raise OptionsError(f"{args.name!r} cannot be started, so there is nothing to approve: {one.reason}")
     if args.digest and args.digest != digest:
-        raise OptionsError(f"{args.name!r} has the digest {digest} now and not {args.digest:.100}: look at it again")
+        raise OptionsError(f"{args.name!r} now has the digest {digest}, not {args.digest:.100}: look at it again")
     asks = somebody_is_there() and not args.json
     if not one.entry.is_own:
         if here.home.consents is None:
-            raise OptionsError("this user has no home folder to keep an agreement in: set OPENAGENTIC_SDK_HOME")
+            raise OptionsError("this user has no home folder in which to store the approval: set OPENAGENTIC_SDK_HOME")
         here.screen.lines(() if args.json else _introduced(one))
         is_asked = asks and one.state != "ready"
         if is_asked and not ask_yes_or_no("Start this server in this project from now on?", here.screen):
@@ -60,11 +60,11 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     (tried,) = asyncio.run(try_servers(here.home, [one], here.project.cwd))
     here.screen.lines(() if args.json else tried.lines(here.screen))
     if tried.works and tried.changes:
-        if asks and not ask_yes_or_no(f"Agree to these {len(tried.changes)} tools as they are now?", here.screen):
+        if asks and not ask_yes_or_no(f"Approve these {len(tried.changes)} tools in their current state?", here.screen):
             return FAILED
         here.home.pins(one.entry.root, args.name).agree(tried.tools)
     data = {"name": args.name, "agreed": True, "digest": digest, **tried.row()}
-    message = f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}"
+    message = f"{visible(args.name)} is approved{'' if tried.works else ', and does not start now'}"
     here.screen.tell(args.json, data, [message])
     return OK if tried.works else FAILED
 
@@ -76,9 +76,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
     if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
         consents.remember(one.entry, "refused", definition=definition_of(one.entry))
     here.home.pins(one.entry.root, args.name).forget()
-    message = (
-        f"{visible(args.name)} is {'no longer agreed to' if was else 'not agreed to'}, and its tools are forgotten"
-    )
+    message = f"{visible(args.name)} is {'no longer approved' if was else 'not approved'}, and its tools are forgotten"
     here.screen.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, [message])
     return OK
 
@@ -86,11 +84,11 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
 def _introduced(one: Configured) -> list[str]:
     """Everything that a consent covers, and which of it is new."""
     entry = one.entry
-    hidden = [f"it takes the place of your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
+    hidden = [f"it replaces your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
     changed = differences(one)
     return [
         f"server {visible(entry.name)} of {visible(entry.source)}:",
         *(f"  {line}" for line in [*describe(definition_of(entry)), *hidden]),
-        *(["  it was agreed to as something else; what changed:"] if changed else []),
+        *(["  it was approved in another state; the changes:"] if changed else []),
         *(f"    {line}" for line in changed),
     ]

@@ -17,9 +17,7 @@ from .here import STYLES, Here, differences, row, shown_definition
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `mcp add`."""
-    parser.add_argument(
-        "words", nargs="*", metavar="COMMAND|URL", help="what to start with its arguments, or where it is"
-    )
+    parser.add_argument("words", nargs="*", metavar="COMMAND|URL", help="the command with its arguments, or the URL")
     parser.add_argument(
         "-t", "--transport", choices=("stdio", "http", "sse"), help="default: http for a URL, else stdio"
     )
@@ -29,13 +27,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--connect-timeout",
         metavar="S",
         type=float,
-        help="how long it is waited for (default: 30, npx and the like 300)",
+        help="the time limit for connecting (default: 30, or 300 for npx and the like)",
     )
-    parser.add_argument("--era", choices=("modern", "legacy"), help="the protocol to speak (default: it is found out)")
-    parser.add_argument("--client-id", metavar="ID", help="for servers that know us only by an id that they gave")
-    parser.add_argument("--client-secret-env", metavar="NAME", help="the variable that holds the secret of that id")
-    parser.add_argument("--issuer", metavar="URL", help="who gave that secret: it is sent to nobody else")
-    parser.add_argument("--callback-port", metavar="N", type=int, help="where the browser comes back to after a login")
+    parser.add_argument("--era", choices=("modern", "legacy"), help="the protocol version to use (default: negotiated)")
+    parser.add_argument("--client-id", metavar="ID", help="the client id, for servers that require a registered one")
+    parser.add_argument(
+        "--client-secret-env", metavar="NAME", help="the environment variable with the secret of that client id"
+    )
+    parser.add_argument("--issuer", metavar="URL", help="the issuer of that secret, the only one to which it is sent")
+    parser.add_argument(
+        "--callback-port", metavar="N", type=int, help="the port for the browser's redirect after a login"
+    )
 
 
 def add(args: argparse.Namespace, here: Here) -> int:
@@ -54,13 +56,13 @@ def remove(args: argparse.Namespace, here: Here) -> int:
         entry = here.home.entries(here.project).find(args.name)
         scopes = (entry.scope, *entry.hides) if entry is not None else ()
         if len(scopes) > 1:
-            raise OptionsError(f"{args.name!r} stands in {' and '.join(scopes)}: say which with --scope")
+            raise OptionsError(f"{args.name!r} is in {' and '.join(scopes)}: choose one with --scope")
     tried = [args.scope] if args.scope else [scope for scope in SCOPES if scope in scopes]
     removed = [scope for scope in tried if remove_entry(here.home, here.project, scope, args.name)]
-    message = f"{visible(args.name)} is removed from {removed[0]}" if removed else f"{visible(args.name)} was not there"
+    message = f"{visible(args.name)} is removed from {removed[0]}" if removed else f"{visible(args.name)} did not exist"
     if not removed and args.scope is None and entry is not None:
         message = (
-            f"{visible(args.name)} stands in {on_one_line(entry.source)}, which is changed by the program that owns it"
+            f"{visible(args.name)} is in {on_one_line(entry.source)}: change it with the program that owns that file"
         )
     here.screen.tell(args.json, {"name": args.name, "removed": removed}, [message])
     return OK if removed else FAILED
@@ -76,7 +78,7 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
         if args.scope == "project" and not variables_in(value)
     ]
     if plain:
-        message = f"{visible(', '.join(plain))} stands in a file that others read: write a secret as ${{NAME}} instead"
+        message = f"{visible(', '.join(plain))} is in a file that others read: write a secret as ${{NAME}} instead"
         lines.append(here.screen.styled(message, "yellow"))
     here.screen.tell(args.json, {"name": args.name, "scope": args.scope, "path": path}, lines)
     return OK
@@ -85,10 +87,12 @@ def _added(args: argparse.Namespace, here: Here, entry: dict[str, Any]) -> int:
 def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     """The entry in the flags. Raises `OptionsError` with the flag to change."""
     if not args.words:
-        raise OptionsError("name what to start, after --, or a URL: openagentic-sdk mcp add --help shows examples")
+        raise OptionsError("give a command after --, or a URL: openagentic-sdk mcp add --help shows examples")
     is_url = args.words[0].startswith(("http://", "https://"))
     if not is_url and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", args.words[0]):
-        raise OptionsError(f"{args.words[0]!r:.200} is not an address of a server: one begins with https:// or http://")
+        raise OptionsError(
+            f"{args.words[0]!r:.200} is not the address of a server: give one that begins with https:// or http://"
+        )
     common = {"connectTimeout": args.connect_timeout, "era": args.era}
     options = {key: value for key, value in common.items() if value is not None}
     kind = args.transport or ("http" if is_url else "stdio")
@@ -105,7 +109,7 @@ def _entry_of(args: argparse.Namespace) -> dict[str, Any]:
     headers = dict(_pair(text, ":", "-H 'Name: value'") for text in args.header)
     secret = f"${{{args.client_secret_env}}}" if args.client_secret_env else None
     if secret and not args.issuer:
-        raise OptionsError("a secret goes to the issuer that gave it and to nobody else: name it with --issuer URL")
+        raise OptionsError("a secret is sent only to its issuer: name the issuer with --issuer URL")
     login = {
         "issuer": args.issuer,
         "clientId": args.client_id,
@@ -154,7 +158,7 @@ def get_server(args: argparse.Namespace, here: Here) -> int:
         *(f"  {line}" for line in definition),
         *([f"  {on_one_line(one.reason)}"] if one.reason else []),
         *([f"  it hides servers of this name in: {', '.join(one.entry.hides)}"] if one.entry.hides else []),
-        *([f"  changed since it was agreed to: {line}" for line in differences(one)]),
+        *([f"  changed since it was approved: {line}" for line in differences(one)]),
         f"  stands in {on_one_line(one.entry.source)}",
         f"  digest {digest}",
     ]

@@ -39,7 +39,7 @@ class Here:
             if one.entry.name == name:
                 return one
         names = ", ".join(one.entry.name for one in servers)
-        raise OptionsError(f"there is no server {name!r} here: there is {visible(names) or 'none'}")
+        raise OptionsError(f"unknown server {name!r}: the servers here are {visible(names) or 'none'}")
 
 
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:

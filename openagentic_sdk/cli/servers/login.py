@@ -27,14 +27,14 @@ def login(args: argparse.Namespace, here: Here) -> int:
     browser = LoopbackBrowser(screen.line, open_url=None if args.no_browser else webbrowser.open, paste=paste)
     oauth = here.home.oauth(name, replace(server, oauth={**(server.oauth or {}), **port}), browser)
     if oauth is None:
-        raise OptionsError(f"{name!r} is given its token by its entry: there is nothing to log in for")
+        raise OptionsError(f"{name!r} has its token in its entry, so no login is needed")
     assert server.url is not None, "a service has an address"
     tokens = asyncio.run(oauth.log_in(args.scope))
     old_login = here.home.logins(server.url).current()
     issuer = old_login.issuer if old_login is not None else ""
     data = {"name": name, "url": server.url, "issuer": issuer, "scope": tokens.scope, "expires_at": tokens.expires_at}
     granted = f", granted: {visible(tokens.scope)}" if tokens.scope else ""
-    here.screen.tell(args.json, data, [f"logged in at {visible(name)} through {visible(issuer)}{granted}"])
+    here.screen.tell(args.json, data, [f"logged in to {visible(name)} through {visible(issuer)}{granted}"])
     return OK
 
 
@@ -43,7 +43,7 @@ def logout(args: argparse.Namespace, here: Here) -> int:
     name, server = _service(args.name, here)
     assert server.url is not None, "a service has an address"
     was_there = here.home.logins(server.url).forget()
-    message = f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}"
+    message = f"the login for {visible(name)} is deleted" if was_there else f"there was no login for {visible(name)}"
     here.screen.tell(args.json, {"name": name, "url": server.url, "forgotten": was_there}, [message])
     return OK if was_there else FAILED
 
@@ -59,5 +59,5 @@ def _service(name: str, here: Here) -> tuple[str, McpServer]:
     if one.server is None:
         raise OptionsError(f"{name!r} is not started: {one.reason}")
     if one.server.url is None:
-        raise OptionsError(f"{name!r} is a program of this machine: there is nothing to log in at")
+        raise OptionsError(f"{name!r} is a program on this machine, so no login is needed")
     return name, one.server

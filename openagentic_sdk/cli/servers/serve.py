@@ -26,17 +26,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WAIT_S,
         metavar="S",
-        help="how long a call waits for a run (default: %(default)s)",
+        help="the time that a call waits for a run (default: %(default)s)",
     )
     parser.add_argument(
         "--grace",
         type=float,
         default=GRACE_S,
         metavar="S",
-        help="for runs, when the client leaves (default: %(default)s)",
+        help="the time that runs get once the client disconnects (default: %(default)s)",
     )
     parser.add_argument(
-        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
+        "--max-runs",
+        type=positive,
+        default=MAX_RUNS,
+        metavar="N",
+        help="the maximum number of parallel runs (default: %(default)s)",
     )
 
 

@@ -29,22 +29,25 @@ KINDS = ("prompt", "model", "allow", "deny", "without")
 def add_actions(actions: ActionList) -> None:
     """Add the action to the command line."""
     bisect = actions.add(
-        "bisect", _bisect, "find which of several changes flips the outcome, by what-ifs", conflict_handler="resolve"
+        "bisect",
+        _bisect,
+        "find which of several changes flips the outcome, by what-if runs",
+        conflict_handler="resolve",
     )
     add_id(bisect)
     add_list_flag(
         bisect, "--change", metavar="KIND=VALUE", help=f"{', '.join(KINDS)}; prompt may name a file (repeatable)"
     )
-    bisect.add_argument("--at", metavar="SEQ", type=int, help="the last event that is kept (default: the first prompt)")
+    bisect.add_argument("--at", metavar="SEQ", type=int, help="the last event to keep (default: the first prompt)")
     bisect.add_argument(
-        "--passes", metavar="REGEX", default="", help="what the final text holds of a run that went well"
+        "--passes", metavar="REGEX", default="", help="a pattern that the final text of a successful run matches"
     )
     bisect.add_argument(
-        "--on-new", choices=("stop", "live"), default="stop", help="what a call does that was never made"
+        "--on-new", choices=("stop", "live"), default="stop", help="the treatment of a call that was never made"
     )
     bisect.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
-    bisect.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: this folder)")
-    bisect.add_argument("--dry-run", action="store_true", help="say only how many model calls it would take")
+    bisect.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")
+    bisect.add_argument("--dry-run", action="store_true", help="only print how many model calls it would take")
     add_run_flags(bisect)
 
 
@@ -110,7 +113,7 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
 
     flip = asyncio.run(find_flip(len(args.change), passes))
     if flip is None:
-        screen.line("the changes flip nothing")
+        screen.line("the changes do not flip the outcome")
         return FAILED
     screen.line(f"the outcome flips with {_named(args.change[flip - 1 : flip])}")
     return OK

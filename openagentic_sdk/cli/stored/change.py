@@ -20,28 +20,26 @@ from .stores import ID_HELP, IndexProgress, add_id, find_session, open_session_s
 
 def add_actions(actions: ActionList) -> None:
     """Add the actions to the command line."""
-    fork = actions.add("fork", _fork, "make a new session that begins as a copy of this one")
+    fork = actions.add("fork", _fork, "create a new session as a copy of this one")
     add_id(fork)
     fork.add_argument("--at-seq", type=int, metavar="N", help="copy up to event N (default: all)")
     rename = actions.add("rename", _rename, "give a session a title")
     add_id(rename)
-    rename.add_argument("title", metavar="TITLE", help="the empty text takes the title away")
+    rename.add_argument("title", metavar="TITLE", help="an empty text removes the title")
     tag = actions.add("tag", _tag, "add and remove tags")
     add_id(tag)
     tag.add_argument("tags", nargs="+", metavar="TAG", help="a tag to add; one that begins with ^ is removed")
-    archive = actions.add("archive", _archive, "write a session and its subagents' to one file")
+    archive = actions.add("archive", _archive, "write a session and its subagents' sessions to one file")
     add_id(archive)
     archive.add_argument("file", metavar="FILE")
-    archive.add_argument(
-        "--remove", action="store_true", help="delete them once the file is complete and was read back"
-    )
-    restore = actions.add("restore", _restore, "bring the sessions of an archive back")
+    archive.add_argument("--remove", action="store_true", help="delete them once the file is complete and verified")
+    restore = actions.add("restore", _restore, "restore the sessions of an archive")
     restore.add_argument("file", metavar="FILE")
-    copy = actions.add("copy", _copy, "copy sessions, with their subagents' and blobs, to another store")
+    copy = actions.add("copy", _copy, "copy sessions, with their blobs and their subagents' sessions, to another store")
     copy.add_argument("ids", nargs="*", metavar="ID", help=ID_HELP)
     copy.add_argument("--all", action="store_true", help="every session of the store")
-    copy.add_argument("--to", required=True, metavar="STORE", help="where they go: a folder, or an address")
-    delete = actions.add("delete", _delete, "remove a session and its subagents' for good")
+    copy.add_argument("--to", required=True, metavar="STORE", help="the target: a folder, or an address")
+    delete = actions.add("delete", _delete, "delete a session and its subagents' sessions permanently")
     delete.add_argument("id", metavar="ID", help="the whole id")
     add_yes_flag(delete)
 
@@ -73,7 +71,7 @@ def _restore(store: SessionStore, args: argparse.Namespace) -> int:
 def _delete(store: SessionStore, args: argparse.Namespace) -> int:
     if not store.session_exists(args.id):  # the start of an id is not enough to delete
         raise SessionNotFoundError(args.id)
-    if not is_agreed(f"delete session {on_one_line(args.id)} and its subagents' for good?", args):
+    if not is_agreed(f"delete session {on_one_line(args.id)} and its subagents' sessions permanently?", args):
         return FAILED
     return _say(*(f"deleted {name}" for name in delete_session(store, args.id)))
 

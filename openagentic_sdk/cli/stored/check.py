@@ -33,15 +33,15 @@ SubagentMetadata = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 def add_actions(actions: ActionList) -> None:
     """Add the two actions to the command line."""
     verify = actions.add(
-        "verify", verify_sessions, "check a session's log, blobs and requests; exit code 1 when something is wrong"
+        "verify", verify_sessions, "check a session's log, blobs and requests; exit code 1 if something is wrong"
     )
     add_verify_flags(verify)
-    saving = actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one")
+    saving = actions.add("salvage", _salvage, "create a new session from the intact part of a damaged one")
     add_id(saving)
     saving.add_argument(
         "--keep-behind",
         action="store_true",
-        help="also keep intact events after the damage, as records outside of the talk",
+        help="also keep intact events after the damage, as records outside the conversation",
     )
 
 
@@ -102,14 +102,14 @@ def _say_foreign(seqs: Sequence[int]) -> list[str]:
     numbers = ", ".join(map(str, seqs[:20])) + (" ..." if len(seqs) > 20 else "")
     return [
         f"{len(seqs)} events would allow something, and this installation did not write them or the log was changed: "
-        f"{numbers}; they are history, and what they allowed is asked about again"
+        f"{numbers}; they are treated as history only, and what they allowed is asked about again"
     ]
 
 
 def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
     """Whether every request digest in the log matches the rebuilt request."""
     wrong = [
-        f"event {request.seq}: the request of step {request.step} is not what the log before it rebuilds "
+        f"event {request.seq}: the request of step {request.step} is not the one rebuilt from the log before it "
         f"(recorded {request.recorded_sha256[:12]}, rebuilt {request.rebuilt_sha256[:12]})"
         for request in find_mismatches(store.iter_events(session_id))
     ]
@@ -121,14 +121,14 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     if isinstance(store, FileSessionStore):
         saved = salvage(store, session_id, keep_behind=args.keep_behind)
     elif args.keep_behind:
-        raise OptionsError("only session files show what follows damage: leave --keep-behind out")
+        raise OptionsError("only session files show what follows damage: remove --keep-behind")
     else:
         saved = salvage_from_database(store, session_id)
     screen = Screen(sys.stdout)
     screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
     if isinstance(store, FileSessionStore):
         screen.line(
-            f"  {saved.dropped_bytes} bytes of the old log are no part of its conversation; the old log stays as it is"
+            f"  {saved.dropped_bytes} bytes of the old log are not part of its conversation; the old log is unchanged"
         )
     if saved.report.behind:
         advice = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"

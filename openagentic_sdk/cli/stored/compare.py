@@ -39,20 +39,20 @@ def add_actions(actions: ActionList) -> None:
     diff = actions.add(
         "diff",
         _diff,
-        "compare two sessions step by step, or show what one changed in files; exit code 1 when there is a difference",
+        "compare two sessions step by step, or show which files one changed; exit code 1 if there is a difference",
     )
-    diff.add_argument("a", metavar="A", help="a session's id or the start of it")
+    diff.add_argument("a", metavar="A", help="a session's id or a prefix of it")
     diff.add_argument("b", metavar="B", nargs="?", help="the other one's")
-    diff.add_argument("--files", action="store_true", help="instead, show what session A changed in files")
-    diff.add_argument("--ignore-text", action="store_true", help="what the model said may differ")
+    diff.add_argument("--files", action="store_true", help="instead, show which files session A changed")
+    diff.add_argument("--ignore-text", action="store_true", help="allow the model's texts to differ")
     for name in ("tokens", "cost", "time"):
         diff.add_argument(
             f"--{name}", type=float, metavar="SHARE", help=f"differ when {name} change by more, as a share of A's"
         )
     diff.add_argument("--json", action="store_true", help="print one JSON object")
-    explain = actions.add("explain", _explain, "say what the request of one step was made of")
+    explain = actions.add("explain", _explain, "explain the contents of the request of one step")
     add_id(explain, default=NEWEST)
-    explain.add_argument("--step", type=int, metavar="N", help="which model call (default: the last)")
+    explain.add_argument("--step", type=int, metavar="N", help="the number of the model call (default: the last)")
     explain.add_argument("--json", action="store_true", help="print one JSON object, with the whole request")
     why = actions.add("why", _why, "show why a session ended as it did, where it went wrong, and how to go on")
     add_id(why, default=NEWEST)
@@ -61,16 +61,23 @@ def add_actions(actions: ActionList) -> None:
     context.add_actions(actions)
     tail = actions.add("tail", _tail, "print the newest events of a session")
     add_id(tail, default=NEWEST)
-    tail.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
+    tail.add_argument("-f", "--follow", action="store_true", help="continue with new ones, until Ctrl-C")
     tail.add_argument(
-        "-n", "--events", type=int, default=30, metavar="N", help="how many to begin with (default: %(default)s)"
+        "-n",
+        "--events",
+        type=int,
+        default=30,
+        metavar="N",
+        help="the number of events to begin with (default: %(default)s)",
     )
     tail.add_argument("--json", action="store_true", help="print the events as JSON lines")
 
 
 def _diff(store: SessionStore, args: argparse.Namespace) -> int:
     if args.files == (args.b is not None):
-        raise OptionsError("say either two sessions to compare, or one and --files for what it changed in files")
+        raise OptionsError(
+            "give either two sessions to compare, or one session and --files to show the files it changed"
+        )
     if args.files:
         return show_file_changes(store, find_session(store, args.a), as_json=args.json, screen=Screen(sys.stdout))
     a, b = (list(map(shown, store.iter_events(find_session(store, text)))) for text in (args.a, args.b))
@@ -84,8 +91,8 @@ def comparison_lines(a: Sequence[Event], b: Sequence[Event], diff: SessionDiff) 
     if diff.same:
         return ["no difference"]
     first = next((difference.step for difference in diff.differences if difference.step is not None), None)
-    until = "they do the same in every step" if first is None else f"they part at step {first}"
-    same = f", and do the same in the {first - 1} before" if first is not None and first > 1 else ""
+    until = "they are the same in every step" if first is None else f"they diverge at step {first}"
+    same = f", and are the same in the {first - 1} before" if first is not None and first > 1 else ""
     changed = _conditions(a, b)
     lines = [*([f"B ran with {' and '.join(changed)}"] if changed else []), until + same]
     for each in diff.differences:
@@ -108,7 +115,7 @@ def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
         f"model {on_one_line(other.model)} instead of {on_one_line(one.model)}": one.model != other.model,
         "another system prompt": one.system_prompt != other.system_prompt,
         "other prompts": prompts[0] != prompts[1],
-        f"the tools {more} too": more,
+        f"also the tools {more}": more,
         f"without the tools {fewer}": fewer,
     }
     return [text for text, is_so in differs.items() if is_so]
@@ -124,7 +131,7 @@ _SENTENCES = {
     "tools_reordered": "step {step}: B calls the same tools in another order, {b} instead of {a}",
     "arguments": "step {step}: B calls it with other arguments, {b} instead of {a}",
     "outcome": "step {step}: the call ends with {b} instead of {a}",
-    "text": "step {step}: B says {b} instead of {a}",
+    "text": "step {step}: B writes {b} instead of {a}",
     "step_added": "step {step} is only in B: {b}",
     "step_missing": "step {step} is only in A: {a}",
     "stop_reason": "B ends with {b} instead of {a}",
@@ -148,7 +155,7 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     events = store.read_events(find_session(store, args.id))
     steps = [event.step for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"]
     if not steps:
-        raise OptionsError("this session asked no model yet: there is no request to explain")
+        raise OptionsError("this session has not called a model yet, so there is no request to explain")
     explanation = explain_step(events, args.step if args.step is not None else steps[-1])
     data = mask_value(asdict(explanation), environment_redactor()) if args.json else None
     Screen(sys.stdout).tell(args.json, data, explanation_lines(explanation))

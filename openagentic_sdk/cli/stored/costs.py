@@ -36,14 +36,14 @@ def add_actions(actions: ActionList) -> None:
     cost = actions.add(
         "cost",
         _cost,
-        "say what a session spent and which requests missed the cache; with --by, what many sessions spent",
+        "show what a session spent and which requests missed the cache; with --by, what many sessions spent",
     )
     cost.add_argument("sessions", nargs="*", metavar="ID", help=f"{ID_HELP} (default: {NEWEST}, with --by all)")
     cost.add_argument(
         "--by",
         choices=BY,
-        help="split the costs of all these sessions together by this; an answer that makes several calls, or comes while "
-        "several skills are active, is shared by them, so a row may have part of a call; input is what no cache had",
+        help="group the total cost of these sessions by this; the cost of an answer with several calls or active skills "
+        "is divided among them, so a row may contain part of a call; input excludes cached tokens",
     )
     cost.add_argument(
         "--tag", metavar="TAG", help="with --by: only sessions with this tag, and those of their subagents"
@@ -54,7 +54,7 @@ def add_actions(actions: ActionList) -> None:
         nargs="?",
         const="",
         metavar="FILE",
-        help="say what is left of the limits that all sessions share (default: those that hold for runs, limits.toml)",
+        help="show what is left of the limits that all sessions share (default: those in force for runs, limits.toml)",
     )
     cost.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -172,7 +172,7 @@ def _limit_words(limit: LimitLeft) -> str:
     whose = "" if limit.table.endswith(limit.name) or not limit.name else f" for {on_one_line(limit.name)}"
     words = []
     if limit.max_cost_usd is not None and limit.left_usd is None:
-        words.append(f"nothing, since calls of {', '.join(map(on_one_line, limit.unpriced))} have no price")
+        words.append(f"nothing, since the calls of {', '.join(map(on_one_line, limit.unpriced))} have no price")
     elif limit.left_usd is not None:
         words.append(f"{limit.left_usd:.4f} of {limit.max_cost_usd:g} USD")
     if limit.left_tokens is not None:
@@ -201,7 +201,7 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         )
     answers = [event for event in events if isinstance(event, ModelResponse) and event.usage is not None]
     unpriced = dict.fromkeys(on_one_line(event.model or "") for event in answers if event.cost_usd is None)
-    lines += [f"no price of {model or 'the model'} is known: {price_setting(model)}" for model in unpriced]
+    lines += [f"the price of {model or 'the model'} is unknown: {price_setting(model)}" for model in unpriced]
     if answers:
         tokens = int((answers[-1].usage or {}).get("input_tokens") or 0)
         lines.append(f"context: {tokens:,} tokens in the last request (`sessions context` has more)")

@@ -29,26 +29,26 @@ MAX_SHOWN_BYTES = 1 << 20
 
 def add_actions(actions: ActionList) -> None:
     """Add the actions to the command line."""
-    rewind = actions.add("rewind", _rewind, "take back the newest turns, and with --files what they did to files")
+    rewind = actions.add("rewind", _rewind, "undo the newest turns, and with --files also their changes to files")
     rewind.epilog = (
-        "What Write and Edit changed is kept, and what "
-        "Bash changed where --bash-effects commit is on; other calls that may have changed files are named."
+        "Changes by Write and Edit can be undone, and changes by Bash under --bash-effects commit; other calls that may "
+        "have changed files are listed."
     )
     add_id(rewind)
     place = rewind.add_mutually_exclusive_group()
-    place.add_argument("--turns", type=int, metavar="N", help="how many prompts to take back (default: 1)")
+    place.add_argument("--turns", type=int, metavar="N", help="the number of prompts to undo (default: 1)")
     place.add_argument("--to-seq", type=int, metavar="N", help="go back to event N instead")
-    rewind.add_argument("--files", action="store_true", help="also put files back as they were then")
-    rewind.add_argument("--only-files", action="store_true", help="put files back and keep the conversation")
+    rewind.add_argument("--files", action="store_true", help="also restore files to their state at that point")
+    rewind.add_argument("--only-files", action="store_true", help="restore files and keep the conversation")
     rewind.add_argument(
         "--conflicts",
         choices=("refuse", "skip", "overwrite"),
         default="refuse",
-        help="what to do about files that something else changed since (default: %(default)s, all of it)",
+        help="the treatment of files that something else changed since (default: %(default)s, everything)",
     )
-    rewind.add_argument("--dry-run", action="store_true", help="say what would be done to files, and do nothing")
+    rewind.add_argument("--dry-run", action="store_true", help="show what would be done to files, and change nothing")
     add_list_flag(rewind, "--add-dir", metavar="DIR", help="a folder that belonged to the workspace too")
-    rewind.add_argument("--yes", action="store_true", help="put files back without a question")
+    rewind.add_argument("--yes", action="store_true", help="restore files without asking")
     rewind.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -60,7 +60,7 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     if not (args.files or args.only_files or args.dry_run):
         event = rewind_session(store, session_id, to_seq=to_seq)
         data = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
-        screen.tell(args.json, data, [f"event {event.seq} takes back what came after event {to_seq}"])
+        screen.tell(args.json, data, [f"event {event.seq} undoes everything after event {to_seq}"])
         return OK
     roots = [os.path.abspath(os.path.expanduser(folder)) for folder in args.add_dir]
     plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
@@ -76,10 +76,12 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     if args.dry_run:
         return FAILED if is_stopped else OK
     if is_stopped:
-        screen.line("nothing was changed: --conflicts skip leaves those files alone, --conflicts overwrite does not")
+        screen.line(
+            "nothing was changed: --conflicts skip leaves those files unchanged, --conflicts overwrite replaces them"
+        )
         return FAILED
     is_change = any(file.action in ("write", "delete") for file in plan.files)
-    if is_change and not is_agreed("put these files back?", args):
+    if is_change and not is_agreed("restore these files?", args):
         screen.line("nothing was changed")
         return FAILED
     screen.lines(_do(store, session_id, args, to_seq, roots))
@@ -92,7 +94,7 @@ def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: 
         return restored_lines(restored)
     event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts, roots=roots)
     restored = newest_restore(store, session_id)
-    return [f"event {event.seq} takes back what came after event {to_seq}", *restored_lines(restored)]
+    return [f"event {event.seq} undoes everything after event {to_seq}", *restored_lines(restored)]
 
 
 def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
@@ -100,18 +102,23 @@ def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
     for event in store.iter_events(session_id, after_seq=max(store.last_seq(session_id) - 2, 0)):
         if isinstance(event, FilesRestored):
             return event
-    raise SessionError(f"session {session_id!r} has no files that were put back just now: look at its events")
+    raise SessionError(f"session {session_id!r} has no files that were just restored: look at its events")
 
 
 def restored_lines(restored: FilesRestored) -> list[str]:
     """What was and was not restored, for people."""
     failures = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
-    return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *failures]
+    return [f"{len(restored.paths)} files were restored to their state at event {restored.to_seq}", *failures]
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
     """What a restore would do, for people: a line for each file, and the calls whose effects are unknown."""
-    verbs = {"write": "put back", "delete": "remove", "keep": "leave, it is as it was", "refuse": "CANNOT put back"}
+    verbs = {
+        "write": "put back",
+        "delete": "remove",
+        "keep": "leave: already in that state",
+        "refuse": "CANNOT put back",
+    }
     lines = [
         f"{verbs[file.action]}: {on_one_line(file.path)}" + (f" ({on_one_line(file.reason)})" if file.reason else "")
         for file in plan.files
@@ -119,7 +126,7 @@ def plan_lines(plan: RestorePlan) -> list[str]:
     if plan.uncovered:
         calls = "; ".join(on_one_line(f"{use.name} {json.dumps(use.input)}", 80) for use in plan.uncovered[:10])
         more = f" and {len(plan.uncovered) - 10} more" if len(plan.uncovered) > 10 else ""
-        lines.append(f"not covered, what these calls changed stays: {calls}{more}")
+        lines.append(f"not covered, the changes by these calls remain: {calls}{more}")
     return lines or ["no file was changed since then"]
 
 

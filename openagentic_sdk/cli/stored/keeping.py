@@ -26,41 +26,47 @@ _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
 def add_actions(actions: ActionList) -> None:
     """Add the actions to the command line."""
-    erasing = actions.add("erase", _erase, "erase fields from a session and its family, and keep the proof of the rest")
+    erasing = actions.add(
+        "erase", _erase, "erase fields from a session and its related sessions, and keep the proof of the rest"
+    )
     erasing.epilog = (
         "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. A text is read from a file, so "
-        "that it stands in no history of a shell."
+        "that it does not appear in a shell's history."
     )
     add_id(erasing)
     add_list_flag(erasing, "--field", metavar="SEQ:/PATH", help="a field of an event, as a JSON pointer")
-    add_list_flag(erasing, "--text-file", metavar="FILE", help="every field that holds this text (-: standard input)")
-    erasing.add_argument("--only", action="store_true", help="do not look for what the fields held anywhere else")
-    erasing.add_argument("--everywhere", action="store_true", help="look in every session of the store")
-    add_list_flag(erasing, "--archive", metavar="FILE", help="write this archive anew without it")
-    erasing.add_argument("--finish", action="store_true", help="go on with what was killed while it erased")
+    add_list_flag(
+        erasing, "--text-file", metavar="FILE", help="every field that contains this text (-: standard input)"
+    )
+    erasing.add_argument(
+        "--only", action="store_true", help="do not search for the contents of the fields anywhere else"
+    )
+    erasing.add_argument("--everywhere", action="store_true", help="search every session of the store")
+    add_list_flag(erasing, "--archive", metavar="FILE", help="rewrite this archive without it")
+    erasing.add_argument("--finish", action="store_true", help="continue an erasure that was killed")
     _add_common(erasing)
     add_yes_flag(erasing)
     holding = actions.add("hold", _hold, "hold a session: nothing deletes, purges or erases from it")
     add_id(holding)
     holding.add_argument("--release", action="store_true", help="end that")
     _add_common(holding, dry_run=False)
-    retain = actions.add("retain", _retain, "keep a session at least for a time")
+    retain = actions.add("retain", _retain, "retain a session for at least a given time")
     add_id(retain)
     until = retain.add_mutually_exclusive_group(required=True)
     until.add_argument("--for", dest="span", metavar="TIME", help=f"from now on: {_SPAN_HELP}")
     until.add_argument("--until", metavar="DATE", help="as YYYY-MM-DD")
     until.add_argument("--release", action="store_true", help="end that")
     _add_common(retain, dry_run=False)
-    purging = actions.add("purge", _purge, "delete old sessions and leave tombstones")
+    purging = actions.add("purge", _purge, "delete old sessions, leaving tombstones")
     purging.add_argument("--older-than", metavar="TIME", required=True, help=f"since the last event: {_SPAN_HELP}")
     _add_common(purging)
     add_yes_flag(purging)
 
 
 def _add_common(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the log")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the log")
     if dry_run:
-        parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+        parser.add_argument("--dry-run", action="store_true", help="show what would be done, and change nothing")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -72,7 +78,7 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         data = {"session_id": session_id, "finished": finished}
         screen.tell(args.json, data, [f"finished {len(finished)} erasures"])
         return OK
-    if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} for good?", args):
+    if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} permanently?", args):
         return FAILED
     done = erase(
         store,
@@ -104,7 +110,7 @@ def _field(text: str) -> tuple[int, str]:
     seq, _, pointer = text.partition(":")
     if not seq.isdecimal() or not pointer.startswith("/"):
         raise OptionsError(
-            f"{text!r} names no field: give the event's number and a JSON pointer, as in 12:/output/stdout"
+            f"{text!r} is not a field: give the event's number and a JSON pointer, as in 12:/output/stdout"
         )
     return int(seq), pointer
 
@@ -116,7 +122,7 @@ def _text(path: str) -> str:
         raise OptionsError(f"the text in {path} cannot be read: {error.strerror or error}") from None
     text = data.decode("utf-8", "surrogateescape").strip()
     if not text:
-        raise OptionsError(f"{path} holds no text to erase")
+        raise OptionsError(f"{path} contains no text to erase")
     return text
 
 
@@ -139,9 +145,7 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
         except ValueError:
             raise OptionsError(f"{args.until!r} is not a date: give it as YYYY-MM-DD") from None
     retain_session(store, session_id, until, reason=args.reason, by=user_name())
-    message = (
-        f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
-    )
+    message = f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is no longer retained"
     data = {"session_id": session_id, "until": until}
     Screen(sys.stdout).tell(args.json, data, [f"{on_one_line(session_id)} {message}"])
     return OK
@@ -156,7 +160,7 @@ def _span_s(text: str) -> float:
 
 def _purge(store: SessionStore, args: argparse.Namespace) -> int:
     older_than_s = _span_s(args.older_than)
-    if not args.dry_run and not is_agreed(f"delete every session older than {args.older_than} for good?", args):
+    if not args.dry_run and not is_agreed(f"delete every session older than {args.older_than} permanently?", args):
         return FAILED
     rows = purge_sessions(store, older_than_s, reason=args.reason, by=user_name(), dry_run=args.dry_run)
     verb = "would purge" if args.dry_run else "purged"
@@ -165,5 +169,5 @@ def _purge(store: SessionStore, args: argparse.Namespace) -> int:
         became = f"stays, {on_one_line(row.why, 300)}" if row.why else f"{verb} {row.events} events"
         lines.append(f"{on_one_line(row.session_id)}: {became}")
     data = {"purged": [asdict(row) for row in rows], "dry_run": args.dry_run}
-    Screen(sys.stdout).tell(args.json, data, lines or ["no session is that old"])
+    Screen(sys.stdout).tell(args.json, data, lines or ["no sessions are that old"])
     return FAILED if any(row.why for row in rows) else OK

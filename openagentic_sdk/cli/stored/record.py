@@ -28,20 +28,18 @@ from .stores import NEWEST, add_id, find_session
 
 def add_actions(actions: ActionList) -> None:
     """Add `sign` to the command line."""
-    sign = actions.add("sign", _sign, "append a checkpoint that vouches for a session's events so far")
+    sign = actions.add("sign", _sign, "append a signed checkpoint of a session's events so far")
     sign.epilog = (
-        "Without a flag the key of this installation signs. What it prints with --json is a receipt: keep it elsewhere."
+        "Without a flag, the key of this installation signs. With --json it prints a receipt: keep it elsewhere."
     )
     add_id(sign, default=NEWEST)
     sign.add_argument("--installation", action="store_true", help="sign with the key of this installation")
     add_list_flag(sign, "--ssh-key", metavar="FILE", help="sign with a person's key (ssh-keygen)")
-    sign.add_argument(
-        "--witness", metavar="COMMAND", help="a command that takes the statement and answers with a token"
-    )
+    sign.add_argument("--witness", metavar="COMMAND", help="a command that reads the statement and returns a token")
     sign.add_argument(
         "--timestamp",
         metavar="COMMAND",
-        help="a command that takes an RFC 3161 request and answers with the reply, for instance curl",
+        help="a command that reads an RFC 3161 request and returns the reply, for instance curl",
     )
     sign.add_argument("--json", action="store_true", help="print the receipt as one JSON object")
 
@@ -49,16 +47,16 @@ def add_actions(actions: ActionList) -> None:
 def add_trust_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `verify` that name the keys to check a signed record with."""
     parser.add_argument(
-        "--signed", action="store_true", help="say which events who vouches for; ID may be an exported file"
+        "--signed", action="store_true", help="show which events are signed, and by whom; ID may be an exported file"
     )
-    parser.add_argument("--allowed-signers", metavar="FILE", help="signed: whose ssh keys count, see ssh-keygen(1)")
+    parser.add_argument("--allowed-signers", metavar="FILE", help="signed: the accepted ssh keys, see ssh-keygen(1)")
     parser.add_argument(
         "--timestamp-ca", metavar="FILE", help="signed: certificates of time stamping authorities (PEM)"
     )
     parser.add_argument(
-        "--witness", metavar="COMMAND", help="signed: what checks a witness's token (exit code 0: valid)"
+        "--witness", metavar="COMMAND", help="signed: a command that checks a witness's token (exit code 0: valid)"
     )
-    add_list_flag(parser, "--receipt", metavar="FILE", help="signed: what `sign --json` once printed")
+    add_list_flag(parser, "--receipt", metavar="FILE", help="signed: the output of `sign --json`")
     parser.add_argument("--json", action="store_true", help="print one JSON object per session")
 
 
@@ -72,7 +70,7 @@ def _sign(store: SessionStore, args: argparse.Namespace) -> int:
         signers.insert(0, InstallationKey())
     signed = sign_session(store, find_session(store, args.id), signers)
     by = ", ".join(str(each["by"]) for each in signed.signatures)
-    message = f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}"
+    message = f"event {signed.seq} signs events 1 to {signed.to_seq} by {by}: head {signed.head}"
     Screen(sys.stdout).tell(args.json, receipt_of(signed), [message])
     return OK
 
@@ -117,7 +115,7 @@ def _receipt(path: str) -> Mapping[str, Any]:
 
 def report_lines(report: RecordReport) -> list[str]:
     """Who signed which events of a record, and its problems, in sentences."""
-    verdict = "holds" if report.ok else "does not hold" if report.problems else "is signed by nobody"
+    verdict = "holds" if report.ok else "does not hold" if report.problems else "is not signed"
     lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
     for each in report.ranges:
         but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
@@ -125,7 +123,7 @@ def report_lines(report: RecordReport) -> list[str]:
         head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
         lines += [f"{head} {voucher.by} {voucher.name} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]
     if report.unsigned:
-        lines.append(f"  the last {report.unsigned} events are not signed yet")
+        lines.append(f"  the last {report.unsigned} events are not yet signed")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
     lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
     recorded = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}

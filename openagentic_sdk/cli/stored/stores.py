@@ -16,7 +16,7 @@ from ...sessions.store import FileSessionStore
 from ...sessions.stores.locate import ENVIRONMENT_NAME, open_store
 
 NEWEST = "newest"
-ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written to"
+ID_HELP = f"a session's id or a prefix of it; {NEWEST} is the one last written to"
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
@@ -29,7 +29,7 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--store",
         metavar="DIR",
-        help="where sessions live: a folder, or an address such as sqlite:///path "
+        help="the store: a folder, or an address such as sqlite:///path "
         f"(default: ${ENVIRONMENT_NAME}, else ${HOME_NAME}, else ~/.openagentic-sdk)",
     )
 
@@ -66,7 +66,7 @@ def find_session(store: SessionStore, text: str) -> str:
     if text == NEWEST:
         for row in store.list_session_summaries(limit=1):
             return row.id
-        raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
+        raise OptionsError('this store contains no sessions yet: `openagentic-sdk run "..."` creates one')
     return whole_id(store, text)
 
 

@@ -50,13 +50,13 @@ class Expression:
             reader.expect(")")
         part = reader.choice()
         if reader.rest():
-            raise ValueError("it closes a group that it does not open")
+            raise ValueError("it closes a group that was not opened")
         if self._ahead and part[0] == "any":
-            raise ValueError("its lookahead belongs to one of several alternatives")
+            raise ValueError("its lookahead is inside one of several alternatives")
         self._main = _Automaton(("all", [("at", "^"), part]) if self._ahead else part)
         self.size = self._main.size + sum(automaton.size for _, automaton in self._ahead)
         if self.size > MAX_STATES:
-            raise ValueError(f"it stands for more than {MAX_STATES:,} states")
+            raise ValueError(f"it needs more than {MAX_STATES:,} states")
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
         """Whether the pattern occurs in the text; `spend` receives the number of steps before they are taken."""
@@ -127,7 +127,7 @@ class _ExpressionReader:
         if self.begins(("?",)):
             self.take()  # lazy: changes which match is found, not whether there is one
         if most is not None and most < least:
-            raise ValueError("a repetition has more at least than at most")
+            raise ValueError("a repetition's minimum exceeds its maximum")
         if self.begins(("*", "+", "?")):
             raise ValueError("a repetition is repeated")
         return ("times", part, least, most)
@@ -162,7 +162,7 @@ class _ExpressionReader:
         elif self.begins(("?<", "?P<")) and not self.begins(("?<=", "?<!")):
             self.until(">")
         else:
-            raise ValueError("a lookaround, or a flag, that cannot be followed in bounded time")
+            raise ValueError("a lookaround, or a flag, that cannot be matched in bounded time")
 
     def _class(self) -> tuple[Fits, int]:
         is_negated = self.begins(("^",)) and bool(self.take())
@@ -175,7 +175,7 @@ class _ExpressionReader:
                 self.take()
                 high = self._class_member()
                 if callable(low) or callable(high) or low > high:
-                    raise ValueError("a range in a class does not go from a letter to a later one")
+                    raise ValueError("a range in a class is not in ascending order")
                 ranges.append((low, high))
             elif callable(low):
                 kinds.append(low)
@@ -216,7 +216,7 @@ class _ExpressionReader:
         if char == "u":
             return self._unit()
         if char.isalnum():
-            raise ValueError(f"\\{char} cannot be followed in bounded time, or means nothing")
+            raise ValueError(f"\\{char} cannot be matched in bounded time, or has no meaning")
         return char
 
     def _unit(self) -> str:
@@ -231,7 +231,7 @@ class _ExpressionReader:
 
     def _code(self, digits: str) -> str:
         if not digits or not digits.isascii() or not digits.isalnum() or len(digits) > 6:
-            raise ValueError(f"{digits!r:.20} is not a character's number")
+            raise ValueError(f"{digits!r:.20} is not a character code")
         return chr(int(digits, 16))
 
 

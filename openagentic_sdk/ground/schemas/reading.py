@@ -90,7 +90,7 @@ def require_checkable(schema: Mapping[str, Any], what: str) -> None:
     """Raise `OptionsError` if part of the caller's own schema could not be checked."""
     problems = compiled(schema).problems
     if problems:
-        raise OptionsError(f"{what}: {problems[0]}; change the schema, or name notes of your own x-...")
+        raise OptionsError(f"{what}: {problems[0]}; change the schema, or begin your own keywords with x-")
 
 
 def _filled(value: Any, run: SchemaRun) -> Any:
@@ -209,9 +209,7 @@ class _DocumentReader:
                 elif value is not None and value not in ([], (), {}):  # empty: no constraint
                     self._problem(f"{place}/{keyword}", words)
             elif not isinstance(keyword, str) or not (keyword in _NOTES or keyword.startswith("x-")):
-                self._problem(
-                    place, f"{show(keyword)} is not a keyword that is checked here, so nothing would fail by it"
-                )
+                self._problem(place, f"{show(keyword)} is not a supported keyword, so it would never reject anything")
             elif keyword == "default":
                 yield keyword, value
 
@@ -236,8 +234,8 @@ class _DocumentReader:
             target = self._places.get((address, fragment)) or self._places.get((address, reference.partition("#")[2]))
             if target is None:
                 self.unresolved.append(reference)
-                words = f"refers to {show(reference)}, and no schema stands there"
-                elsewhere = f"refers to {show(reference)}, which is elsewhere and never fetched"
+                words = f"refers to {show(reference)}, which does not exist"
+                elsewhere = f"refers to {show(reference)}, which is in another document, and those are never fetched"
                 is_here = (address, "") in self._places
                 self._problem(f"{place}/{keyword}", words if is_here else elsewhere)
             elif keyword == "$ref":

@@ -140,7 +140,7 @@ def to_json(value: Any) -> Any:
     try:
         return _to_json(value)
     except RecursionError:
-        raise ToolError(f"{shown(value)} holds itself, or is nested too deeply for JSON") from None
+        raise ToolError(f"{shown(value)} contains itself, or is nested too deeply for JSON") from None
 
 
 def _to_json(value: Any) -> Any:
@@ -186,9 +186,7 @@ def require_writable(annotation: Any, others: tuple[type, ...] = ()) -> None:
     """Raise `OptionsError` for a result type that `to_json` cannot convert; values of `others` are skipped."""
     kind = typing.get_origin(annotation) or annotation
     if kind in _UNWRITABLE:
-        raise OptionsError(
-            f"{shown(annotation)} is not a result in JSON: call it or await it, and return what it gives"
-        )
+        raise OptionsError(f"{shown(annotation)} is not a result in JSON: call or await it, and return the result")
     is_around = kind in (typing.Annotated, typing.Union, types.UnionType)
     for arg in annotation.__args__ if is_around else typing.get_args(annotation):
         require_writable(arg, others)
@@ -414,7 +412,7 @@ def _adapter(annotation: Any, *parts: Any) -> Any:
     try:
         return pydantic.TypeAdapter(annotation)
     except Exception as error:  # any library's core schema
-        raise OptionsError(f"{shown(annotation)} has no JSON schema, says pydantic: {error}") from error
+        raise OptionsError(f"{shown(annotation)} has no JSON schema according to pydantic: {error}") from error
 
 
 # --- schema and reader of a type -------------------------------------------------------------------------------------
@@ -772,7 +770,7 @@ class _TypeReader:
         (key_schema, read_key), (item_schema, read_item) = self.node(key_type), self.node(item_type)
         is_text = key_schema.get("type") == "string" or all(isinstance(one, str) for one in key_schema.get("enum", [0]))
         if key_schema.get("type") in ("array", "object") or "$ref" in key_schema or "properties" in key_schema:
-            raise OptionsError(f"{shown(key_type)} cannot be a key in JSON, where keys are texts: use a list of pairs")
+            raise OptionsError(f"{shown(key_type)} cannot be a key in JSON, whose keys are texts: use a list of pairs")
         schema: dict[str, Any] = {"type": "object"}
         if args:
             schema["additionalProperties"] = item_schema

@@ -104,8 +104,8 @@ class AgentPart(PackagePart):
         )
         if self._rules.history and self.run.view.conversation.messages():
             raise OptionsError(
-                f"message_history is for a new session, and {self.run.session_id!r} has messages of its own: leave it out, "
-                "or name another session"
+                f"message_history is for a new session, and {self.run.session_id!r} already has messages: remove it, or "
+                "name another session"
             )
         if any(not isinstance(event, UserMessage) for event in self._rules.history):
             # Messages of models and tools are unverified claims; only the prompts are a person's words.
@@ -132,7 +132,7 @@ class AgentPart(PackagePart):
     async def before_step(self) -> None:
         if self._handoff is not None:
             self._outcome.handoff = self._handoff
-            raise RunStopped("handoff", f"the agent {self._handoff!r} goes on with the session")
+            raise RunStopped("handoff", f"the agent {self._handoff!r} continues the session")
 
     async def after_answer(self, reply: Reply) -> None:
         await self._pass_input()
@@ -183,7 +183,7 @@ class AgentPart(PackagePart):
     def hand_over(self, name: str) -> None:
         """End this run before its next step so that another agent continues. Raises `ToolError` for a second handoff."""
         if self._handoff is not None:
-            raise ToolError(f"the conversation was handed over to {self._handoff!r} already")
+            raise ToolError(f"the conversation has been handed over to {self._handoff!r} already")
         self._handoff = name
 
     async def _watch(self, guardrails: Sequence[GuardrailCheck], prompt: str, of_run: asyncio.Task[Any] | None) -> None:
@@ -200,7 +200,7 @@ class AgentPart(PackagePart):
             try:
                 verdict = await _ask(guardrail, self.context(), value, "guardrail")
                 if verdict is not None and not isinstance(verdict, str):
-                    verdict = f"it returned {shown(verdict)}, and should return None or a reason"
+                    verdict = f"it returned {shown(verdict)}, and must return None or a reason"
             except Exception as error:  # noqa: BLE001 - a guardrail that fails must block: it has approved nothing
                 verdict = f"it failed: {': '.join(error_words(error))}"
             if verdict and self._tripped is None:

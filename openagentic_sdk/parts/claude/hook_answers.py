@@ -75,7 +75,7 @@ def answer_of(point: str, text: str) -> HookDecision | None:
     decision = _specific(point, specific, inner, _general(point, answer))
     if problems:
         if not (decision.block or decision.stops or decision.permission == "deny"):
-            raise RuntimeError(f"the hook's answer does not count: {'; '.join(problems)}")
+            raise RuntimeError(f"the hook's answer is ignored: {'; '.join(problems)}")
         decision = replace(
             decision, override_tool_input=None, override_tool_output=None, additional_context=None, system_message=None
         )

@@ -105,13 +105,13 @@ def with_our_names(
         ):
             result[ours] = input[ours] if ours in input and value == original.get(theirs) else value
         elif value not in (original.get(theirs), changed[ours]):
-            raise ToolInputError(f"{ours} and {theirs} are one thing, and were given different values")
+            raise ToolInputError(f"{ours} and {theirs} are the same argument, and have different values")
     if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
         replace_all = result.pop("replace_all")
         if replace_all != original.get("replace_all", False):
             count = 0 if replace_all else 1
             if result.get("count", input.get("count")) not in (input.get("count"), count):
-                raise ToolInputError("count and replace_all are one thing, and were given different values")
+                raise ToolInputError("count and replace_all are the same argument, and have different values")
             result["count"] = count
     if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
         before = [*as_mappings(input.get("edits")), *([{}] * len(edits))]
@@ -120,7 +120,7 @@ def with_our_names(
         timeout = result.pop("timeout")
         if timeout != original.get("timeout") and isinstance(timeout, int | float):
             if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
-                raise ToolInputError("timeout_s and timeout are one thing, and were given different values")
+                raise ToolInputError("timeout_s and timeout are the same argument, and have different values")
             result["timeout_s"] = timeout / 1000
     return result
 

@@ -221,8 +221,8 @@ class ProjectPart(Part, SkillRuns):
         if agent and agent not in run.agent.agent_names:
             agent_names = ", ".join(sorted(run.agent.agent_names)) or "(none)"
             raise ToolError(
-                f"skill {skill.name} names the agent {agent[:80]!r}, which is not there: the agents are {agent_names}; "
-                f"correct `agent` in {skill.path}, or leave it out for {GENERAL_AGENT}"
+                f"skill {skill.name} names the agent {agent[:80]!r}, which does not exist: the agents are {agent_names}; "
+                f"correct `agent` in {skill.path}, or remove it to use {GENERAL_AGENT}"
             )
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
         approval = await ask_gate(run, run.gate, use, "unsafe")
@@ -339,7 +339,10 @@ class ProjectGuidance:
             name = f"command /{expansion.command.name}"
             notices = list(self._commands_left(name, trusted, view) if is_left else ())
             if (word := unmapped_model(expansion.command.model, names)) is not None:
-                message = f"{name}: nothing maps its model {word!r}, so the model stays as it is: {how_to_map(word)}"
+                message = (
+                    f"{name}: its model alias {word!r} is not mapped to a model, so the current model is used: "
+                    f"{how_to_map(word)}"
+                )
                 notices += _unsaid(SystemNotice("command.model", message), view)
             return expansion, (event, *notices), () if expansion.draft is None else (expansion.draft,)
         events: list[Event] = []
@@ -445,11 +448,11 @@ class ProjectGuidance:
         for name in names:
             skill = find_skill(name, index.skills, index.hidden)
             if skill is None:
-                text = f"the agent names the skill {name[:80]!r}, which is not there: it runs without it"
+                text = f"the agent names the skill {name[:80]!r}, which does not exist: it runs without it"
                 events.append(SystemNotice("skill.missing", text))
                 continue
             if not skill.model_invocable:
-                text = f"skill {skill.name}: only people start it, so no agent brings it with it"
+                text = f"skill {skill.name}: only people can start it, so no agent brings it with it"
                 events.append(SystemNotice("skill.user_only", text))
                 continue
             activation = self._project.library.activate(

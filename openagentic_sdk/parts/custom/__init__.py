@@ -177,29 +177,29 @@ def class_of(opener: Any) -> type[CustomPart]:
 def check_parts(openers: Any) -> None:
     """Raise `OptionsError` unless these are user-defined parts with valid, unique names."""
     if not isinstance(openers, Collection) or isinstance(openers, str | bytes | Mapping):
-        raise OptionsError(f"parts must be a list of classes made from CustomPart, not {shown(openers)}")
+        raise OptionsError(f"parts must be a list of subclasses of CustomPart, not {shown(openers)}")
     names: set[str] = set()
     for at, opener in enumerate(openers):
         where, kind = f"parts[{at}]", kind_of(opener)
         if isinstance(kind, CustomPart):
             raise OptionsError(
-                f"{where} is a {type(kind).__name__} made already: list the class, or functools.partial of it, since each "
-                "run makes its own"
+                f"{where} is a {type(kind).__name__} instance: list the class, or functools.partial of it, since each "
+                "run creates its own"
             )
         if isinstance(kind, type) and issubclass(kind, PackagePart):
             continue
         if not isinstance(kind, type) or not issubclass(kind, CustomPart):
             raise OptionsError(
-                f"{where} must be a class made from CustomPart, or functools.partial of one, not {shown(opener)}"
+                f"{where} must be a subclass of CustomPart, or functools.partial of one, not {shown(opener)}"
             )
         name = kind.name
         if not isinstance(name, str) or not _NAME.match(name):
             raise OptionsError(
-                f"{where}: the name of {kind.__name__} is {shown(name)}: 1 to 64 letters, digits, _, - and . make one"
+                f"{where}: the name of {kind.__name__} is {shown(name)}: use 1 to 64 letters, digits, _, - and ."
             )
         _check_seams(kind, where)
         if name in names:
-            raise OptionsError(f"{where}: there are two parts {name!r}: give {kind.__name__} another name")
+            raise OptionsError(f"{where}: two parts are named {name!r}: give {kind.__name__} another name")
         names.add(name)
         for setting, check in (("version", _VERSION), ("timeout_s", _SECONDS)):
             requirement = check(getattr(kind, setting))

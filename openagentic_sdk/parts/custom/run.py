@@ -55,7 +55,7 @@ class CustomPartRun(Part):
         run, agent = self.run, self.run.agent
         part = await self._call("__init__", self._opener)
         if not isinstance(part, CustomPart):
-            raise self._failure("__init__", f"it made {shown(part)}, not a CustomPart")
+            raise self._failure("__init__", f"it returned {shown(part)}, not a CustomPart")
         self.part = part
         seen_up_to = await self._restore()
         await self._ask("begin", PartPlace(run.session_id, agent.cwd, agent.project_dir, agent.name))
@@ -114,7 +114,10 @@ class CustomPartRun(Part):
         if state is None:
             return 0
         if not self.run.view.is_ours(state):
-            text = f"the state of part {self.name!r} was written elsewhere, so it begins anew: hosts that resume each "
+            text = (
+                f"the state of part {self.name!r} was written by another installation, so it starts empty: hosts "
+                "that resume each "
+            )
             await self.run.record(SystemNotice("part.state", f"{text}other's sessions share a key_file"))
             return 0
         await self._ask("restore", loads_json(dumps_json(state.data)), state.version)
@@ -132,7 +135,9 @@ class CustomPartRun(Part):
             except RunStopped as ended:  # the part has seen the event even so
                 stopped = ended
             if returned is not None:
-                text = f"it returned {shown(returned)}: a part only looks, a hook of post_tool_use changes results"
+                text = (
+                    f"it returned {shown(returned)}: a part only observes; to change results, use a post_tool_use hook"
+                )
                 raise self._failure(seam, text)
             self._unseen.popleft()
             self._is_behind = True
@@ -170,7 +175,7 @@ class CustomPartRun(Part):
             return
         text = await self._call("state", partial(_state_text, self.part))
         if len(text) > MAX_STATE_BYTES:
-            problem = f"the state has {len(text)} bytes, and may have {MAX_STATE_BYTES}: keep what is large in a file"
+            problem = f"the state has {len(text)} bytes, and may have {MAX_STATE_BYTES}: store large data in a file"
             raise self._failure("state", problem)
         state = type(self.part).version, text
         if again or state != self._stored_state:

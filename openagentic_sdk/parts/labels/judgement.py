@@ -41,7 +41,10 @@ class LabelFinding:
     def sentence(self) -> str:
         """The finding as a sentence for the person who is asked."""
         if self.label == "secret -> outside":
-            return f"{self.source} may be told to its readers only, and {self.argument or 'this call'} is none of them"
+            return (
+                f"{self.source} may be disclosed only to its readers, and {self.argument or 'this call'} is not one "
+                "of them"
+            )
         if self.label == "untrusted choice":
             what = f"{self.argument} {self.value!r}"
             return f"{what} was chosen after {self.source} was read, and you neither wrote nor named it"

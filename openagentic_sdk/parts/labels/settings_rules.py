@@ -24,7 +24,7 @@ def label_rules_of_settings(settings: Settings, *, is_trusted: bool) -> tuple[tu
         try:
             entry_rules = read_label_rules([entry.text], entry.source)
         except PermissionRuleError as error:
-            text = f"the rule on labels {entry.text[:200]!r} is not understood and counts as {_INSTEAD}: {error.reason}"
+            text = f"the rule on labels {entry.text[:200]!r} is not understood and is treated as {_INSTEAD}: {error.reason}"
             notes.append(Diagnostic("label-not-understood", text, entry.line, entry.source, is_error=True))
             entry_rules = read_label_rules(_INSTEAD)
         rules += [replace(rule, layer=layer) for rule in entry_rules]

@@ -77,7 +77,7 @@ class Content:
         try:
             raw = binascii.a2b_base64(data, strict_mode=True)
         except ValueError:
-            self.texts.append(f"[{title}: it came as no base64]")
+            self.texts.append(f"[{title}: its data is not base64]")
             return
         media_type = media_type_of(raw[:HEAD_BYTES]) or media_type or "application/octet-stream"
         if part_type_of(media_type) == "file" and media_type != "application/pdf":
@@ -87,7 +87,7 @@ class Content:
                 return
         part_type = part_type_of(media_type)
         is_known = media_type_of(raw[:HEAD_BYTES]) is not None
-        refusal = why_refused(part_type, raw) if is_known else "no model takes this kind"
+        refusal = why_refused(part_type, raw) if is_known else "no model accepts this kind"
         part = {"type": part_type if refusal is None else "other", "media_type": media_type, "data": data}
         self.attachments.append({**part, "name": name} if name else part)
         if refusal is not None:

@@ -79,7 +79,7 @@ def read_definitions(
             problems.append(Diagnostic("schema" if name else "shape", str(error), path=clean_text(str(name), 200)))
             continue
         if definition.name in by_name:
-            why = "the server lists two tools of this name; the first one counts"
+            why = "the server lists two tools of this name; the first one is used"
             problems.append(Diagnostic("duplicate", why, path=definition.name))
         elif not is_wanted(settings, definition.name):
             problems.append(
@@ -108,7 +108,7 @@ def _read_definition(server: str, raw: Any) -> ToolDefinition:
         raise ValueError("it is not an object")
     name = raw.get("name")
     if not isinstance(name, str) or not name or len(name) > 512:
-        raise ValueError("it has no name, or none that is a text of up to 512 letters")
+        raise ValueError("it has no name of 1 to 512 characters")
     described = raw.get("description")
     text = described if isinstance(described, str) else raw.get("title") if isinstance(raw.get("title"), str) else ""
     description = f"[MCP server {server}] {clean_text(str(text), MAX_DESCRIPTION_CHARS)}".rstrip()
@@ -147,7 +147,7 @@ def clean_text(text: str, max_chars: int) -> str:
     text = without_hidden(text[: max_chars * 4]).strip()
     if len(text) <= max_chars:
         return text
-    return f"{text[:max_chars].rstrip()} ... ({len(text) - max_chars} more letters are left out)"
+    return f"{text[:max_chars].rstrip()} ... ({len(text) - max_chars} more characters are omitted)"
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
@@ -179,17 +179,17 @@ def _read_again(text: str) -> dict[str, Any]:
 def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     root = _SchemaReader().read(schema)
     if "object" not in (as_list(root.get("type")) or [root.get("type", "object")]):
-        raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments are an object")
+        raise ValueError(f"its input schema describes {root['type']!r:.60}, and arguments must be an object")
     root = {"type": "object", "properties": {}, **root} | {"type": "object"}
     root.pop("$schema", None)
     try:
         size = len(canonical_json(root))
     except ValueError:
-        raise ValueError("its input schema holds what JSON cannot say") from None
+        raise ValueError("its input schema contains values that JSON cannot express") from None
     if size > MAX_SCHEMA_BYTES:
-        raise ValueError(f"its input schema has {size:,} bytes and {MAX_SCHEMA_BYTES:,} are taken")
+        raise ValueError(f"its input schema has {size:,} bytes, and the limit is {MAX_SCHEMA_BYTES:,}")
     for reference in compiled(root).unresolved:  # other documents are never fetched (2020-12, section 8.2)
-        where = "no schema stands there" if reference.startswith("#") else "what is elsewhere is never fetched"
+        where = "that schema does not exist" if reference.startswith("#") else "other documents are never fetched"
         raise ValueError(f"its input schema refers to {reference!r:.100}, and {where}")
     return root
 
@@ -253,7 +253,7 @@ class _SchemaReader:
         if value is None:
             return None
         if any(not isinstance(name, str) or name not in _TYPES for name in names):
-            raise ValueError(f"its input schema has a type that is none: {value!r:.60}")
+            raise ValueError(f"its input schema has an invalid type: {value!r:.60}")
         return names if isinstance(value, list) else names[0]
 
     def required(self, value: Any) -> Any:

@@ -179,7 +179,7 @@ async def _initialize(session: McpSession) -> None:
         versions = versions_named(error.data, "supported")
         reason = ", ".join(versions) if versions else mask_secrets(session.settings, str(error))
         raise McpError(
-            f"the server {session.name} refused to begin: {reason[:500]} ({error.code})",
+            f"the server {session.name} refused the handshake: {reason[:500]} ({error.code})",
             server=session.name,
             code=error.code,
         ) from error
@@ -192,14 +192,14 @@ async def _initialize(session: McpSession) -> None:
 
 def _no_modern(name: str) -> McpError:
     return McpError(
-        f'the server {name} does not speak {MODERN[0]}: take "era": "modern" out of its entry, or write "legacy"',
+        f'the server {name} does not support {MODERN[0]}: remove "era": "modern" from its entry, or write "legacy"',
         server=name,
     )
 
 
 def _no_common_version(session: McpSession, theirs: Sequence[str]) -> McpError:
     return McpError(
-        f"the server {session.name} speaks {', '.join(theirs) or 'no version that it names'}, and we speak "
+        f"the server {session.name} speaks {', '.join(theirs) or 'no version'}, and this client speaks "
         f"{', '.join((*MODERN, *LEGACY))}: update one of the two",
         server=session.name,
     )

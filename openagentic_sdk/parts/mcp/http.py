@@ -195,7 +195,7 @@ class HttpWire:
         if method == "initialize":
             self._session_id = answer.headers.get("mcp-session-id")
         if answer.status == 202:
-            raise McpError(f"the server {self.name} took a request and will not answer it (202)", server=self.name)
+            raise McpError(f"the server {self.name} accepted a request without answering it (202)", server=self.name)
         if not 200 <= answer.status < 300:
             await self._raise_status(answer, request_id)
             return
@@ -207,7 +207,7 @@ class HttpWire:
         except ValueError as error:
             raise self._garbled(f"sent an answer that is not JSON ({error})") from None
         if not self._take(whole, request_id):
-            raise self._garbled("sent an answer that is none to what was asked")
+            raise self._garbled("sent an answer that does not match the request")
 
     def _take(self, whole: Any, request_id: Any) -> bool:
         """Pass messages (before 2025-06-18, possibly a list) to the peer; return whether one was the answer."""
@@ -280,7 +280,7 @@ class HttpWire:
             except ProviderError:
                 pass  # counts as a break, like any other
             breaks += 1
-        raise self._garbled("closed the stream before the answer had come")
+        raise self._garbled("closed the stream before answering")
 
     async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, request_id: Any) -> bool:
         """Pass events to the peer; return True once one is the answer, False if the stream ended before."""
@@ -362,7 +362,9 @@ class HttpWire:
         ours, theirs = urlsplit(self._url), urlsplit(url)
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
             raise McpError(
-                f"the server {self.name} wants messages at {shown_url(url)}, which is another host", server=self.name
+                f"the server {self.name} wants messages at {shown_url(url)}, which is on another host: nothing was sent "
+                "there",
+                server=self.name,
             )
         return url
 

@@ -63,14 +63,14 @@ def param_headers(schema: Any) -> ParamHeaders:
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
         if way is None or not way:
-            raise ValueError(f"{_ANNOTATION} stands where no argument is named by properties alone")
+            raise ValueError(f"{_ANNOTATION} is at a place that properties alone do not lead to")
         if not isinstance(header, str) or re.fullmatch(_TOKEN, header) is None:
-            raise ValueError(f"{_ANNOTATION} {header!r:.100} is not a name for a header")
+            raise ValueError(f"{_ANNOTATION} {header!r:.100} is not a valid header name")
         if header.lower() in (other.lower() for other in headers.values()):
-            raise ValueError(f"two arguments want the header {header!r:.100}")
+            raise ValueError(f"two arguments use the header {header!r:.100}")
         if annotated.get("type") not in ("string", "integer", "boolean"):
             raise ValueError(
-                f"{_ANNOTATION} is for a string, an integer or a boolean, not {annotated.get('type')!r:.60}"
+                f"{_ANNOTATION} applies to a string, an integer or a boolean, not {annotated.get('type')!r:.60}"
             )
         headers[way] = header
     return headers

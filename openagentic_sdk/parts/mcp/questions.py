@@ -50,7 +50,7 @@ async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, re
         if not host:
             return {"action": "cancel"}
         where = f"this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
-        text = f"{intro}\nIt wants you to open {where}"
+        text = f"{intro}\nIt asks you to open {where}"
         return {"action": "accept" if await _agrees(ask, text, details) else "decline"}
     schema = as_mapping(params.get("requestedSchema"))
     fields = as_mapping(schema.get("properties"))
@@ -94,9 +94,9 @@ async def _fill(field: _Field, intro: str, ask: AskText, details: Mapping[str, A
         try:
             return {field.name: validate(field.read(reply), field.schema, "the answer")}
         except ToolInputError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {field.bounds() or error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} is invalid: {field.bounds() or error})"
         except ValueError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} is invalid: {error})"
     return "cancel"
 
 
@@ -142,7 +142,7 @@ class _Field:
         """The question for this field."""
         title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
         about = clean_text(as_text(self.schema.get("description")), 500)
-        hints = [as_text(self.schema.get("format")), "several, with commas between them" if self._is_list else ""]
+        hints = [as_text(self.schema.get("format")), "several, separated by commas" if self._is_list else ""]
         if "default" in self.schema:
             hints.append(f"empty for {clean_text(str(self.schema['default']), 200)}")
         elif not self.is_required:

@@ -102,7 +102,7 @@ class Seat:
             return ""
         wire = self._connecting and self._connecting.wire
         launcher = self.settings.launcher
-        words = f"{launcher} starts it, and may be installing it" if launcher else "it has not answered yet"
+        words = f"{launcher} starts it, and may be installing it" if launcher else "it has not responded yet"
         last_line = wire.stderr().strip().rpartition("\n")[2] if isinstance(wire, StdioWire) else ""
         return f"{words}: {last_line}" if last_line else words
 
@@ -127,8 +127,8 @@ class Seat:
             if not opening.done() and (self.event is None or self.event.state != "failed"):
                 settings, wire = self.settings, self._connecting and self._connecting.wire
                 text = (
-                    f"it has not answered within {settings.wait_s:g} s (connectTimeout in its entry, --connect-timeout, "
-                    "connect_timeout_s in code): the run goes on, it may still come"
+                    f"it has not responded within {settings.wait_s:g} s (connectTimeout in its entry, --connect-timeout, "
+                    "connect_timeout_s in code): the run continues, and the server may still become available"
                 )
                 words = wire.last_words() if isinstance(wire, StdioWire) else ""
                 self._say("failed", McpError(text + words, server=self.name))
@@ -162,13 +162,13 @@ class Seat:
             return self._session
         if self._opening is None or self._opening.done():
             if self._quick_deaths >= MAX_QUICK_DEATHS:
-                ended = f"ended {self._quick_deaths} times soon after its start and is not started again"
+                ended = f"ended {self._quick_deaths} times shortly after starting and is not restarted"
                 raise McpError(f"the server {self.name} {ended}: {self._why()}", server=self.name)
             self._begin(0.0, max(0.0, self._pause_s()))
         assert self._opening is not None
         await asyncio.wait({self._opening}, timeout=max(0.0, self._pause_s()) + self.settings.wait_s)
         if self._session is None or self._session.lost is not None:
-            raise McpError(f"the server {self.name} is not there: {self._why()}", server=self.name)
+            raise McpError(f"the server {self.name} is not available: {self._why()}", server=self.name)
         return self._session
 
     async def close(self) -> None:
@@ -191,7 +191,7 @@ class Seat:
         return self._died_at + _PAUSES.wait_s(self._quick_deaths) - asyncio.get_running_loop().time()
 
     def _why(self) -> str:
-        return (self.event.error_message if self.event is not None else None) or "it has not answered yet"
+        return (self.event.error_message if self.event is not None else None) or "it has not responded yet"
 
     async def _open(self, pause_s: float) -> None:
         if self.settings.kind == "tools":
@@ -227,7 +227,7 @@ class Seat:
                 self._say("started" if before is None else "restarted", why)
         except Exception as error:  # noqa: BLE001 - any failure (also of a login or pin) must affect this server only
             self._died()
-            limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
+            limit = McpError(f"it did not become available within {LATE_S:g} s", server=self.name)
             self._era = None  # its protocol may have changed with it
             self._say("failed", limit if isinstance(error, TimeoutError) else error)
         finally:

@@ -170,7 +170,7 @@ class McpServer:
         reached += ["tools"] if self.tools else []
         if len(reached) != 1:
             raise OptionsError(
-                f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
+                f"a server needs exactly one of command, url and tools, and has {' and '.join(reached) or 'none'}"
             )
         check_fields(self)
         for tool in self.tools:
@@ -213,7 +213,7 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
     """
     try:
         if not isinstance(entry, Mapping):
-            raise OptionsError(f"an entry is a mapping, not a {type(entry).__name__}")
+            raise OptionsError(f"an entry must be a mapping, not a {type(entry).__name__}")
         default = "http" if "url" in entry and "command" not in entry else "stdio"
         kind = entry.get("type", default)
         if not isinstance(kind, str) or kind not in _TYPES:
@@ -222,7 +222,7 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options", in_mill
             raise OptionsError(f"a server of type {kind} needs a {_TYPES[kind]}")
         unknown = [key for key in entry if key not in _KEYS and key != "type"]
         if unknown:
-            raise OptionsError(f"{shown(unknown[0])} is not known here; the keys are type, {', '.join(_KEYS)}")
+            raise OptionsError(f"{shown(unknown[0])} is unknown here; the keys are type, {', '.join(_KEYS)}")
         fields = {_KEYS[key]: value for key, value in entry.items() if key not in ("type", "timeout")}
         if "timeout" in entry:
             fields["call_timeout_s"] = _call_timeout_s(entry["timeout"], in_milliseconds)
@@ -293,6 +293,6 @@ def check_server_name(name: Any) -> None:
     """Raise `OptionsError` for a name that is not valid in a tool name, `mcp__server__tool`."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
-            f"mcp_servers: {shown(name)} is not a name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
-            "row and none at an end"
+            f"mcp_servers: {shown(name)} is not a valid server name: use up to 40 letters, digits, '-' and '_', without "
+            "'__' and without '_' at either end"
         )

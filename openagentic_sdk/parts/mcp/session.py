@@ -132,7 +132,7 @@ class McpSession:
     async def request(self, method: str, params: Mapping[str, Any], hooks: RequestHooks = _SILENT) -> Mapping[str, Any]:
         """Send a request and return its result. Raises `McpError`, with `in_flight` if it may have taken effect."""
         wire = self.wire
-        assert wire is not None, "the handshake comes first"
+        assert wire is not None, "the handshake has not completed"
         if wire.lost is not None:
             raise wire.lost
         settings = self.settings
@@ -163,7 +163,7 @@ class McpSession:
         finally:
             self._patience.end(waiting)
         if not isinstance(result, dict):
-            raise self._misbehaves(f"answered {method} with no object")
+            raise self._misbehaves(f"answered {method} with something other than an object")
         return result
 
     def _other_era(self, code: int, words: str) -> str:
@@ -171,14 +171,14 @@ class McpSession:
         if code != METHOD_NOT_FOUND and not _NOT_HERE.search(words):
             return ""
         other = "legacy" if self.is_modern else "modern"
-        return f'; it was asked in {self.version}, "era": "{other}" in its entry asks in the other protocol'
+        return f'; the request used {self.version}, and "era": "{other}" in its entry selects the other protocol'
 
     def _too_late(self, method: str, waiting: PendingRequest[RequestHooks]) -> McpError:
         settings = self.settings
-        complaint = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
+        complaint = f"sent nothing during {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
         if asyncio.get_running_loop().time() >= waiting.ends_at:
-            complaint = f"was not done with {method} after {settings.call_timeout_s:g} s (call_timeout_s)"
-        return self._misbehaves(f"{complaint}, and was told to stop")
+            complaint = f"did not finish {method} within {settings.call_timeout_s:g} s (call_timeout_s)"
+        return self._misbehaves(f"{complaint}, and was asked to stop")
 
     def _misbehaves(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
@@ -200,10 +200,10 @@ class McpSession:
             if kind == "complete":
                 return result
             if kind != "input_required":
-                raise self._misbehaves(f"gave a result of the unknown type {kind!r:.60}")
+                raise self._misbehaves(f"returned a result of the unknown type {kind!r:.60}")
             rounds = 1 if at is None else at.rounds + 1
             if rounds > MAX_ROUNDS:
-                text = f"the server {self.name} asked {MAX_ROUNDS} times and wants to know still more"
+                text = f"the server {self.name} asked {MAX_ROUNDS} times in one call, which is the limit"
                 raise McpError(text, server=self.name)
             at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
 
@@ -312,10 +312,10 @@ class McpSession:
             except McpError as error:
                 if page == 0:
                     raise
-                return entries, f"page {page + 1} of {method} did not come: {error}"
+                return entries, f"page {page + 1} of {method} did not arrive: {error}"
             entries += as_list(result.get(member))
             if len(entries) > MAX_LISTED:
-                return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is left out"
+                return entries[:MAX_LISTED], f"{method} gives more than {MAX_LISTED} entries: the rest is omitted"
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str):
                 return entries, ""
@@ -323,7 +323,7 @@ class McpSession:
                 return entries, f"{method} leads in a circle: cursor {cursor!r:.60} came twice"
             cursors.add(cursor)
             params = {"cursor": cursor}
-        return entries, f"{method} has more than {MAX_PAGES} pages: the rest is left out"
+        return entries, f"{method} has more than {MAX_PAGES} pages: the rest is omitted"
 
     def introduced(self, version: str, result: Mapping[str, Any]) -> None:
         """Use this version from now on, and store the server's description of itself."""

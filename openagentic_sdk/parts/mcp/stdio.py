@@ -83,7 +83,7 @@ class StdioWire:
         environment = server_environment(settings, cwd)
         folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
         if program is None:
-            text = f"{settings.command!r} is not a program that is on PATH: install it, or give its path"
+            text = f"{settings.command!r} is not a program on PATH: install it, or give its path"
             raise McpError(text, server=self.name)
         (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
@@ -146,7 +146,7 @@ class StdioWire:
         if self.lost is not None or self._outbox is None or "in" not in self._fds:
             return  # waiting requests fail when the server is lost
         if self._outbox.send(line) > MAX_UNSENT_BYTES:
-            self._lose("does not read what it is sent")
+            self._lose("does not read its input")
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class StdioWire:
             text = f"the server {self.name} wrote a message that cannot be read ({reason})"
             self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))
         if self._strays > MAX_STRAYS:
-            self._lose(f"wrote more than {MAX_STRAYS} lines that are no messages")
+            self._lose(f"wrote more than {MAX_STRAYS} lines that are not messages")
 
     def last_words(self) -> str:
         """The end of its standard error and its first stray line, masked, to append to an error message."""

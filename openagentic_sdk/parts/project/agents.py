@@ -117,9 +117,9 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
     notes += fields.without_effect("agent") if name else []
     reason = ""
     if name.startswith("-") or ":" in name:
-        reason = f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"
+        reason = f"the name {name[:80]!r} begins with a hyphen or contains a colon: use letters, digits and hyphens"
     elif name and not agent.description:
-        reason = f"the agent {name[:80]!r} has no description: say when it is to be used"
+        reason = f"the agent {name[:80]!r} has no description: describe when to use it"
     if reason:
         notes.append(Diagnostic.left_out("agent", reason, line=fields.line("name")))
     return (None if reason or not name else agent), notes

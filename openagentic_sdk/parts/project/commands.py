@@ -126,8 +126,8 @@ def expand_prompt(
 ) -> Expansion:
     """Expand `/name arguments` if a skill or command has this name; else return the prompt unchanged.
 
-    Skills that are `hidden` by another one are found by their ids. `trusts` decides in whose text commands run; None runs
-    none. Without `names_files`, only files that the command's own file names are attached.
+    Skills that are `hidden` by another one are found by their ids. `trusts` decides which texts may run commands; if it is
+    None, none may. Without `names_files`, only files that the command's own file names are attached.
     """
     prompt_text = prompt.strip()
     match = _PROMPT.match(prompt_text) if prompt_text.startswith("/") else None
@@ -204,7 +204,7 @@ def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
         return None  # with another slash in it, it may be a path
     near = [f"/{name}" for name in look_alikes(match[1], known_names, 0.5)]
     advice = f"did you mean {' or '.join(near)}?" if near else "/ begins a command or skill"
-    return f"there is no command or skill {match[1][:80]!r}: {advice}"
+    return f"unknown command or skill {match[1][:80]!r}: {advice}"
 
 
 def expanded_event(

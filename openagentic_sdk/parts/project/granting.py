@@ -88,7 +88,7 @@ class _GrantReading:
             return
         real = os.path.realpath(path)
         if not is_within(real, self.root):
-            raise FileRefusedError(f"{path} leads to {real}, outside of {self.root}")
+            raise FileRefusedError(f"{path} leads to {real}, outside {self.root}")
         if os.path.isdir(real):
             self.add_folder(name, real)
         else:
@@ -135,7 +135,7 @@ class _GrantReading:
         self.bytes += size
         if len(self.files) > MAX_FILES or self.bytes > MAX_BYTES:
             raise FileRefusedError(
-                f"{self.root} holds more than {MAX_FILES} files or {MAX_BYTES} bytes that could grant"
+                f"{self.root} contains more than {MAX_FILES} files or {MAX_BYTES} bytes that could grant"
             )
 
 

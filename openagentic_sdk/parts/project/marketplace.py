@@ -78,7 +78,7 @@ def listed_plugins(root: str, problems: list[Diagnostic] | None) -> list[ListedP
             for at, entry in enumerate(market["plugins"]):
                 one = _listed(root, market, name, entry, f"plugins[{at}]", notes)
                 if one is not None and one.id in by_id:
-                    notes.append(Diagnostic.left_out("plugin", f"{one.id} is listed twice: the first one counts"))
+                    notes.append(Diagnostic.left_out("plugin", f"{one.id} is listed twice: the first one is used"))
                 elif one is not None:
                     by_id[one.id] = one
     elif problems is not None and market is not None:
@@ -106,7 +106,7 @@ def _listed(
     if not isinstance(source, str):
         kind = as_mapping(source).get("source")
         row = row_of("plugin-source", kind) if isinstance(kind, str) else None
-        why = f"plugins of the source {kind} are not here: {row.how}" if row else f"{name} has no source that is known"
+        why = f"plugins of the source {kind} are not supported: {row.how}" if row else f"{name} has no known source"
         notes.append(Diagnostic("plugin-source", why))
         return None
     base = as_mapping(market.get("metadata")).get("pluginRoot")
@@ -132,7 +132,7 @@ def with_entry(own: Mapping[str, Any] | None, listed: ListedPlugin) -> dict[str,
     if twice:
         raise ValueError(
             f"its marketplace says all that {listed.name} brings (strict: false), and its own manifest names "
-            f"{', '.join(twice)} too: take that out, or `strict: false`"
+            f"{', '.join(twice)}: remove that, or `strict: false`"
         )
     return manifest | entry | {"name": listed.name}
 

@@ -151,7 +151,7 @@ class _MemoryReading:
                 continue
             status = os.stat(path)
             if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o002:
-                self.leave_out(path, "it stands above the project and is another user's, or anybody may write it")
+                self.leave_out(path, "it is above the project and is owned by another user or writable by anybody")
             else:
                 self.add(path, "above", os.path.realpath(folder))
 
@@ -187,7 +187,7 @@ class _MemoryReading:
         for pattern in paths:
             if compile_glob(pattern) is None:
                 self.leave_out(
-                    file.path, f"the pattern {pattern[:80]!r} is empty or has too many braces, and fits nothing"
+                    file.path, f"the pattern {pattern[:80]!r} is empty or has too many braces, and matches nothing"
                 )
         if body.strip():
             (self.rules if paths else self.files).append(

@@ -35,7 +35,7 @@ def _alike(pattern: str, sentence: str) -> _Alike:
     return _Alike(regex(pattern, re.DOTALL), sentence)
 
 
-_HIDDEN = "are hidden by others of the same name: `openagentic-sdk why NAME` shows which one counts"
+_HIDDEN = "are hidden by others of the same name: `openagentic-sdk why NAME` shows which one is used"
 _ALIKE: dict[str, tuple[_Alike, ...]] = {
     "skill-shadowed": (_alike("(?P<name>'.*') is hidden by .*", f"the skills {{names}} {_HIDDEN}"),),
     "command-shadowed": (_alike("the command (?P<name>.*) is hidden by .*", f"the commands {{names}} {_HIDDEN}"),),
@@ -48,21 +48,21 @@ _ALIKE: dict[str, tuple[_Alike, ...]] = {
     ),
     "plugin-missing": (
         _alike(
-            "the plugin (?P<name>'.*') is not here: .*",
-            "the plugins {names} are not here: get their folders, and run `openagentic-sdk plugins add DIR` for each",
+            "the plugin (?P<name>'.*') is not installed: .*",
+            "the plugins {names} are not installed: get their folders, and run `openagentic-sdk plugins add DIR` for each",
         ),
     ),
     "mcp-pending": (
         _alike(
-            "the server (?P<name>'.*') is not started: nobody has agreed .*",
-            "the servers {names} are not started: nobody has agreed to them yet: look at each and agree with "
+            "the server (?P<name>'.*') is not started: nobody has approved .*",
+            "the servers {names} are not started: nobody has approved them yet: review and approve each with "
             "`openagentic-sdk mcp trust NAME`",
         ),
     ),
     "mcp-server": (
         _alike(
             "the server (?P<name>'.*') is not started: .* not set in the environment: .*",
-            "the servers {names} are not started: variables that they name are not set: set them in the environment, or "
+            "the servers {names} are not started: some of their variables are not set: set them in the environment, or "
             "give them defaults as ${{NAME:-default}} (`openagentic-sdk why NAME` names them)",
         ),
     ),
@@ -77,7 +77,7 @@ def for_a_run(notes: Iterable[Diagnostic], kind: str = "") -> list[Diagnostic]:
         (aside if note.code in QUIET else loud).append(note)
     words = dict.fromkeys(word_of(note) for note in aside if note.code == ASIDE and kind == "settings")
     if words:
-        text = f"only Claude Code's own programs use {', '.join(words)}: `openagentic-sdk doctor --project` says more"
+        text = f"only Claude Code's own programs use {', '.join(words)}: `openagentic-sdk doctor --project` has details"
         first = next(note for note in aside if note.code == ASIDE)
         loud.append(replace(first, code="settings-key", message=text))
     return grouped(loud)

@@ -44,5 +44,5 @@ def read_output_style(folders: ClaudeFolders, name: str | None, more: Iterable[M
         if name_key(name) in (name_key(Fields(front).text("name") or stem), name_key(stem)):
             problems += [replace(note, path=file.path) for note in Fields(front).without_effect("style")]
             return OutputStyle(name, file.path, without_hidden(front.body).strip("\n"), tuple(problems))
-    missing = f"there is no file for the output style {name[:80]!r}: it has no effect here"
+    missing = f"no file defines the output style {name[:80]!r}: it has no effect here"
     return OutputStyle(diagnostics=(*problems, Diagnostic("style-missing", missing)))

@@ -133,7 +133,7 @@ class PluginRegistry:
                 for key, each in items
             }
         except (KeyError, TypeError) as error:
-            raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
+            raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to start afresh") from error
 
     def add(self, folder: str, wrong: list[Diagnostic]) -> list[str]:
         """Trust the current files of the plugin in a folder, or of all plugins of a marketplace; return their ids.
@@ -160,7 +160,7 @@ class PluginRegistry:
         if not added:
             why = next((note.message for note in wrong if note.code not in QUIET), "")
             why = why or f"give a folder with {MANIFEST}, or with {MARKETPLACE}"
-            raise OptionsError(f"{root} has no plugin that can be added: {why}")
+            raise OptionsError(f"{root} contains no plugin that can be added: {why}")
         with self._file.changing() as entries:
             entries.update(added)
         return sorted(added)
@@ -198,7 +198,9 @@ def read_plugins(
         scope = "plugin" if key in added else "project"
         listed = _listed(key, added, settings, project_dir)
         if listed is None and key not in added:
-            advice = f"the plugin {key[:80]!r} is not here: get its folder, and run `openagentic-sdk plugins add DIR`"
+            advice = (
+                f"the plugin {key[:80]!r} is not installed: get its folder, and run `openagentic-sdk plugins add DIR`"
+            )
             problems.append(Diagnostic("plugin-missing", advice))
             continue
         place = added[key]["root"] if listed is None else listed.folder
@@ -257,7 +259,7 @@ def load_plugin(
         return None
     name = manifest.get("name") if isinstance(manifest, dict) else None
     if manifest is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
-        problems.append(Diagnostic.left_out("plugin", "it has no name of letters, digits and hyphens", path))
+        problems.append(Diagnostic.left_out("plugin", "it has no name consisting of letters, digits and hyphens", path))
         return None
     try:
         merged = with_entry(manifest, listed) if listed is not None else manifest or {"name": os.path.basename(root)}

@@ -40,10 +40,10 @@ class KeptFile:
                 read_bytes(self.path, boundary=None, max_bytes=MAX_BYTES), object_pairs_hook=refuse_repeated_keys
             )
         except (OSError, ValueError, RecursionError) as error:
-            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to begin anew") from error
+            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to start afresh") from error
         entries = data.get(self._key) if isinstance(data, dict) else None
         if not isinstance(entries, dict):
-            raise StorageError(f"{self.path} cannot be read: it holds no {self._key}; move it aside to begin anew")
+            raise StorageError(f"{self.path} cannot be read: it contains no {self._key}; move it aside to start afresh")
         return entries
 
     @contextlib.contextmanager

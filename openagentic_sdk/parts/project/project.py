@@ -121,9 +121,11 @@ class OpenedProject:
             return ""
         requests = "; ".join(self.settings.withheld)
         text = (
-            f"{requests}; it goes on without them, as" if requests else "what the project's files grant has ended, as"
+            f"{requests}; the run continues without them, since"
+            if requests
+            else "the grants of the project's files have ended, since"
         )
-        fix = "`openagentic-sdk trust show` lists what they ask for, `openagentic-sdk trust add` grants it"
+        fix = "`openagentic-sdk trust show` lists what they request, `openagentic-sdk trust add` grants it"
         return f"{text} {trust.reason}" + (f": {fix}" if trust.can_be_added else "")
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:

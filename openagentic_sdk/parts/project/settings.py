@@ -159,7 +159,7 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_belo
 def read_settings_file(path: str) -> Settings:
     """Read one file as a user's own settings. Raises `OptionsError` if it is unreadable or not a JSON object."""
     if not os.path.lexists(path):
-        raise OptionsError(f"there is no settings file {path!r}")
+        raise OptionsError(f"the settings file does not exist: {path!r}")
     settings = _read_file(_File(path, "user", None))
     assert settings is not None, "it is there"
     broken = next((note for note in settings.diagnostics if note.code == "settings-unreadable"), None)
@@ -198,7 +198,7 @@ def _read_file(file: _File) -> Settings | None:
         note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     if not isinstance(data, dict):
-        note = Diagnostic("settings-unreadable", "left out: this is not a JSON object", path=file.path, is_error=True)
+        note = Diagnostic("settings-unreadable", "ignored: this is not a JSON object", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     return Entries(file.path, file.scope, text).settings(data)
 
@@ -297,7 +297,7 @@ class Entries:
 
     def skip(self, where: str, expected: str) -> None:
         key = where.partition("[")[0].rpartition(".")[2]
-        self.note("settings-entry", f"{where} is left out: {expected} is expected", key)
+        self.note("settings-entry", f"{where} is ignored: it must be {expected}", key)
 
     def object(self, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         value = data.get(key, {})
@@ -396,7 +396,9 @@ class Entries:
         shell = entry.get("shell", "bash")
         if shell != "bash" and args is None:
             self.note(
-                "settings-entry", f"hooks for the shell {shell!r:.80} are not run here: write them for bash", event
+                "settings-entry",
+                f"hooks for the shell {shell!r:.80} are not supported here: write them for bash",
+                event,
             )
             return None
         self.notes += self.words("hook", entry)

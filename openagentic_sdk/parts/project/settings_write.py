@@ -30,7 +30,7 @@ def add_allow_rule(project_dir: str | os.PathLike[str], rule: str) -> bool:
         permissions = settings.setdefault("permissions", {})
         allowed = permissions.setdefault("allow", []) if isinstance(permissions, dict) else None
         if not isinstance(allowed, list):
-            raise OptionsError(f"permissions.allow in {path} is not a list: correct it before a rule can be kept there")
+            raise OptionsError(f"permissions.allow in {path} is not a list: correct it before adding a rule to it")
         if rule in allowed:
             return False
         allowed.append(rule)
@@ -55,14 +55,14 @@ def change_json(
     path = os.path.join(root, name)
     real = os.path.realpath(path)
     if not is_within(real, root):
-        raise OptionsError(f"{path} leads to {real}, outside of {root}: make it a file of the project")
+        raise OptionsError(f"{path} leads to {real}, outside {root}: replace it with a file in the project")
     try:
         text = ""
         if os.path.lexists(path):
             text = read_bytes(path, boundary=root, max_bytes=MAX_SETTINGS_BYTES).decode("utf-8-sig")
         data = json.loads(text) if text.strip() else {}
         if not isinstance(data, dict):
-            raise OptionsError(f"{path} is not a JSON object: correct it before {what} can be kept there")
+            raise OptionsError(f"{path} is not a JSON object: correct it before {what} is added to it")
         if not change(data, path):
             return False
         new_text = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
@@ -73,5 +73,5 @@ def change_json(
     except OptionsError:
         raise
     except (OSError, ValueError, RecursionError) as error:
-        raise OptionsError(f"{what} cannot be kept in {path}: {error}") from error
+        raise OptionsError(f"{what} cannot be stored in {path}: {error}") from error
     return True

@@ -282,14 +282,14 @@ class TrustStore:
         except StorageError as error:
             return TrustAnswer("unknown", real, digest, str(error))
         if not isinstance(entry, dict):
-            return TrustAnswer("unknown", real, digest, f"nobody has decided about {real} yet")
+            return TrustAnswer("unknown", real, digest, f"nobody has decided about trusting {real} yet")
         if entry.get("decision") == "refused":
             return TrustAnswer("refused", real, digest, "it was refused")
         if entry.get("decision") != "trusted" or entry.get("digest") != digest:
             before = entry.get("files")
             changed = changes_that_grant(files, before, real) if isinstance(before, dict) else ()
             if entry.get("decision") == "trusted" and isinstance(before, dict) and not changed:
-                return TrustAnswer("trusted", real, digest, "it was trusted, and files that came since grant nothing")
+                return TrustAnswer("trusted", real, digest, "it was trusted, and files added since grant nothing")
             more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
             names = ", ".join([*changed[:_MOST_NAMED], *more])
             reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
@@ -305,7 +305,7 @@ class TrustStore:
         Raises `StorageError` if the file cannot be written or is damaged, `ValueError` to trust files without a digest.
         """
         if decision == "trusted" and digest is None:
-            raise ValueError("files that cannot be read cannot be trusted: make them readable first")
+            raise ValueError("unreadable files cannot be trusted: make them readable first")
         real = os.path.realpath(root)
         entry: dict[str, Any] = {"decision": decision, "digest": digest}
         files = _files_of(real) if decision == "trusted" else None

@@ -50,7 +50,7 @@ def archive_session(
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
     if target.exists():
-        raise FileExistsError(f"{target} exists already: choose another file")
+        raise FileExistsError(f"{target} already exists: choose another file")
     with whole_file(SystemDisk(), target, is_new=True) as unfinished:
         private = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
@@ -153,13 +153,13 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
 
 def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
     if file.getinfo(MANIFEST_NAME).file_size > MAX_MANIFEST_BYTES:
-        raise StorageError("the archive's manifest is too large to be one")
+        raise StorageError("the archive's manifest exceeds the limit for manifests")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise StorageError("this file is not a session archive: its manifest says something else")
+        raise StorageError("this file is not a session archive, according to its manifest")
     if manifest.get("version") != VERSION:
         raise StorageError(
-            f"the archive has version {manifest.get('version')!r}, this package reads {VERSION}: upgrade openagentic-sdk"
+            f"the archive has version {manifest.get('version')!r}, and this package reads {VERSION}: upgrade openagentic-sdk"
         )
     entries = manifest.get("sessions")
     if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
@@ -189,7 +189,7 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
         while line := log.readline(MAX_LINE_BYTES):
             count += 1
             if not line.endswith(b"\n"):
-                raise StorageError(f"the archive is damaged: session {session_id!r} has a line without end")
+                raise StorageError(f"the archive is damaged: session {session_id!r} has an unterminated line")
             digest.update(line)
             try:
                 event = loads_event(line, strict=False)
@@ -201,7 +201,7 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
             yield event
     if digest.hexdigest() != entry["sha256"] or count != entry["events"]:
         raise StorageError(
-            f"the archive is damaged: the events of session {entry['id']!r} are not those of its manifest",
+            f"the archive is damaged: the events of session {entry['id']!r} do not match its manifest",
             session_id=entry["id"],
         )
 
@@ -210,11 +210,13 @@ def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[byt
     for name in entry["blobs"]:
         member = file.getinfo(f"{number}/blobs/{name}")
         if member.file_size > MAX_BLOB_BYTES:
-            raise StorageError(f"blob {name} of session {entry['id']!r} is too large to be one", session_id=entry["id"])
+            raise StorageError(
+                f"blob {name} of session {entry['id']!r} exceeds the limit for blobs", session_id=entry["id"]
+            )
         data = file.read(member)
         if hashlib.sha256(data).hexdigest() != name:
             raise StorageError(
-                f"the archive is damaged: blob {name} of session {entry['id']!r} has other bytes",
+                f"the archive is damaged: blob {name} of session {entry['id']!r} does not match its digest",
                 session_id=entry["id"],
             )
         yield data

@@ -85,7 +85,7 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
             waiting.pop(call_id, None)
             events.append(ToolResult(call_id, output=_text(message.get("content"))))
         else:
-            raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
+            raise InvalidEventError(f"message {step} has no known role: {message!r:.200}")
     return stamp_events(events, first_seq=1, now=0.0)
 
 
@@ -140,7 +140,7 @@ def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
         raise StorageError(f"transcript {path} cannot be read: {error}") from error
     session = parse_claude_transcript(data)
     if not session.events:
-        raise StorageError(f"transcript {path} holds no conversation: {session.unreadable} of its lines are damaged")
+        raise StorageError(f"transcript {path} contains no conversation: {session.unreadable} of its lines are damaged")
     return session
 
 

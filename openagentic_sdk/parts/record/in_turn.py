@@ -65,7 +65,8 @@ class InTurn:
                 anyio = import_module("anyio.to_thread")
             except ModuleNotFoundError:
                 raise EventLoopError(
-                    "under another event loop than asyncio's a store needs anyio, and it is not there: pip install anyio"
+                    "under an event loop other than asyncio's, a store needs anyio, which is not installed: pip install "
+                    "anyio"
                 ) from None
             answer: T = await anyio.run_sync(work)
             return answer

@@ -103,7 +103,7 @@ class ClaudeSessionStore:
         session_id = session_id_of(key)
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-                raise InvalidEventError(f"an entry is an object with a type of kind str, not {entry!r:.100}")
+                raise InvalidEventError(f"an entry must be an object with a string `type`, not {entry!r:.100}")
             encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
         if not entries:
             return
@@ -196,7 +196,7 @@ def session_id_of(key: TranscriptKey) -> str:
     """The session id for a key. Raises `ValueError` for a key that the protocol does not allow."""
     parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
     if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
-        raise ValueError(f"key {dict(key)!r} cannot be used: project_key, session_id and subpath are texts, none empty")
+        raise ValueError(f"key {dict(key)!r} is invalid: project_key, session_id and subpath must be non-empty texts")
     return "claude-" + hashlib.sha256(dumps_json(parts).encode("ascii")).hexdigest()[:40]
 
 

@@ -33,7 +33,7 @@ def retain_session(store: SessionStore, session_id: str, until: float, *, reason
     Fields can still be erased in the meantime.
     """
     if not 0 <= until < 1e11:
-        raise OptionsError(f"{until!r} is not a time to keep a session until: give epoch seconds, or 0 to end it")
+        raise OptionsError(f"{until!r} is not a valid retention time: give epoch seconds, or 0 to end it")
     for name in (session_id, *descendants(store, session_id)):
         store.append_event(name, RecordKept(until=float(until), reason=reason, by=by))
 
@@ -84,7 +84,7 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     doomed = [*reversed(descendants(store, session_id)), session_id]
     for name in doomed:
         if name == TOMBSTONES:
-            raise OptionsError("the tombstones say what was purged: they are no session to purge")
+            raise OptionsError("the tombstones record what was purged and cannot be purged themselves")
         store.refuse_kept(name, "purged")
         if store.is_held(name):
             raise SessionLockedError(name, "a run")

@@ -264,11 +264,11 @@ def rewind_session(
 def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
     """The `seq` to rewind to: `to_seq`, or the one before the newest `turns` prompts. Raises `OptionsError`."""
     if (to_seq is None) == (turns is None):
-        raise OptionsError("rewind needs either to_seq or turns: say where to go back to")
+        raise OptionsError("rewind needs either to_seq or turns as its target")
     if to_seq is None:
         prompts = _prompts(standing_events(store.iter_events(session_id)))
         if turns is None or not 1 <= turns <= len(prompts):
-            raise OptionsError(f"session {session_id!r} has {len(prompts)} turns to take back, not {turns}")
+            raise OptionsError(f"session {session_id!r} has {len(prompts)} turns to undo, not {turns}")
         to_seq = (prompts[-turns].seq or 1) - 1
     last_seq = store.last_seq(session_id)
     if not 0 <= to_seq <= last_seq:

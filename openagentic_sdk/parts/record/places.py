@@ -98,7 +98,7 @@ def value_at(event: Event, pointer: str) -> Any:
         try:
             value = value[int(name)] if isinstance(value, list | tuple) else value[name]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise OptionsError(f"event {event.seq} ({event.type}) has nothing at {pointer}") from None
+            raise OptionsError(f"event {event.seq} ({event.type}) has no field at {pointer}") from None
     return value
 
 
@@ -108,7 +108,7 @@ def leaf_place(event: Event, pointer: str) -> str:
     Raises `OptionsError` for a place that the event does not have, and for fields that hold the session together.
     """
     if not pointer.startswith("/"):
-        raise OptionsError(f"{pointer!r} is not a place in an event: begin it with /, as in /output/stdout")
+        raise OptionsError(f"{pointer!r} is not a JSON pointer: begin it with /, as in /output/stdout")
     value_at(event, pointer)
     places = [place for place, _ in leaves(event) if place]
     if any(is_at_or_below(place, pointer) for place in places):
@@ -116,7 +116,7 @@ def leaf_place(event: Event, pointer: str) -> str:
     above = [place for place in places if is_at_or_below(pointer, place)]
     if not above:
         raise OptionsError(
-            f"{pointer} of event {event.seq} ({event.type}) cannot be erased: it holds the session together, or says nothing"
+            f"{pointer} of event {event.seq} ({event.type}) cannot be erased: it is needed to read the session, or is empty"
         )
     return above[0]
 

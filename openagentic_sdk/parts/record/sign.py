@@ -45,7 +45,7 @@ def sign_session(store: SessionStore, session_id: str, signers: Sequence[Signer]
 def append_signed_head(store: SessionStore, writer: SessionWriter, signers: Sequence[Signer]) -> RecordSigned:
     """`sign_session` for a caller that holds the session's writer."""
     if not signers:
-        raise OptionsError("a record is signed by somebody: name a signer")
+        raise OptionsError("no signer was given: name at least one")
     last, events = _since_last_checkpoint(store, writer.session_id, writer.last_seq)
     if not events:
         raise OptionsError(f"session {writer.session_id!r} has no events yet: there is nothing to sign")

@@ -69,7 +69,7 @@ class Witness:
         token = _run(self.command, statement)
         if not token.strip() or len(token) > MAX_TOKEN_BYTES:
             raise StorageError(
-                f"the witness {shlex.join(self.command)} gave no token, or one of over {MAX_TOKEN_BYTES} bytes"
+                f"the witness {shlex.join(self.command)} returned no token, or one larger than {MAX_TOKEN_BYTES} bytes"
             )
         return {"by": "witness", "name": self.name, "token": b64encode(token).decode("ascii")}
 
@@ -125,7 +125,9 @@ def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
     by = signature.get("by") if isinstance(signature, Mapping) else None
     check = _CHECKS.get(by) if isinstance(by, str) else None
     if check is None:
-        return Voucher(on_one_line(str(by), 40), "", "unchecked", "this version does not know such signatures")
+        return Voucher(
+            on_one_line(str(by), 40), "", "unchecked", "this version does not support signatures of this kind"
+        )
     try:
         return Voucher(str(by), *check(signature, statement, trust))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -140,14 +142,14 @@ _SignatureCheck = tuple[str, str, str]
 
 def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
     if trust.seal is None:
-        return "an installation", "unchecked", "only who has its key can check it"
+        return "an installation", "unchecked", "only a holder of its key can check it"
     try:
         is_ours = trust.seal.matches(str(signature["mac"]), FORMAT, statement)
     except OptionsError as error:
         return "an installation", "unchecked", str(error)
     if is_ours:
-        return "this installation", "valid", "its key made it"
-    return "", "invalid", "the key of this installation did not make it for this"
+        return "this installation", "valid", "it was created with its key"
+    return "", "invalid", "it was not created for this with the key of this installation"
 
 
 def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
@@ -155,7 +157,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
     key, namespace = read_ssh_signature(text)
     fingerprint = ssh_fingerprint(key)
     if namespace != NAMESPACE:
-        return fingerprint, "invalid", f"it was made for {on_one_line(namespace, 60)}, not for records"
+        return fingerprint, "invalid", f"it was created for {on_one_line(namespace, 60)}, not for records"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "signature")
         path.write_text(text, encoding="ascii")
@@ -164,7 +166,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
         if trust.allowed_signers is None:
             if not _succeeds(is_signed, statement):
                 return fingerprint, "invalid", "it is not a signature of this"
-            return fingerprint, "valid", "the key's; whose key that is, a file of allowed signers says"
+            return fingerprint, "valid", "the key's; its owner is known only with a file of allowed signers"
         allowed = ["-f", trust.allowed_signers]
         principals = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
         names = (
@@ -182,9 +184,9 @@ def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust)
     name = on_one_line(str(signature.get("name")), 60)
     token = b64decode(signature["token"], validate=True)
     if not trust.witness:
-        return name, "unchecked", "what its token proves, the witness's own command can say"
+        return name, "unchecked", "its token can be checked only with the witness's own command"
     is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
-    verdict = "knows it" if is_good else "does not know it"
+    verdict = "knows it" if is_good else "rejects it"
     return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {verdict}"
 
 
@@ -192,14 +194,18 @@ def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trus
     reply = b64decode(signature["token"], validate=True)
     time = timestamp_time(reply, statement)
     if trust.timestamp_ca is None:
-        return time, "unchecked", "it is of this; that its authority made it, --timestamp-ca can check"
+        return time, "unchecked", "it matches; its authority can be checked with --timestamp-ca"
     with tempfile.TemporaryDirectory() as folder:
         path, data = Path(folder, "reply"), Path(folder, "data")
         path.write_bytes(reply)
         data.write_bytes(statement)
         command = ["openssl", "ts", "-verify", "-data", str(data), "-in", str(path), "-CAfile", trust.timestamp_ca]
         is_good = _succeeds(command, b"")
-    how = "an authority of the file vouches for it" if is_good else f"no authority in {trust.timestamp_ca} made it"
+    how = (
+        "it was issued by an authority in the file"
+        if is_good
+        else (f"it was not issued by an authority in {trust.timestamp_ca}")
+    )
     return time, "valid" if is_good else "invalid", how
 
 
@@ -235,7 +241,7 @@ def read_ssh_signature(text: str) -> tuple[str, str]:
 def _ssh_string(data: bytes) -> tuple[bytes, bytes]:
     size = int.from_bytes(data[:4], "big")
     if len(data) < 4 + size:
-        raise ValueError("it is cut")
+        raise ValueError("it is truncated")
     return data[4 : 4 + size], data[4 + size :]
 
 

@@ -175,7 +175,7 @@ class _UndoFold:
         if not is_ours:
             problem = "it was kept by another installation, or the log was changed since"
         elif not any(is_within(event.path, root) for root in self._roots):
-            problem = "it lies outside of the workspace"
+            problem = "it is outside the workspace"
         self._problems[event.path] = problem
         if not counts:
             return
@@ -259,16 +259,16 @@ def _missing_copy(store: SessionStore, file: ChangedFile) -> str | None:
         with suppress(StorageError):
             store.read_blob(file.session_id, file.before)
             return None
-    return "what it was at this event is not kept: go back to the start of a turn"
+    return "its state at this event was not kept: go back to the start of a turn"
 
 
 def _conflict(file: ChangedFile, current: str | None) -> str | None:
     if file.between:
-        return "something else changed it between the turns that are taken back"
+        return "something else changed it between the turns to be undone"
     if current == file.left:
         return None
     if file.after == UNKNOWN:
-        return "a call that did not end may have changed it, and it is not as it was before"
+        return "a call that did not end may have changed it, and it differs from its earlier state"
     return "something else deleted it since" if current is None else "something else changed it since"
 
 

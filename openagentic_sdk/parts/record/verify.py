@@ -109,14 +109,14 @@ def verify_record(
     erased_places = {place for event in log if isinstance(event, RecordErasing) for place in places_of(event)}
     copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
     finished = {event.erasure_id for event in log if isinstance(event, RecordErased)}
-    todo = "this erasure was begun and is not finished: `openagentic-sdk sessions erase ID --finish` goes on with it"
+    todo = "this erasure is unfinished: `openagentic-sdk sessions erase ID --finish` continues it"
     unfinished = (event for event in log if isinstance(event, RecordErasing) and event.erasure_id not in finished)
     problems = [*checked.problems, *(Problem("erasure", event.seq or 0, detail=todo) for event in unfinished)]
     for seq, path in checked.erased:
         if seq > copied and not any(
             seq == erased_seq and is_at_or_below(path, place) for erased_seq, place in erased_places
         ):
-            problems.append(Problem("erasure", seq, detail=f"{path} was erased, and no record.erasing says by whom"))
+            problems.append(Problem("erasure", seq, detail=f"{path} was erased without a record.erasing event"))
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
     approvals = _approvals(session_id, log, trust, checked)
@@ -176,7 +176,7 @@ class _Checked:
         last = self._ranges[-1].signed if self._ranges else None
         next_seq, before = (last.to_seq + 1, last.head) if last else (1, ZERO)
         if signed.from_seq < next_seq:
-            text = f"this checkpoint speaks of events {signed.from_seq} to {signed.to_seq}, which one before it did"
+            text = f"this checkpoint covers events {signed.from_seq} to {signed.to_seq}, which an earlier one already covers"
             self._say("replayed", seq, text)
             return
         try:
@@ -185,7 +185,7 @@ class _Checked:
                 chain_digests(signed.before, digests) != signed.head
                 or len(digests) != signed.to_seq - signed.from_seq + 1
             ):
-                raise ValueError("its digests do not give its head")
+                raise ValueError("its digests do not match its head")
         except ValueError as error:
             self._say("checkpoint", seq, f"this checkpoint was changed: {error}")
             return
@@ -195,9 +195,7 @@ class _Checked:
             self._say("checkpoint", seq, message)
             self.end = min(self.end + signed.from_seq - next_seq, place)
         elif not is_linked:
-            text = (
-                f"it was made behind another checkpoint of events up to {next_seq - 1} than the one that stands there"
-            )
+            text = f"it was created after a checkpoint of events up to {next_seq - 1} other than the one in the log"
             self._say("checkpoint", seq, f"{text}: that one was replaced")
         vouchers = tuple(self._voucher(each, signed, seq) for each in signed.signatures)
         checked = _Range(signed, seq, vouchers, is_linked, [])
@@ -211,7 +209,7 @@ class _Checked:
             original = next(
                 (o for o in others if check_signature(signature, statement_of(o), self._trust).proof == "valid"), None
             )
-            text = f"the signature by {voucher.by} does not hold: {voucher.how}"
+            text = f"the signature by {voucher.by} is invalid: {voucher.how}"
             if original is not None:
                 span = f"events {original.from_seq} to {original.to_seq}"
                 text = f"the signature by {voucher.by} was made for {span}, not for these"
@@ -225,7 +223,7 @@ class _Checked:
             opening = Opening.read(signed.opening, len(digests))
         except BadOpeningError as error:
             self._say(
-                "salts", checked.seq, f"the salts of its events were changed ({error}): nothing of them can be checked"
+                "salts", checked.seq, f"the salts of its events were changed ({error}): none of them can be checked"
             )
             checked.bad += range(signed.from_seq, signed.to_seq + 1)
             self.end = min(first + len(digests), place)
@@ -264,17 +262,17 @@ class _Checked:
             if index in alignment:
                 shift = alignment[index] - index if index not in moved else shift
                 if index in moved:
-                    self._say("moved", seq, f"it stood as event {first_seq + alignment[index]} when it was signed")
+                    self._say("moved", seq, f"it was event {first_seq + alignment[index]} when it was signed")
                     checked.bad.append(seq)
                 continue
             checked.bad.append(seq)
             if index + shift in lost_indexes:
                 lost_indexes.remove(index + shift)
-                self._say("changed", seq, f"this {on_one_line(event.type, 40)} is not what was signed")
+                self._say("changed", seq, f"this {on_one_line(event.type, 40)} differs from what was signed")
             else:
                 twin = any(event == other for other in events[:index])
                 self._say(
-                    "added", seq, "it is there a second time" if twin else "it was not there when this was signed"
+                    "added", seq, "it is there a second time" if twin else "it did not exist when this was signed"
                 )
         for index in lost_indexes:
             checked.bad.append(first_seq + index)
@@ -375,7 +373,7 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
     vouchers = [check_signature(each, statement, trust) for each in signatures]
     by = ", ".join(f"{each.by} {each.name} ({each.proof})" for each in vouchers) or "nobody"
     text = f"a receipt signed by {by} says that there were {checkpoint.to_seq} events up to head {str(checkpoint.head)[:16]}"
-    return [Problem("receipt", detail=f"{text}: the log lacks that, its end was cut off or it was begun anew")]
+    return [Problem("receipt", detail=f"{text}: the log lacks them, so its end was cut off or it was restarted")]
 
 
 def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Checked) -> list[Approval]:
@@ -403,11 +401,11 @@ def _approvals(session_id: str, log: Sequence[Event], trust: Trust, checked: _Ch
                 approver = event.approver or {}
                 name, how = (
                     str(approver.get("name") or event.answered_by),
-                    str(approver.get("how") or "nobody vouches for the name"),
+                    str(approver.get("how") or "the name is not confirmed"),
                 )
                 answer = event.answer
             case PermissionDecision() if event.answered_by:
-                tool, name, how = event.name, event.answered_by, "as the decision says"
+                tool, name, how = event.name, event.answered_by, "as recorded in the decision"
                 answer = "allowed" if event.allowed else "refused"
             case _:
                 continue

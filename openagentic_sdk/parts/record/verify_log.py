@@ -59,15 +59,15 @@ _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",
     "sequence": "it is not the next event: lines are missing, doubled or moved",
     "json": "it is not an event",
-    "hole": "zeros stand in its place",
-    "durable-loss": "it is damaged although a later line says that it was safely on disk",
+    "hole": "zeros are in its place",
+    "durable-loss": "it is damaged although a later line records that it was safely on disk",
     "torn-tail": "it is unfinished, as a crash in the middle of a write leaves it",
-    "unsynced": "the disk failed to sync the log, so what is shown from here on may be in memory only",
-    "blob": "its bytes are not those that its name promises",
-    "missing": "the log names it and it is not there",
+    "unsynced": "the disk failed to sync the log, so everything from here on may be in memory only",
+    "blob": "its bytes do not match the digest in its name",
+    "missing": "the log refers to it and it is missing",
     "witness": "the log lacks events that were in it",
 }
-_CUT = "bring the log back from a copy; without one, the next append continues after what is there"
+_CUT = "restore the log from a copy; without one, the next append continues after the remaining events"
 IN_DOUBT = "The log was damaged after this call: it may or may not have run. Check before repeating it."
 
 
@@ -213,23 +213,23 @@ class _Witnesses:
             torn = next((problem for problem in problems if problem.kind == "torn-tail"), None)
             summary = self.places[SUMMARY_NAME]
             if torn and torn.detail is None and summary and summary.seq == torn.seq:
-                claim = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
+                claim = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} records that it had been written completely"
                 problems[problems.index(torn)] = replace(torn, detail=claim)
             for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
                 if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
                     ended, had = map(int, losing.groups())
-                    what = f"the log ended after event {ended} when a writer came, and it had known {had} events"
+                    what = f"the log ended after event {ended} when a writer opened it, and had contained {had} events"
                     notes.append(f"{witness}: {what}; {_CUT}")
             if unnamed := len(self.blobs - self.named_blobs):
-                notes.append(f"{unnamed} blobs are named by no event: a crash leaves that, and so do lost events")
+                notes.append(f"{unnamed} blobs belong to no event: a crash or lost events can cause this")
         there = self.store.list_blobs(report.session_id)
         for digest in there:
             try:
                 self.store.read_blob(report.session_id, digest)
             except StorageError:
-                todo = "the log is not touched by this; salvage leaves the blob out"
+                todo = "the log is not affected; salvage omits the blob"
                 problems.append(Problem("blob", 0, 0, todo, blob=digest))
-        todo = "bring it back from a copy of the session; what the event shows of it is still there"
+        todo = "restore it from a copy of the session; the excerpt in the event is intact"
         problems += [Problem("missing", 0, 0, todo, blob=name) for name in sorted(self.named_blobs.difference(there))]
         return replace(report, problems=tuple(problems), notes=tuple(notes))
 
@@ -242,14 +242,16 @@ class _Witnesses:
             if place.seq > report.events:
                 # A single event torn by a crash is reported together with the torn line.
                 if place.seq > report.events + 1 or report.good_bytes == report.size:
-                    detail = f"it knows {place.seq} events up to byte {place.offset}, and {end}: its end was cut off"
+                    detail = (
+                        f"it records {place.seq} events up to byte {place.offset}, and {end}: the log's end was cut off"
+                    )
                     yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
             elif place.offset == report.size + 1 and _prefix_crc(fd, report.size, b"\n") == place.crc:
                 todo = "nothing needs to be done: the next run writes it"
                 detail = "the line end after it is missing"
                 yield Problem("torn-tail", place.seq, report.size, todo, detail=detail)
             elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
-                detail = f"it was kept of another log than the one that stands there up to event {place.seq}"
+                detail = f"it was created from a log that differs from this one before event {place.seq}"
                 yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
         if self.blobs and not report.events:
             detail = f"there are {len(self.blobs)} stored outputs, and no event in the log"
@@ -268,9 +270,9 @@ class _Witnesses:
 def _verify_lost(store: FileSessionStore, session_id: str) -> SessionReport:
     """The report on a session whose log is missing."""
     summary = SummaryBeside(SystemDisk(), store.root_dir / "sessions" / session_id).kept()
-    claim = f"it knows {summary.position.seq} events" if summary else "it knows a session"
-    detail = f"{claim}, and there is no log: {LOG_NAME} was removed"
-    todo = "bring the log back from a copy: there is nothing here to go on with"
+    claim = f"it records {summary.position.seq} events" if summary else "it describes a session"
+    detail = f"{claim}, and the log is missing: {LOG_NAME} was removed"
+    todo = "restore the log from a copy: nothing here can be continued"
     witness = SUMMARY_NAME if summary else META_NAME
     return SessionReport(session_id, 0, 0, 0, (Problem("witness", 1, 0, todo, detail=detail, witness=witness),))
 
@@ -290,9 +292,9 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
         if error.change == "line ends":
             todo = "undoes that in a new session"
         else:
-            intact = f"the {good.seq} events before it" if good.seq else "nothing of the log"
+            intact = f"the {good.seq} events before it" if good.seq else "none of the log"
             todo = f"makes a new session of what is intact: {intact}"
-            todo += f", and with --keep-behind {behind} events behind it as records" if behind else ""
+            todo += f", and with --keep-behind {behind} events after it as records" if behind else ""
         todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
         problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
     size = disk.fstat(fd).st_size
@@ -301,7 +303,7 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses) -> SessionRepor
         todo = "nothing needs to be done: the next run puts it into a new file"
         problems.append(Problem("unsynced", end.dur + 1, end.durable_offset, todo))
     if all(problem.is_harmless for problem in problems) and good.offset < size:
-        todo = "nothing needs to be done: the next run moves it aside and says so in the log"
+        todo = "nothing needs to be done: the next run moves it aside and records that in the log"
         problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
     return SessionReport(session_id, good.seq, good.offset, size, tuple(problems), behind)
 

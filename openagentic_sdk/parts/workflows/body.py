@@ -28,7 +28,7 @@ class Restart(BaseException):
     """The body ends its history and starts again with these arguments; a body's `except Exception` does not catch it."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        super().__init__("the workflow begins anew")
+        super().__init__("the workflow restarts")
         self.arguments = arguments
 
 
@@ -45,7 +45,7 @@ class Promise(Generic[R]):
     def __await__(self) -> Generator[Any, Any, R]:
         if self.body.current is None and not self.is_done:
             raise WorkflowError(
-                "a workflow's steps are awaited in its body only: several at once by flow.gather(), not in tasks"
+                "a workflow awaits its steps only in its body: run several at once with flow.gather(), not in tasks"
             )
         if not self.is_done:
             yield self
@@ -144,8 +144,8 @@ class Branch(Promise[Any]):
                 waits_for.add_done_callback(_take_error)
                 waits_for.cancel()
             self._raises = WorkflowError(
-                f"the body of a workflow awaits {shown(waits_for)}, which no log holds: await flow.step(), flow.sleep() and "
-                "the like, and do everything else in a step"
+                f"the body of a workflow awaits {shown(waits_for)}, which no log records: await only flow.step(), "
+                "flow.sleep() and the like, and do everything else in a step"
             )
             self.body.ready.append(self)
             return

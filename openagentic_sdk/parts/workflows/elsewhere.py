@@ -122,6 +122,6 @@ def _service(run: Run) -> RunsElsewhere:
     service = runs_elsewhere(run)
     if service is None:
         raise WorkflowError(
-            "this step is a run of a fleet, which goes on where a worker of that fleet runs the workflow"
+            "this step is a run of a fleet and continues only where a worker of that fleet runs the workflow"
         )
     return service

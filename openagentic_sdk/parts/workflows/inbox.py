@@ -81,7 +81,7 @@ def deliver(
     pause.
     """
     if not name or len(name) > MAX_NAME_CHARS:
-        raise WorkflowError(f"an event has a name of 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
+        raise WorkflowError(f"the name of an event must have 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
     inbox = inbox_of(session_id)
     metadata: dict[str, Any] = {"parent_session_id": session_id, "parent_tool_use_id": _INBOX_CALL}
     with suppress(SessionNotFoundError):

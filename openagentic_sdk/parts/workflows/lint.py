@@ -168,7 +168,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]]) -> LintReport:
 def _files_below(path: Path) -> Iterator[Path]:
     """The file itself, or the Python files in a folder except hidden ones, environments and installed packages."""
     if not path.exists():
-        raise OptionsError(f"there is no {str(path)!r}: name a Python file or a folder")
+        raise OptionsError(f"{str(path)!r} does not exist: name a Python file or a folder")
     if not path.is_dir():
         yield path
         return
@@ -513,7 +513,7 @@ class _Body(ast.NodeVisitor):
     def _note_order(self, node: ast.expr) -> None:
         if self.infer(node) == _SET:
             source = _shown(node)
-            self._note(node, "order", f"{source} is a set, which has another order in each process: use sorted(...)")
+            self._note(node, "order", f"{source} is a set, whose order differs between processes: use sorted(...)")
 
     def _note_read(self, node: ast.Name | ast.Attribute) -> bool:
         name = self.infer(node)

@@ -59,7 +59,7 @@ class WorkflowLog:
                 f'the prompt of a workflow is {{"workflow": {self._name!r}, "arguments": {{...}}}} as JSON: {error}'
             ) from error
         if name != self._name:
-            raise OptionsError(f"this session is the workflow {name!r}, and not {self._name!r}")
+            raise OptionsError(f"this session belongs to the workflow {name!r}, not {self._name!r}")
         return arguments, "" if history == 1 else f"h{history}-"
 
     def note(self, *events: Event) -> None:
@@ -75,7 +75,7 @@ class WorkflowLog:
         """End the history: it is hidden from whatever follows, and is never read again."""
         prompt = loads_json(self.fold.prompt or "")
         prompt |= {"arguments": dict(arguments), "history": int(prompt.get("history", 1)) + 1}
-        text = f"the workflow began anew behind {len(self.fold.ids())} steps"
+        text = f"the workflow restarted after {len(self.fold.ids())} steps"
         await self.record(
             SessionCompacted(self._run.view.events[-1].seq or 0, text, trigger="workflow", method="restart")
         )

@@ -94,8 +94,8 @@ class WorkflowPart(PackagePart):
             return
         if prompt_follows:
             raise OptionsError(
-                f"session {self.run.session_id!r} is the workflow {self._rules.name}, which takes no second prompt: resume "
-                "it without one, deliver an event to it, or begin a new session"
+                f"session {self.run.session_id!r} is the workflow {self._rules.name}, which accepts no second prompt: "
+                "resume it without one, deliver an event to it, or start a new session"
             )
         await self._drive()
 
@@ -170,7 +170,7 @@ class WorkflowPart(PackagePart):
         """The error that ends a replay whose body continues after the end of its log."""
         ended = self.log.fold.ended
         if ended is None:
-            return RunStopped("waiting", "the log holds no more")
+            return RunStopped("waiting", "the log contains no more")
         new = next((step for step in self.work.new if step.record is None), None)
         what = (
             "waits for a step that did not end"
@@ -241,7 +241,7 @@ class WorkflowPart(PackagePart):
                 return
         if not work.tasks:
             if not work.waiting and not work.parked:
-                raise WorkflowError("the body of the workflow waits for something that no step will end")
+                raise WorkflowError("the body of the workflow waits for something that no step will complete")
             if work.nearest_s > HOLD_S:
                 await self._park()
             await self.run.agent.clock.sleep(work.nearest_s)

@@ -208,7 +208,7 @@ def retry_step(store: SessionStore, session_id: str, number: str) -> str:
             )
         if step.state not in _AGAIN:
             raise WorkflowError(
-                f"step {number} ({step.name}) is {step.state}: only one that has not succeeded is retried"
+                f"step {number} ({step.name}) is {step.state}: only a step that has not succeeded can be retried"
             )
         use = next(event for event in events if isinstance(event, ToolUse) and event.tool_use_id == step.call_id)
         extras = {key: value for key, value in (use.extras or {}).items() if key != "due"}

@@ -70,10 +70,10 @@ _OF_TOOLS = READ_TOOLS | EDIT_TOOLS | NETWORK_TOOLS | {"Bash"}
 
 def _name(name: Any) -> str | None:
     if isinstance(name, str) and name in _OF_TOOLS:
-        return "another one than that of a built-in tool, whose input permissions read"
+        return "a name other than that of a built-in tool, whose input permissions read"
     if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not _OF_RULES & {*name}:
         return None
-    return f"a text of 1 to {MAX_NAME_CHARS} characters that can be seen, without those of rules: ( ) [ ] * ? | ,"
+    return f"a text of 1 to {MAX_NAME_CHARS} visible characters, except those used in rules: ( ) [ ] * ? | ,"
 
 
 NAMES: Mapping[str, Check] = {
@@ -151,7 +151,7 @@ class Step(Promise[Any]):
         elif result.error_message == IN_DOUBT and self._may_repeat and self.attempt < MAX_CALLS:
             self.try_again(self.recorded_due)  # its process died several times, perhaps for other reasons
         elif result.outcome in ("unknown", "cancelled"):
-            self._fail(StepUnknownError, "was started, and what came of it is not known", result)
+            self._fail(StepUnknownError, "was started, and its outcome is unknown", result)
         else:
             delay_s = None
             if self.plan.retry is not None and result.outcome == "error":
@@ -189,8 +189,8 @@ def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, maske
         return
     then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
     raise WorkflowChangedError(
-        f"the workflow is not the one that this log was written by: its step {number} was {then} and is {now} now. "
-        'Put what is new under `if flow.version("..."):` and keep what was in the other branch, or begin a new session',
+        f"the workflow's code differs from the code that wrote this log: its step {number} was {then} and is {now} now. "
+        'Put what is new under `if flow.version("..."):` and keep the old code in the other branch, or start a new session',
         step=number,
     )
 
@@ -213,13 +213,14 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
         use, branch = record.use, number.rpartition("-")[0]
         before = [other for other in body_steps if other.rpartition("-")[0] == branch]
         behind = (
-            f"behind step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch on"
+            f"behind step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch"
         )
         raise WorkflowChangedError(
-            f"the workflow is not the one that this log was written by: its step {number} was "
-            f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is made no more now, {behind}. Keep it where "
-            '`flow.version("...")` is False, or begin a new session. Where an earlier step was retried, on whose failure '
-            "this one followed, rewind the session to before that",
+            f"the workflow's code differs from the code that wrote this log: its step {number} was "
+            f"{_shown(use.name, use.input, (use.extras or {}).get('at'))} and is no longer made, {behind}. "
+            'Keep it where `flow.version("...")` is False, or start a new session. If it followed the failure of an '
+            "earlier step "
+            "that was retried, rewind the session to before that failure",
             step=number,
         )
 

@@ -87,8 +87,9 @@ class StepsAtWork(StepLedger):
         tool = tools.get(name)
         if name not in self._offered or tool.effect != effect:
             raise WorkflowError(
-                f"a step cannot be called {name!r} here, with the effect {effect!r}: another step or tool has that name "
-                f"and the effect {tool.effect!r}; give the step a name of its own, flow.step(..., name=...)"
+                f"a step cannot be named {name!r} here, with the effect {effect!r}: another step or tool has that name "
+                "with the effect"
+                f" {tool.effect!r}; give the step a different name, flow.step(..., name=...)"
             )
 
     def now(self) -> float:

@@ -1,9 +1,9 @@
 """Judge recorded calls again: by the policy of their log, or with the rules of other settings instead.
 
 The log holds what a judgement depends on: the input, and in the `details` of each decision the `facts` of the call and the
-`policy` of its run (mode, trust, folders, rules). Older logs lack these two and fall back to what their run began with.
-Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`; of people's
-answers only the fact that they were asked counts.
+`policy` of its run (mode, trust, folders, rules). Older logs lack these two and fall back to the settings that their run
+began with. Links and files are inspected as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`;
+of people's answers only the fact that they were asked counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from ..policy import Verdict
 from ..rules import READ_TOOLS, Rule
 
 OUTCOMES = {"allow": "run", "ask": "ask", "deny": "refuse"}
-_NOBODY = ("nobody is there to ask", "mode callback has no approver")
+# The second wording is that of logs from versions before 0.2.
+_NOBODY = ("nobody can be asked", "nobody can be asked", "mode callback has no approver")
 _SKILL_EVENTS = (CommandExpanded, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage)
 _MOST_REMEMBERED = 20_000
 _STRICTEST_FIRST = ("deny", "ask", "allow")
@@ -54,7 +55,7 @@ class RecordedCall:
 
     `policy` is the result of `Run.policy_record`, `facts` that of `Facts.told` plus a hook's request. `is_settled` is true
     for a call that no rule decides (a hook that blocks, the final answer), `by_rule` for a command in a text, which only an
-    allow rule permits. `input` is None if the log does not contain what was judged, `decision` is None while nobody has
+    allow rule permits. `input` is None if the log does not contain the judged input, `decision` is None while nobody has
     answered. `objection` is the objection that a part had, or would have, to the call.
     """
 
@@ -148,7 +149,7 @@ class PolicyJudge:
         if call.is_settled:
             return None
         if call.input is None:
-            raise OptionsError("the log does not hold the input that was judged")
+            raise OptionsError("the log does not contain the input that was evaluated")
         gate = self.gate(call.policy)
         key = (
             id(gate),

@@ -105,7 +105,7 @@ def runs_settings(subject: Subject) -> str | None:
     command, workspace = subject.command or "", subject.workspace
     if workspace.trusted or _GIT.search(command) is None:
         return None
-    remedy = "and nothing confines it: trust the project once you have looked at that"
+    remedy = "and no sandbox confines it: trust the project after reviewing that"
     # The variables that override a repository's settings only reach a git that the shell starts itself.
     commands = _plain_commands(subject.line)
     for path, settings in foreign_settings(workspace.cwd, workspace.roots, deep=not _stays(commands)).items():

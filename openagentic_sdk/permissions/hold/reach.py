@@ -1,4 +1,5 @@
-"""What a command may reach although none of its words shows it: everything below a folder, and the values of unknown words.
+"""Files that a command may reach although none of its words shows them: everything below a folder, and the values of
+unknown words.
 
 Both are determined by a bounded walk of the places in question, in search of a path that a rule forbids.
 """
@@ -59,7 +60,7 @@ class Met:
 
 
 def reach_of(subject: Subject) -> Reach:
-    """What the command of a call may reach besides the paths that it names."""
+    """The paths that the command of a call may reach besides those that it names."""
     line = subject.line
     if isinstance(line, CommandLine) and not subject.runs_text and not any(_may_reach(c.argv) for c in line.commands):
         return Reach()
@@ -83,7 +84,7 @@ def reach_of(subject: Subject) -> Reach:
 def _unknown_words(
     subject: Subject, rows: Sequence[tuple[str, Sequence[str], tuple[str, ...]]]
 ) -> tuple[dict[tuple[str, bool], None], dict[tuple[str, bool, str], None]]:
-    """The endings of paths that only the shell can determine, and the words beside them that may be paths."""
+    """The endings of paths that only the shell can determine, and the other words that may be paths."""
     endings: dict[tuple[str, bool], None] = {}
     words: dict[tuple[str, bool, str], None] = {}
     # After a cd that only bash can follow, every name may be that of a file anywhere.
@@ -219,7 +220,7 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
 
 
 def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str | None:
-    """The first link in a command's folders that leads out of the workspace, if the command follows links; or the folder,
+    """The first link in a command's folders that leads outside the workspace, if the command follows links; or the folder,
     if there is too much to search.
     """
     name = base_name(argv[0])

@@ -51,9 +51,9 @@ def opaque_command(policy: Policy, subject: Subject) -> str | None:
         name = base_name(argv[0])
         reason = _opaque(command, workspace) or _shadows(command, cwds, workspace)
         if reason is None and moved and name not in ("cd", "echo", "true", "false", ":", "pwd"):
-            reason = f"{moved} may have changed where the names after it lead: run them one by one"
+            reason = f"{moved} may have changed the targets of the following names: run them one by one"
         if reason is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
-            reason = "this cd leads where only the shell can tell"
+            reason = "the target of this cd is known only to the shell"
         if reason is not None and not names_command(policy, subject, command, cwds):
             return f"{reason}, and {enforced_by_words(rule, workspace.confined)}"
         moves = _MOVES_NAMES.get(name)
@@ -73,7 +73,7 @@ def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
         return f"{command.open_assignments[0]} can make a program do something else"
     folder, _, name = argv[0].rpartition("/")
     if folder and folder not in USUAL_FOLDERS:
-        return f"{argv[0]} is a file that is run by its path"
+        return f"{argv[0]} is run by its path"
     argv = (name, *argv[1:])
     for index in command.globs:
         if argv[index][0] in GLOB_LETTERS and name not in WILDCARD_PROOF:
@@ -90,7 +90,7 @@ def _opaque(command: SimpleCommand, workspace: Workspace) -> str | None:
     if is_closed or (name in NEVER_READS_IN and _subcommand(argv) in NEVER_READS_IN[name]):
         return None
     runs = program_of(name)
-    return f"no word of it shows what {runs} reads and runs"
+    return f"its words do not show what {runs} reads and runs"
 
 
 def _subcommand(argv: Sequence[str]) -> str:
@@ -109,7 +109,7 @@ def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) 
         for cwd in cwds:
             real = workspace.follow(literal(word), cwd).real
             if (real in searched or os.path.dirname(real) in searched) and not _is_read(command, word):
-                return f"{word} lies where programs are looked for"
+                return f"{word} is in a folder that is searched for programs"
     return None
 
 

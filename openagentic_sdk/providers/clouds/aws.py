@@ -60,9 +60,9 @@ def read_credentials(profile: str | None = None, environ: Mapping[str, str] | No
             "credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     raise OptionsError(
-        f"no AWS credentials: the profile {profile_name or 'default'!r} has no keys, and this is no "
-        "container or instance with "
-        "a role; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass credentials="
+        f"no AWS credentials: the profile {profile_name or 'default'!r} has no keys, and this is not a container or "
+        "instance with a role;"
+        " set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass credentials="
     )
 
 
@@ -88,7 +88,7 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
-            raise OptionsError(f"{path} cannot be read as AWS profiles ({type(error).__name__}): mend it") from None
+            raise OptionsError(f"{path} cannot be read as AWS profiles ({type(error).__name__}): correct it") from None
         if parser.has_section(section):
             settings.update(parser.items(section))
     return settings

@@ -194,7 +194,7 @@ class CredentialChain:
         place = f"{base}/latest/meta-data/iam/security-credentials/"
         role = (await self._fetch(place, token_headers, self._near)).strip().partition("\n")[0]
         if not re.fullmatch(r"[\w+=,.@-]{1,128}", role):
-            raise ProviderResponseError(f"{shown_url(place)} names no role: give the instance one")
+            raise ProviderResponseError(f"{shown_url(place)} names no role: assign one to the instance")
         return _temporary(_json_object(await self._fetch(place + role, token_headers, self._near), place), place)
 
     async def _fetch(
@@ -232,7 +232,7 @@ def _temporary(answer: Mapping[str, object], where: str) -> AwsCredentials:
     except ValueError:
         expires_at = None
     if not (isinstance(access, str) and access and isinstance(secret, str) and secret) or (ends and expires_at is None):
-        raise ProviderResponseError(f"the answer of {shown_url(where)} has no whole AWS credentials")
+        raise ProviderResponseError(f"the answer of {shown_url(where)} has incomplete AWS credentials")
     return replace(AwsCredentials(access, secret, as_text(token) or None), expires_at=expires_at)
 
 
@@ -250,7 +250,7 @@ def _read_token(path: str, variable: str) -> str:
     except (OSError, ValueError) as error:
         raise OptionsError(f"{variable} names {path}, which cannot be read ({type(error).__name__})") from None
     if not token or any(char < "!" for char in token.replace(" ", "")):
-        raise OptionsError(f"{variable} names {path}, which holds no token")
+        raise OptionsError(f"{variable} names {path}, which contains no token")
     return token
 
 

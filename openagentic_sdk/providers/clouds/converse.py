@@ -288,7 +288,7 @@ def _block(part: ContentPart, number: int) -> dict[str, Any]:
         source = {"s3Location": {"uri": part.url}}
     kind = {"image": _IMAGES, "file": _DOCUMENTS}.get(part.kind, {}).get(part.media_type.partition(";")[0])
     if source is None or kind is None:
-        raise cannot_carry(part, "Bedrock's Converse API", "give its data as one of the media types that it takes")
+        raise cannot_carry(part, "Bedrock's Converse API", "give its data as one of the accepted media types")
     if part.kind == "image":
         return {"image": {"format": kind, "source": source}}
     # The API allows letters, digits, white space, hyphens and brackets in a document's name, which must be unique.

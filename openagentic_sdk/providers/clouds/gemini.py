@@ -163,8 +163,8 @@ class GeminiReading(Reading):
         if response_id := as_text(chunk.get("responseId")):
             if self._response_id not in (None, response_id):
                 raise GarbledResponseError(
-                    f"the endpoint mixed two answers in one stream ({self._response_id} and {response_id}): nothing of it "
-                    "was used"
+                    f"the endpoint mixed two answers in one stream ({self._response_id} and {response_id}): the answer "
+                    "was discarded"
                 )
             self._response_id = response_id
         usage = chunk.get("usageMetadata")
@@ -384,7 +384,7 @@ def _tools(
 
 def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
     if settings.parallel_tool_calls is False:
-        raise OptionsError("Gemini cannot be held to one call an answer: leave parallel_tool_calls unset")
+        raise OptionsError("Gemini cannot be limited to one call per answer: leave parallel_tool_calls unset")
     if settings.tool_choice is None:
         return {}
     modes: dict[str, dict[str, Any]] = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
@@ -397,7 +397,7 @@ def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
 def _thinking(effort: str, model: str) -> dict[str, Any]:
     if _OLD_MODEL.search(model):
         if effort not in _BUDGETS:
-            raise OptionsError(f"reasoning_effort {effort!r} is none of {', '.join(_BUDGETS)}")
+            raise OptionsError(f"reasoning_effort {effort!r} is not one of {', '.join(_BUDGETS)}")
         return {"thinkingBudget": _BUDGETS[effort]}
     if effort not in _LEVELS:
         raise OptionsError(f"{model} takes reasoning_effort {', '.join(_LEVELS)}, not {effort!r}")

@@ -91,6 +91,6 @@ def vertex_place(project: str | None, region: str | None) -> tuple[str, str]:
         ("region", region, "GOOGLE_CLOUD_LOCATION"),
     ):
         if not _PLAIN.fullmatch(value):
-            raise OptionsError(f"{field} {value!r} is no Google Cloud {field}: pass {field}= or set {variable}")
+            raise OptionsError(f"{field} {value!r} is not a Google Cloud {field}: pass {field}= or set {variable}")
     host = "aiplatform.googleapis.com" if region == "global" else f"{region}-aiplatform.googleapis.com"
     return f"projects/{project}/locations/{region}", f"https://{host}"

@@ -191,7 +191,7 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
     for sock in waiting.values():
         line.drop(sock)
     if waiting:
-        raise TimeoutError(f"no address of {host} answered in time")
+        raise TimeoutError(f"no address of {host} responded in time")
     raise failure or OSError("the name has no address")
 
 
@@ -248,7 +248,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
         response.begin()
         if response.status != 200:
             if response.status == 407:
-                advice = f"it wants a user and a password: put them into {variable} (http://user:password@host:port)"
+                advice = f"it requires a user and a password: put them into {variable} (http://user:password@host:port)"
             raise ProviderConnectionError(
                 f"{proxy_text} answered {response.status} to a tunnel to {goal}: {advice}",
                 retryable=response.status >= 500,

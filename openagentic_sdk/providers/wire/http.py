@@ -104,7 +104,7 @@ class HttpTransport:
                 return answer
             await answer.aclose()
             url = followed
-        raise ProviderResponseError(f"{shown_url(url)} redirects in a circle: check base_url")
+        raise ProviderResponseError(f"{shown_url(url)} redirects in a loop: check base_url")
 
     def find_target(self, parts: SplitResult) -> Target:
         """The target to connect to for this URL."""
@@ -152,7 +152,7 @@ class HttpAnswer:
 
     async def read(self) -> list[bytes]:
         """The chunks of the body since the last call, at least one; an empty list at its end."""
-        assert self._feed is not None, "start() comes first"
+        assert self._feed is not None, "call start() first"
         chunks, self._waiting = self._waiting or await self._feed.take(), []
         self._feed.mark_taken(sum(map(len, chunks)))
         return chunks
@@ -364,7 +364,7 @@ def read_url(url: str) -> SplitResult:
             f"{safe_url!r} is not an http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
         )
     if "@" in parts.netloc:
-        raise OptionsError(f"{safe_url!r} has a user in it: pass credentials as api_key or headers")
+        raise OptionsError(f"{safe_url!r} contains a user: pass credentials as api_key or headers")
     return parts
 
 
@@ -373,7 +373,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     # http.client would refuse them too, but its message contains the value, which may be a key.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
-            raise OptionsError(f"{name!r} is not a name for a header")
+            raise OptionsError(f"{name!r} is not a valid header name")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
             raise OptionsError(f"the value of the header {name} has line ends or characters that are not ASCII")
 
@@ -389,8 +389,8 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
     if same_origin and (not is_post or answer.status in (307, 308)):
         return new
     raise ProviderResponseError(
-        f"{shown_url(url)} redirects to {shown_url(new)} ({answer.status}), which is not followed with a key: "
-        "set base_url to where it leads if you trust it"
+        f"{shown_url(url)} redirects to {shown_url(new)} ({answer.status}), which is not followed with a key: set "
+        "base_url to the target if you trust it"
     )
 
 
@@ -416,7 +416,7 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
         return lambda data: iter((data,))
     if name not in ("gzip", "x-gzip", "deflate"):
         raise ProviderResponseError(
-            f"the endpoint packs its answers as {encoding[:40]!r}, which it was asked not to do"
+            f"the endpoint compresses its answers as {encoding[:40]!r} although it was asked not to"
         )
     unpacker = zlib.decompressobj(47)  # gzip or zlib, by the header
 
@@ -439,9 +439,9 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, ssl.SSLCertVerificationError):
         cert_file = os.environ.get("SSL_CERT_FILE")
         if cert_file and not os.path.isfile(cert_file):
-            advice = f"SSL_CERT_FILE names {cert_file}, where no file is"
+            advice = f"SSL_CERT_FILE names {cert_file}, which does not exist"
         else:
-            advice = "SSL_CERT_FILE may name a file of certificates to trust"
+            advice = "set SSL_CERT_FILE to a file of certificates to trust"
         why = f"{error.verify_message}; {advice}"
         text = f"the certificate of {origin} is not trusted: {why}"
         return ProviderConnectionError(text, retryable=False, was_sent=False)
@@ -456,5 +456,5 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, HTTPException):
         why = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 100)
-        return ProviderResponseError(f"{origin} does not answer in HTTP ({why}): check base_url")
-    return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")
+        return ProviderResponseError(f"{origin} does not respond with HTTP ({why}): check base_url")
+    return ProviderResponseError(f"{origin} sent unreadable data ({type(error).__name__})")

@@ -121,5 +121,5 @@ class FeedWatch:
 def timeout_error(name: str, phase: str, limit_s: float) -> ProviderTimeoutError:
     """The error for a phase that exceeded its limit."""
     return ProviderTimeoutError(
-        f"{name} kept us waiting for {_WAITED_FOR[phase]} longer than {limit_s:g} s ({phase}_s)", phase=phase
+        f"{name} did not send {_WAITED_FOR[phase]} within {limit_s:g} s ({phase}_s)", phase=phase
     )

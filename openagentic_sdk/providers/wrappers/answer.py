@@ -100,4 +100,4 @@ async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
         async for event in events:
             if (output := pieces.take(event)) is not None:
                 return output
-    raise ProviderResponseError("the provider's stream ended without saying that it was done")
+    raise ProviderResponseError("the provider's stream ended without a `done` event")

@@ -149,8 +149,8 @@ class RetryingProvider(AroundProvider):
         wait_s = retry_after_s(error.headers, self._clock.now()) if isinstance(error, ProviderHTTPError) else None
         if wait_s is not None and is_transient(error) and wait_s > self.policy.max_retry_after_s:
             most = self.policy.max_retry_after_s
-            note = f"it asks to be left alone for {wait_s:.0f} s, longer than max_retry_after_s ({most:.0f} s)"
-            error.args = (f"{error} ({note}: ask later, or allow more in RetryPolicy)",)
+            note = f"it asks for a delay of {wait_s:.0f} s, longer than max_retry_after_s ({most:.0f} s)"
+            error.args = (f"{error} ({note}: retry later, or allow more in RetryPolicy)",)
 
     def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:
         elapsed = self._clock.monotonic() - began

@@ -99,7 +99,7 @@ class EditorAgent:
     async def _request(self, method: str, params: Mapping[str, Any]) -> Any:
         handler = self._methods.get(method)
         if handler is None:
-            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100} here")
+            raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r:.100}")
         if self._editor is None and method != "initialize":
             raise RpcError(INVALID_REQUEST, f"{method} came before initialize")
         try:
@@ -151,9 +151,7 @@ class EditorAgent:
         }
 
     async def _authenticate(self, params: Mapping[str, Any]) -> Json:
-        raise OptionsError(
-            f"there is no way to sign in called {params.get('methodId')!r:.100}: keys come from the environment"
-        )
+        raise OptionsError(f"there is no sign-in method {params.get('methodId')!r:.100}: set keys in the environment")
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -166,12 +164,12 @@ class EditorAgent:
         """Open a stored session; with `tells`, send its whole history before the answer."""
         session_id = _text(params, "sessionId")
         if session_id in self._opening:
-            raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is being opened already")
+            raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is already being opened")
         self._opening.add(session_id)
         try:
             options = self._options(params)
             if (open_session := self._sessions.get(session_id)) is not None and open_session.is_running:
-                raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} runs here: cancel its turn first")
+                raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is running here: cancel its turn first")
             await run_in_thread(partial(self._check_stored, session_id, str(options.cwd)))
             session = await self._open(session_id, options)
             updates = await run_in_thread(lambda: list(self._updates(session)))
@@ -210,7 +208,7 @@ class EditorAgent:
         return replay(session.view, with_subagents(store.iter_events(session_id), read_child))
 
     async def _open(self, session_id: str, options: OpenAgenticOptions) -> EditorSession:
-        assert self._editor is not None, "nothing is opened before initialize"
+        assert self._editor is not None, "call initialize before opening a session"
         session = EditorSession(self._editor, session_id, options, self._models)
         await session.open()
         return session
@@ -245,7 +243,7 @@ class EditorAgent:
     async def _list(self, params: Mapping[str, Any]) -> Json:
         cwd, cursor = params.get("cwd"), params.get("cursor") or "0"
         if not isinstance(cursor, str) or not cursor.isascii() or not cursor.isdecimal() or len(cursor) > 12:
-            raise OptionsError(f"cursor must be one that session/list gave, not {cursor!r:.100}")
+            raise OptionsError(f"cursor must be one returned by session/list, not {cursor!r:.100}")
         folder = None if cwd is None else _absolute(cwd, "cwd")
         offset = int(cursor)
         page = partial(self._store.list_session_summaries, cwd=folder, limit=PAGE_SESSIONS + 1, offset=offset)
@@ -312,7 +310,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is being opened: wait for the answer")
         if session_id not in self._sessions:
             raise RpcError(
-                NOT_FOUND, f"session {session_id!r:.100} is not open here: session/new, load and resume open one"
+                NOT_FOUND, f"session {session_id!r:.100} is not open here: open it with session/new, load or resume"
             )
         return self._sessions[session_id]
 

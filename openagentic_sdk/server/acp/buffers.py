@@ -35,26 +35,28 @@ def unsaved_guard(read_buffer: ReadBuffer, wait_s: float = WAIT_S) -> HookMatche
         raw_path = input.get("file_path", input.get("notebook_path"))
         path = place_of(raw_path, cwd)
         if path is None and isinstance(raw_path, str) and raw_path:
-            return _refused(raw_path, "is a path by which the person's editor cannot be asked for the file")
+            return _refused(raw_path, "is a path that the person's editor cannot resolve")
         if path is None:  # no path at all: the tool's own error is clearer
             return None
         try:
             saved = await run_in_thread(partial(_read_saved, path, MAX_BYTES))
         except (OSError, ValueError, ToolError):
-            return _refused(path, "cannot be compared with what the person's editor holds")
+            return _refused(path, "cannot be compared with the buffer in the person's editor")
         try:
             async with asyncio.timeout(wait_s):
                 answer = await read_buffer(path)
         except TimeoutError:
-            return _refused(path, f"may hold unsaved changes: the person's editor did not give it within {wait_s:g} s")
+            return _refused(
+                path, f"may hold unsaved changes: the person's editor did not return it within {wait_s:g} s"
+            )
         except RpcError as error:
             if saved is None:  # missing both on disk and in the editor: a new file
                 return None
             reason = on_one_line(str(error), 200)
-            return _refused(path, f"may hold unsaved changes: the person's editor did not give it ({reason})")
+            return _refused(path, f"may hold unsaved changes: the person's editor did not return it ({reason})")
         text = answer.get("content") if isinstance(answer, dict) else None
         if not isinstance(text, str):
-            return _refused(path, "may hold unsaved changes: the person's editor gave no text for it")
+            return _refused(path, "may hold unsaved changes: the person's editor returned no text for it")
         # Line ends and byte order marks are the editor's choice when it saves.
         plain = [part.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n") for part in (text, saved or "")]
         return None if plain[0] == plain[1] else _refused(path, "is open in the person's editor with unsaved changes")

@@ -23,10 +23,10 @@ _TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
 def read_blocks(blocks: Any) -> Said:
     """Return the prompt. Raises `OptionsError` that names the invalid block, also for an empty prompt."""
     if not isinstance(blocks, Sequence) or isinstance(blocks, str):
-        raise OptionsError("a prompt is a list of content blocks")
+        raise OptionsError("a prompt must be a list of content blocks")
     parts = [_part(block, f"block {number} of the prompt") for number, block in enumerate(blocks, 1)]
     if not any(part.get("type") != "text" or str(part["text"]).strip() for part in parts):
-        raise OptionsError("the prompt is empty: say what should be done")
+        raise OptionsError("the prompt is empty: describe the task")
     prompt = read_prompt(parts, paths=False)
     pairs = [(block, part["text"]) for block, part in zip(blocks, parts, strict=True) if part["type"] == "text"]
     typed = [text for block, text in pairs if block["type"] != "resource"]
@@ -59,9 +59,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
                 **type_field,
             }
     block_type = block.get("type") if isinstance(block, Mapping) else block
-    raise OptionsError(
-        f"{where} is not a text, image, audio, resource_link or resource with all that one needs: {block_type!r:.100}"
-    )
+    raise OptionsError(f"{where} is not a complete text, image, audio, resource_link or resource: {block_type!r:.100}")
 
 
 def _link(uri: str, name: str) -> str:

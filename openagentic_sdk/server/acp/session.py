@@ -30,13 +30,13 @@ from .view import EditorView
 AcpStopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
 MODE_TEXTS = {
-    "default": ("Ask", "Asks before what is not allowed by a rule"),
+    "default": ("Ask", "Asks before calls that no rule allows"),
     "acceptEdits": ("Accept edits", "Changes files of the workspace without asking"),
-    "plan": ("Plan", "Looks and plans, and changes nothing"),
-    "dontAsk": ("Don't ask", "Denies what is not allowed by a rule, without asking"),
+    "plan": ("Plan", "Reads and plans without changing anything"),
+    "dontAsk": ("Don't ask", "Denies calls that no rule allows, without asking"),
     "prompt": ("Ask always", "Asks before every call"),
     "deny": ("Deny", "Denies every call"),
-    "bypass": ("Bypass", "Runs everything that no rule denies"),
+    "bypass": ("Bypass", "Allows everything that no rule denies"),
 }
 OFFERED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk")
 _CANNOT_ASK = (
@@ -209,7 +209,9 @@ class EditorSession:
             try:
                 answer = await put_question(question)
             except RpcError as error:
-                answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
+                answer = (
+                    "cancel" if "mcp" in question.details else f"declined because the editor could not ask: {error}"
+                )
         approver = {"name": user_name(), "how": "editor", "editor": self._editor.name}
         return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}", approver)
 

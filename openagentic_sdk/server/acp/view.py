@@ -150,7 +150,7 @@ class EditorView:
                 update = {"sessionUpdate": "compaction_update", "compactionId": f"compaction.{event.seq}"}
                 return [{**update, "status": "completed", "summary": [text_block(event.summary)]}]
             case Result() if event.stop_reason not in ("end", "interrupted"):
-                why = event.error_message or "go on with another prompt"
+                why = event.error_message or "continue with another prompt"
                 return self._told(event, f"Stopped ({on_one_line(event.stop_reason, 80)}): {why}")
             case _ if isinstance(event, (*_TOLD, *_NOTICES)):
                 return self._note(event)

@@ -118,7 +118,7 @@ class AsyncClient(AsyncOperations):
                     raise
                 is_over, wait_s = False, max(wait_s, getattr(error, "retry_after_s", None) or 0.0)
             if failures >= _MAX_FAILURES:
-                raise ProviderResponseError(f"{self._base_url} ends each stream of events at once")
+                raise ProviderResponseError(f"{self._base_url} ends every stream of events at once")
             if not is_over:
                 await asyncio.sleep(wait_s)
 
@@ -173,7 +173,7 @@ class AsyncClient(AsyncOperations):
             return _value(EVENT_CLASSES.get(kind, kind) if isinstance(kind, str) else kind, json.loads(data))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, InvalidEventError) as error:
             why = f"{type(error).__name__}: {error}"
-            text = f"{self._base_url} answers {endpoint.name}() with what its contract has not ({why:.200}): check base_url"
+            text = f"{self._base_url} answers {endpoint.name}() in a form outside its contract ({why:.200}): check base_url"
             raise ProviderResponseError(text) from None
 
     async def _send(
@@ -297,7 +297,7 @@ def _has_open_body(endpoint: Endpoint) -> bool:
 
 def _segment(value: Any) -> str:
     if not isinstance(value, str) or value in ("", ".", ".."):
-        raise OptionsError(f"{value!r:.100} cannot be a part of a path: give the id as the server gave it")
+        raise OptionsError(f"{value!r:.100} cannot be part of a path: pass the id as returned by the server")
     return quote(value, safe="")
 
 

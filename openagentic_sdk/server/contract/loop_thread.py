@@ -38,7 +38,7 @@ class LoopThread:
         with self._lock:
             if self._is_closed:
                 work.close()
-                raise EventLoopError(f"{self._name} was closed: make a new one")
+                raise EventLoopError(f"{self._name} was closed: create a new one")
             done = asyncio.run_coroutine_threadsafe(work, self._loop or self._start())
         try:
             return done.result()

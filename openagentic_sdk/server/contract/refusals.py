@@ -56,21 +56,21 @@ CODES: Mapping[str, tuple[int, str]] = {
 }
 _OF_STATUS = {CODES[code][0]: code for code in reversed(list(CODES))}
 
-_BUSY = "a run goes on in this session: follow it, send it a message, cancel it, or fork it"
+_BUSY = "a run is in progress in this session: follow it, send it a message, cancel it, or fork it"
 # For each error: its code, the sentence if its own text is not for clients, and the seconds after which to retry.
 _REFUSED: tuple[tuple[type[Exception], str, str, str], ...] = (
-    (SessionNotFoundError, "session_not_found", "there is no session {error.session_id!r:.220} here", ""),
+    (SessionNotFoundError, "session_not_found", "session {error.session_id!r:.220} does not exist", ""),
     (AgentNotFoundError, "agent_not_found", "", ""),
     (SessionLockedError, "session_busy", _BUSY, "1"),
     (QuestionOpenError, "question_open", "", ""),
     (SessionHeldError, "session_kept", "", ""),
-    (SessionExistsError, "in_progress", "the same request is being answered just now: ask again", "1"),
+    (SessionExistsError, "in_progress", "the same request is being answered: send it again later", "1"),
     (ConcurrencyError, "conflict", "", ""),
     (RequestConflictError, "key_reused", "", ""),
     (RoomMissingError, "not_implemented", "", ""),
     (OptionsError, "invalid_request", "", ""),
     (InvalidEventError, "invalid_request", "", ""),
-    (StorageError, "unavailable", "the session store does not answer: ask again", "2"),
+    (StorageError, "unavailable", "the session store does not respond: send the request again", "2"),
 )
 REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, *_ in _REFUSED))
 

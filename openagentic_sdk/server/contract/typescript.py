@@ -14,8 +14,8 @@ from .openapi import LATER_EVENT, openapi, schemas
 
 _HEAD = """\
 // The contract of a server of openagentic_sdk {version}, printed by `openagentic-sdk serve --contract typescript`.
-// A later server may send events of other types, fields that are not here, and other words where some are listed: types say
-// nothing of what comes at run time, so a switch over `event.type` needs a default.
+// A later server may send events of other types, further fields, and words other than those listed. Types do not check data
+// at run time, so a switch over `event.type` needs a default.
 """
 _OPERATIONS = """
 /** Each operation: `path` is below the server's address, `body` and `result` are JSON; a refusal is a `Refusal`. */

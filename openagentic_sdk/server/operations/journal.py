@@ -134,22 +134,22 @@ class Journal:
             (
                 "openagentic_server_requests_total",
                 "counter",
-                "Requests that were answered; status 0: the client left.",
+                "Answered requests; status 0 if the client disconnected.",
             ): {
                 (("route", route), ("method", method), ("status", str(status))): count
                 for (route, method, status), count in self._requests.items()
             },
-            ("openagentic_server_open", "gauge", "Requests that are being answered, streams among them."): {
+            ("openagentic_server_open", "gauge", "Requests in progress, including streams."): {
                 (("kind", kind),): count for kind, count in self._open.items()
             },
-            ("openagentic_server_runs", "gauge", "Runs that go on in this process."): {(): running},
-            ("openagentic_server_runs_ended_total", "counter", "Runs that stopped, by their reason."): {
+            ("openagentic_server_runs", "gauge", "Runs in progress in this process."): {(): running},
+            ("openagentic_server_runs_ended_total", "counter", "Ended runs, by reason."): {
                 (("stop_reason", reason),): count for reason, count in self._runs.items()
             },
             ("openagentic_server_webhooks_total", "counter", "Messages to other services."): {
                 (("outcome", outcome),): count for outcome, count in self._webhooks.items()
             },
-            ("openagentic_server_draining", "gauge", "1 once the process takes no more runs."): {
+            ("openagentic_server_draining", "gauge", "1 once the process accepts no more runs."): {
                 (): float(is_draining)
             },
         }

@@ -57,7 +57,7 @@ class WebhookTarget:
         except (ValueError, binascii.Error):
             key = b""
         if not self.secret.startswith(_PREFIX) or len(key) < MIN_SECRET_BYTES:
-            raise OptionsError(f"a webhook's secret is {_PREFIX} and {MIN_SECRET_BYTES} bytes or more in base64")
+            raise OptionsError(f"a webhook's secret must be {_PREFIX} and {MIN_SECRET_BYTES} bytes or more in base64")
         return key
 
     @property

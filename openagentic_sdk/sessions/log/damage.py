@@ -56,7 +56,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
     if HEAD_PATTERN.search(line, 1):
         return LogDamage("interleaved", "pieces of two lines are mixed (interleaved)")
     if envelope is None:
-        return LogDamage("edited", "its bytes are not those that were written (edited)")
+        return LogDamage("edited", "its bytes differ from those that were written (edited)")
     if envelope.seq == expected:
         follower = next(lines, b"")
         behind = read_envelope(follower)
@@ -65,7 +65,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
                 "deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)"
             )
         what = "its bytes" if expected == 1 else "its bytes, or those of the event before it,"
-        return LogDamage("edited", f"{what} are not those that were written (edited)")
+        return LogDamage("edited", f"{what} differ from those that were written (edited)")
     if envelope.seq > expected:
         has_expected = False
         for later in lines:

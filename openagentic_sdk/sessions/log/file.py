@@ -172,7 +172,7 @@ class LogWriter(SessionWriter):
         try:
             cut_log(self._disk, self._fd, self._path, self._end)
         except OSError as error:
-            self._unusable = f"a failed write could not be taken back ({error.strerror})"
+            self._unusable = f"a failed write could not be undone ({error.strerror})"
 
     def _sync(self) -> None:
         if self._durable_seq == self._seq:
@@ -183,7 +183,7 @@ class LogWriter(SessionWriter):
             # The kernel may have dropped the pages and would report success for the next attempt: never retry.
             self._unusable = f"fdatasync failed ({error.strerror})"
             try:
-                raise self._storage_error("could not be put on disk", error) from error
+                raise self._storage_error("could not be synced to disk", error) from error
             finally:  # also if a Ctrl-C that arrived during the sync is raised at that call
                 distrust(self._disk, self._fd, self._path, self._end)
         self._durable_seq, self._durable_end = self._seq, self._end
@@ -194,7 +194,7 @@ class LogWriter(SessionWriter):
         try:
             stat = self._disk.fstat(self._fd)
         except OSError as error:
-            self._unusable = f"its file cannot be looked at ({error.strerror})"
+            self._unusable = f"its file cannot be examined ({error.strerror})"
             raise self._storage_error("could not be appended to", error) from error
         if stat.st_nlink == 0:
             self._unusable = "its file was deleted"
@@ -209,13 +209,13 @@ class LogWriter(SessionWriter):
         try:
             size = self._disk.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
-            self._unusable = f"its file cannot be looked at ({error.strerror})"
+            self._unusable = f"its file cannot be examined ({error.strerror})"
             raise self._storage_error("could not be appended to", error) from error
         self._check_size(size)
 
     def _check_size(self, size: int) -> None:
         if size != self._end:
-            self._unusable = "somebody wrote to it in spite of the lock"
+            self._unusable = "another program wrote to it in spite of the lock"
             raise ConcurrencyError(
                 self.session_id, self._seq, find_end(self._disk, self._fd, self.session_id).position.seq
             )
@@ -230,7 +230,7 @@ class LogWriter(SessionWriter):
             )
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
-        todo = "open the session again" if self._unusable else "make room and try again"
+        todo = "open the session again" if self._unusable else "free some space and try again"
         return StorageError(
             f"session {self.session_id!r} {what}: {error.strerror or error}; {todo}",
             session_id=self.session_id,
@@ -284,8 +284,8 @@ def _repaired_writer(
     end = find_end(disk, fd, session_id)
     if end.version > FORMAT_VERSION:
         raise StorageError(
-            f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: "
-            "it can be read, and a newer version can go on with it",
+            f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: it can "
+            "be read, and a newer version can continue it",
             session_id=session_id,
         )
     place = end.position.finished().offset

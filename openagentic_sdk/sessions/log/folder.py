@@ -227,7 +227,7 @@ def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     try:
         (share_lock if shared else wait_for_lock)(fd)
         if not os.path.samestat(os.fstat(fd), os.stat(folder)):
-            raise FileNotFoundError(errno.ENOENT, "deleted, and made anew", str(folder))
+            raise FileNotFoundError(errno.ENOENT, "deleted and recreated", str(folder))
         yield
     finally:
         os.close(fd)
@@ -249,7 +249,7 @@ class Meta:
             (data.get("created_at"), data.get("metadata")) if isinstance(data, dict) else (None, None)
         )
         if not isinstance(created_at, int | float) or abs(created_at) > LAST_TIME or not isinstance(metadata, dict):
-            raise InvalidEventError("meta.json holds no created_at and metadata")
+            raise InvalidEventError("meta.json contains no created_at and metadata")
         return cls(session_id, created_at, metadata)
 
     def to_dict(self) -> dict[str, Any]:

@@ -72,7 +72,9 @@ class InboxFile:
         except FileNotFoundError:
             return 0, []
         except (InvalidEventError, KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{self._path} holds no messages ({error}): move it away to take new ones") from error
+            raise StorageError(
+                f"{self._path} contains no valid messages ({error}): move it away to accept new ones"
+            ) from error
 
     def _write(self, last: int, waiting: _Waiting) -> None:
         data = dumps_json({"last": last, "waiting": waiting}).encode("ascii")
@@ -94,7 +96,7 @@ class MessageFiles(RewritingFiles):
         self._refuse_when_read_only(session_id)
         text = dumps_message(message)
         self.session_dir(session_id)
-        with storage_errors(session_id, "cannot take a message"):
+        with storage_errors(session_id, "cannot store a message"):
             return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:

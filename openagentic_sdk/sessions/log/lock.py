@@ -159,7 +159,7 @@ class LeaseFile:
 
 
 def living_holder(path: Path, *, missing: str | None = None) -> str | None:
-    """The living holder of a lease, or None; `missing` if there is no such file."""
+    """The living holder of a lease, or None; `missing` if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDWR | BINARY)
     except FileNotFoundError:

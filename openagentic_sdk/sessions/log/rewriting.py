@@ -72,8 +72,8 @@ class RewritingFiles(SessionStore):
                 self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
 
     def scrub(self, session_id: str) -> Sequence[str]:
-        """Remove the remains of crashes and damage: files that are not part of the session, and the contents of those about
-        lost events. They may contain any part of any line.
+        """Remove the remains of crashes and damage: files that are not part of the session, and the contents of files about
+        lost events, which may contain parts of any line.
         """
         sessions = self.root_dir / "sessions"
         with storage_errors(session_id, "cannot be cleaned up"):

@@ -171,7 +171,7 @@ class LogReader:
         begins = line.startswith(b'{"'[: len(line)]) or not line[:SECTOR_BYTES].strip(b"\0")
         holds_others = b"\0" not in line and HEAD_PATTERN.search(line, 1)
         if self.position.seq == 0 and len(line) > SEAL_LENGTH and (not begins or holds_others):
-            text = "its encoding, line ends or layout are not those that were written (edited)"
+            text = "its encoding, line ends or layout differ from those that were written (edited)"
             raise LogCorruptError(self._session_id, 1, 0, kind, "edited", text)
 
 

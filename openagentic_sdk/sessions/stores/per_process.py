@@ -83,7 +83,7 @@ def check_own(session_id: str, pid: int) -> None:
     if pid != os.getpid():
         raise StorageError(
             f"this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the "
-            "session here when it has closed it",
+            "session here after that process has closed it",
             session_id=session_id,
         )
 

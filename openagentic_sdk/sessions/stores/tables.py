@@ -46,8 +46,8 @@ class Tables(ABC):
     ) -> T:
         """Do the work, in one transaction if it has several `steps`; restart it if the connection breaks.
 
-        So it must recognize its own traces from an attempt whose answer was lost. `durable` waits for the disk if the store
-        does not do so anyway. Raises `StorageError`.
+        The work may therefore run twice, and must recognize its own traces from an attempt whose response was lost.
+        `durable` waits for the disk if the store does not do so anyway. Raises `StorageError`.
         """
 
     @abstractmethod

@@ -56,7 +56,7 @@ class StoreTest(unittest.TestCase):
         return store
 
     def assert_refused(self, store: SessionStore, session_id: str) -> None:
-        """Assert that nobody but the holder can change the session, and everybody can read it."""
+        """Assert that only the holder can change the session, and everybody can read it."""
         with self.assertRaises(SessionLockedError):
             store.open_writer(session_id)
         with self.assertRaises(SessionLockedError):

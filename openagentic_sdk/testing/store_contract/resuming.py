@@ -1,4 +1,4 @@
-"""A long session is resumed from its last compaction, with the data beside its log, if that is its own."""
+"""A long session resumes from its last compaction, using the data beside its log if that belongs to the session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import StoreTest
 
 
 class Resuming(StoreTest):
-    """A long session is resumed from its last compaction, with the data beside its log, if that is its own."""
+    """A long session resumes from its last compaction, using the data beside its log if that belongs to the session."""
 
     def talked(self, name: str, summary: str = "they talked") -> None:
         """A session in which five of six events are summarized, and which was resumed once."""

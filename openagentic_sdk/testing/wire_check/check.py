@@ -120,7 +120,7 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
         for number, cut in enumerate(_cuts(provider, exchange, events), 1):
             cuts += 1
             differences += [
-                WireDifference("cut", f"behind event {number} of {len(events)}: {one}") for one in _worse(cut, whole)
+                WireDifference("cut", f"after event {number} of {len(events)}: {one}") for one in _worse(cut, whole)
             ]
     habits = list[str]()
     try:
@@ -131,7 +131,7 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
                 WireDifference("request", broken) for broken in _broken_rules(provider, protocol, whole.output, chunks)
             ]
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        note = f"the protocol's documentation has no reading of this answer ({type(error).__name__}: {error})"
+        note = f"the protocol's documentation does not cover this answer ({type(error).__name__}: {error})"
         differences.append(WireDifference("reading", note))
     refusal = None if whole.error is None else f"{type(whole.error).__name__}: {whole.error}"
     host = urlsplit(exchange.url).netloc
@@ -200,9 +200,9 @@ def _cuts(provider: EndpointProvider, exchange: Exchange, events: Sequence[Any])
 def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
     extra = Counter(cut.running) - Counter(whole.running)
     for name, arguments in extra:
-        yield f"would run {name}({arguments[:200]}), which the whole does not"
+        yield f"would run {name}({arguments[:200]}), which the whole answer does not"
     if whole.output is not None and not whole.text.startswith(cut.text):
-        yield f"says {cut.text[-80:]!r}, which the whole does not"
+        yield f"says {cut.text[-80:]!r}, which the whole answer does not"
 
 
 def _misread(output: ModelOutput, protocol: WireProtocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:

@@ -63,7 +63,7 @@ def plain_answer(protocol: WireProtocol, chunks: Sequence[Any]) -> PlainAnswer:
 
 
 def _frames(body: bytes) -> list[Any]:
-    """The messages of an AWS event stream, with their type; those of InvokeModel contain an event of their own."""
+    """The messages of an AWS event stream, with their type; messages of InvokeModel contain an inner event."""
     frames, at = list[Any](), 0
     while at + 16 <= len(body):
         size, headers = (int.from_bytes(body[at + skip : at + skip + 4], "big") for skip in (0, 4))

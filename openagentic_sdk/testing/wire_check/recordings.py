@@ -93,7 +93,7 @@ def read_recording(path: Path) -> Iterator[Exchange]:
         else:
             entries = _of_text(data)
     except (ValueError, RecursionError) as error:
-        raise OptionsError(f"{path} is not a recording that this reads: {error}") from None
+        raise OptionsError(f"{path} is not a supported recording: {error}") from None
     for number, (url, status, headers, request, body) in enumerate(entries, 1):
         lower = {str(key).lower(): _first(value) for key, value in headers.items()}
         yield Exchange(f"{path}#{number}", url, status, lower, _json_of(request or b""), _unpacked(body))

@@ -84,7 +84,7 @@ def _unanswered(protocol: WireProtocol, request: Mapping[str, Any]) -> Iterator[
             if one in waiting:
                 waiting.remove(one)
             else:
-                yield f"{one!r} is answered and was not asked, or is answered twice"
+                yield f"{one!r} is answered without having been asked, or is answered twice"
         if waiting and not calls and not results and turn.get("type") in (None, "message"):
             yield f"the result of {waiting[0]!r} does not directly follow its call"
             waiting.clear()

@@ -62,7 +62,7 @@ def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
         level, reason = _levels[rungs]
         if not level:
             raise ToolError(
-                f"code runs only in a sandbox, and this machine gives none ({reason}): call the tools one by one"
+                f"code runs only in a sandbox, and this machine supports none ({reason}): call the tools one by one"
             )
         plan = _closed_plan(level, scratch, limits)
         folder = plan["cwd"]

@@ -127,7 +127,9 @@ class _CodeProgram:
             working_s = self._loop.time() - self._working_since if self._at_work else 0.0
             left_s = self._limits.seconds - (self._loop.time() - began - self._worked_s - working_s)
             if left_s <= 0 and not self._at_work:
-                self._stop(f"the code was ended after {self._limits.seconds:g} s without its calls: do less at once")
+                self._stop(
+                    f"the code was ended after {self._limits.seconds:g} s, not counting its calls: do less at once"
+                )
                 break
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), max(left_s, _MOMENT_S))
@@ -175,7 +177,7 @@ class _CodeProgram:
         if end.signal or end.exit_code > 128:
             number = end.signal or end.exit_code - 128
             self.ended.reason = (
-                f"the code was ended by signal {number}: it used more time or memory than it may, or crashed"
+                f"the code was ended by signal {number}: it exceeded its time or memory limit, or crashed"
             )
 
     def _read_output(self) -> bool:
@@ -224,7 +226,7 @@ class _CodeProgram:
                 break
             self._calls_bytes += length
             if self._calls_bytes > MAX_CALLS_BYTES:
-                raise ToolError(f"its calls hold more than {MAX_CALLS_BYTES} bytes")
+                raise ToolError(f"its calls contain more than {MAX_CALLS_BYTES} bytes")
             self._waiting.append(_read_call(bytes(self._received[4 : 4 + length]), self._seen))
             del self._received[: 4 + length]
         self._begin_calls()
@@ -268,7 +270,7 @@ class _CodeProgram:
             return _framed({"id": number, "error": {"type": kind, "message": message}})
 
         if self.ended.calls >= self._limits.max_calls:
-            message = f"this code has made its {self._limits.max_calls} calls: go on in another call of Code"
+            message = f"this code has made its {self._limits.max_calls} calls: continue in another call of Code"
             return failed("ToolError", message)
         self.ended.calls += 1
         self._count(1)
@@ -300,10 +302,10 @@ def _read_call(body: bytes, used_numbers: set[int]) -> tuple[int, str, Mapping[s
     except InvalidEventError as error:
         raise ToolError(str(error)) from None
     if not isinstance(frame, dict) or frame.keys() != {"id", "tool", "input"}:
-        raise ToolError("what came is not a call")
+        raise ToolError("the message is not a call")
     number, tool, input = frame["id"], frame["tool"], frame["input"]
     if type(number) is not int or number in used_numbers or number < 0 or number > sys.maxsize:
-        raise ToolError("the number of a call is taken, or is none")
+        raise ToolError("the number of a call is in use, or is invalid")
     if not isinstance(tool, str) or len(tool) > MAX_NAME_CHARS or not isinstance(input, dict):
         raise ToolError("a call has no name, or no arguments")
     used_numbers.add(number)

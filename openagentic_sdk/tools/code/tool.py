@@ -51,15 +51,15 @@ class CodeTool(Tool):
     def __init__(self, limits: CodeLimits | None = None) -> None:
         self._limits = limits or CodeLimits()
         if min(vars(self._limits).values()) <= 0:
-            raise OptionsError(f"the limits of Code are above 0, not {self._limits}")
+            raise OptionsError(f"the limits of Code must be above 0, not {self._limits}")
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         calls = ctx.services.find(InnerCalls)
         if calls is None:
-            raise ToolError("code calls the tools of a run, and there is none here")
+            raise ToolError("code calls the tools of a run, and no run is active here")
         code = input["code"]
         if "\0" in code:
-            raise ToolError("the code holds a NUL character: leave it out")
+            raise ToolError("the code contains a NUL character: remove it")
         inside = calls.inside(ctx)
         ended = await run_program(code, inside.tools(), inside.make, self._limits)
         # The text for the model, and the digest of the whole output if that is longer.

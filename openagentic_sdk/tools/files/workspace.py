@@ -102,14 +102,14 @@ def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
     if os.path.isdir(path.real):
         return
     if os.path.lexists(path.real):
-        raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is a file: give the folder that holds it")
+        raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is a file: give the folder that contains it")
     raise missing_file(path, ctx.cwd, "folder")
 
 
 def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFoundError:
     """The error for a missing path, with similar names in its folder."""
     folder, name = os.path.split(path.real)
-    text = f"there is no {noun} {shown_path(path.lexical, cwd)!r} (working directory {os.path.abspath(cwd)})"
+    text = f"the {noun} {shown_path(path.lexical, cwd)!r} does not exist (working directory {os.path.abspath(cwd)})"
     try:
         names = os.listdir(folder)[:2_000]
     except OSError:
@@ -131,6 +131,6 @@ def refuse_if_stale(path: ResolvedPath, sha256: str | None, ctx: ToolContext) ->
         return
     what = "was deleted" if sha256 is None else "has changed"
     raise ToolError(
-        f"{shown_path(path.lexical, ctx.cwd)} {what} since you last read or wrote it, so nothing was written: "
-        "Read it again, then repeat the change on what it holds now"
+        f"{shown_path(path.lexical, ctx.cwd)} {what} since you last read or wrote it, so nothing was written: Read it "
+        "again, then repeat the change on its current content"
     )

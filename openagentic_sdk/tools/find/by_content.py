@@ -81,8 +81,8 @@ def search_contents(
         reading = FileSearch(query, timeout_s, ctx, clock)
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise ToolInputError(
-            f"{query['pattern']!r} is not a regular expression: {error}; put a backslash before characters that are meant "
-            "as they are",
+            f"{query['pattern']!r} is not a regular expression: {error}; put a backslash before characters that are "
+            "meant literally",
             path="query",
         ) from None
     try:
@@ -147,7 +147,9 @@ def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:
 def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str, limit: int) -> dict[str, Any]:
     output: dict[str, Any] = {"root": root, "query": input["query"], "mode": mode}
     if findings.stopped and not findings.counts:
-        raise ToolError(f"{findings.stopped} and nothing was found so far: use a simpler pattern or a narrower root")
+        raise ToolError(
+            f"{findings.stopped} and nothing has been found so far: use a simpler pattern or a narrower root"
+        )
     if mode == "content":
         output["matches"] = findings.matches[:limit]
         output["total"] = len(output["matches"])
@@ -162,7 +164,7 @@ def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str,
     if findings.is_full:
         notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
     if findings.stopped:
-        notes.append(f"{findings.stopped}: what follows was not searched; use a simpler pattern or a narrower root")
+        notes.append(f"{findings.stopped}: the rest was not searched; use a simpler pattern or a narrower root")
     passed = [
         f"{count:,} {_REASONS.get(kind, kind)}"
         for kind, count in findings.passed_over.items()
@@ -172,7 +174,7 @@ def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str,
     if passed:
         notes.append(f"passed over: {', '.join(passed)}")
     if not output["total"] and not input.get("include_ignored"):
-        notes.append("files that .gitignore leaves out were not searched (include_ignored)")
+        notes.append("files that .gitignore excludes were not searched (include_ignored)")
     output["note"] = "; ".join(notes)
     return output
 

@@ -54,7 +54,7 @@ def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
         if pattern.startswith(base.rstrip("/") + "/"):
             pattern = pattern[len(base.rstrip("/")) + 1 :]
     if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
-        raise ToolError(f"the pattern {pattern!r} leads out of {root.lexical}: set root to the folder to look in")
+        raise ToolError(f"the pattern {pattern!r} leads outside {root.lexical}: set root to the folder to search in")
     pattern = pattern.removeprefix("./")
     return pattern + "**" if pattern.endswith("/") else pattern
 
@@ -89,5 +89,5 @@ def _note(total: int, limit: int, input: Mapping[str, Any]) -> str:
     if total > limit:
         return f"{limit:,} of {plural(total, 'file')} shown: use a narrower pattern or root"
     if total == 0 and not input.get("include_ignored"):
-        return "no file matches; files that .gitignore leaves out were not looked at (include_ignored)"
+        return "no file matches; files that .gitignore excludes were not examined (include_ignored)"
     return plural(total, "file")

@@ -55,10 +55,12 @@ def name_filter(patterns: list[str]) -> Callable[[Names], Names]:
 def expand_braces(pattern: str) -> list[str]:
     """Expand the braces of a pattern. Raises `ToolInputError` for an unusable one."""
     if not 1 <= len(pattern) <= MAX_CHARS:
-        raise ToolInputError(f"a glob pattern has 1 to {MAX_CHARS} characters, not {len(pattern)}", path="pattern")
+        raise ToolInputError(
+            f"a glob pattern must have 1 to {MAX_CHARS} characters, not {len(pattern)}", path="pattern"
+        )
     alternatives = globs.expand_braces(pattern, MAX_ALTERNATIVES)
     if alternatives is None:
-        raise ToolInputError(f"{pattern!r} stands for more than {MAX_ALTERNATIVES} patterns: use fewer braces")
+        raise ToolInputError(f"{pattern!r} expands to more than {MAX_ALTERNATIVES} patterns: use fewer braces")
     return alternatives
 
 
@@ -96,5 +98,5 @@ def type_suffixes(name: str) -> tuple[str, ...]:
     """The suffixes of a file type. Raises `ToolInputError` for an unknown type."""
     suffixes = FILE_TYPES.get(_OTHER_NAMES.get(name, name))
     if suffixes is None:
-        raise ToolInputError(f"there is no file type {name!r}: use a glob pattern, or one of {', '.join(FILE_TYPES)}")
+        raise ToolInputError(f"unknown file type {name!r}: use a glob pattern, or one of {', '.join(FILE_TYPES)}")
     return suffixes

@@ -34,11 +34,13 @@ def find_interpreter() -> str:
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
-    raise ToolError("this pattern may take for ever and there is no Python to run it apart: use a simpler one")
+    raise ToolError(
+        "this pattern may take for ever, and no Python is available to run it in a separate process: use a simpler one"
+    )
 
 
 def _ended() -> ToolError:
-    return ToolError("the process that searches has ended unexpectedly: try a simpler pattern")
+    return ToolError("the search process ended unexpectedly: try a simpler pattern")
 
 
 class OutOfTime(Exception):

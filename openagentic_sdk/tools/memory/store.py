@@ -75,7 +75,7 @@ class Entry:
     def doubt(self) -> str:
         """The reason why the model is not shown this entry automatically; empty if it is."""
         if not self.is_ours:
-            return "it was changed by something else than the memory tool of this installation"
+            return "it was changed by something other than this installation's memory tool"
         if self.sources:
             return f"its session had read content from elsewhere: {'; '.join(self.sources[:3])}"
         return ""
@@ -113,7 +113,7 @@ class MemoryFolder:
         """Create, change or move an entry. Earlier doubts remain until a person vouches for it."""
         old = moved_from or name
         old_entry = self.entry(old, entries.pop(old)) if old in entries else Entry("", "", (), (), is_ours=True)
-        strange = () if old_entry.is_ours else ("what was there before is of unknown origin",)
+        strange = () if old_entry.is_ours else ("its previous content is of unknown origin",)
         sources = () if write.command == TRUST else tuple(dict.fromkeys([*old_entry.sources, *strange, *write.sources]))
         writes = [{**vars(each), "sources": [*each.sources]} for each in (*old_entry.writes, write)]
         entry = {
@@ -220,7 +220,7 @@ def split_path(path: str) -> tuple[str, str]:
         is_plain = all(letter.isalnum() or letter in _NAME_SIGNS for letter in name)
         if not is_plain or name.startswith((".", " ")) or name.endswith((".", " ")) or len(name) > MAX_NAME_CHARS:
             raise ToolError(
-                f"{on_one_line(name, 200)!r} can be no name in the memory: use letters, digits, blanks and ._-+@,()#' "
+                f"{on_one_line(name, 200)!r} is not a valid name in the memory: use letters, digits, blanks and ._-+@,()#' "
                 f"(at most {MAX_NAME_CHARS}, and no dot at the beginning or end)"
             )
     if len(names) > MAX_DEPTH:
@@ -233,10 +233,11 @@ def checked_text(text: str) -> str:
     """A text as stored. Raises `ToolError` if it is too large or contains invisible characters."""
     text = text.replace("\r\n", "\n")
     if without_hidden(text) != text:
-        raise ToolError("the text holds control, direction or tag letters, which nobody can see: leave them out")
+        raise ToolError("the text contains invisible control, direction or tag characters: remove them")
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_TEXT_BYTES:
         raise ToolError(
-            f"a memory holds at most {MAX_TEXT_BYTES:,} bytes and this would have {size:,}: keep what matters"
+            f"a memory may contain at most {MAX_TEXT_BYTES:,} bytes, and this one would have {size:,}: keep only what "
+            "matters"
         )
     return text

@@ -112,7 +112,7 @@ class MemoryTool(BlockingTool):
     def _change(self, command: str, input: Mapping[str, Any], ctx: ToolContext) -> str:
         scope, name = split_path(str(input["old_path" if command == "rename" else "path"]))
         if not name:
-            raise ToolError(f"{ROOT} and its two folders stay as they are: name a file or folder in one of them")
+            raise ToolError(f"{ROOT} and its two folders cannot be changed: name a file or folder in one of them")
         folder, place = self.memory.folders[scope], f"{ROOT}/{scope}/{name}"
         untrusted = ctx.services.find(UntrustedFold)
         untrusted_sources = {} if untrusted is None else untrusted.sources
@@ -164,7 +164,7 @@ def _refuse_used_path(entries: Mapping[str, Any], name: str, place: str) -> None
         raise ToolError(f"File {place} already exists")
     file_above = next((above for n in range(1, len(parts)) if (above := "/".join(parts[:n])) in entries), None)
     if file_above is not None:
-        raise ToolError(f"{file_above} is a file, so nothing can lie in it: choose another path")
+        raise ToolError(f"{file_above} is a file, so it cannot contain anything: choose another path")
 
 
 def _rename(
@@ -172,7 +172,7 @@ def _rename(
 ) -> str:
     (scope, name), (new_scope, new) = old, split_path(new_path)
     if new_scope != scope or not new or new.startswith(f"{name}/"):
-        raise ToolError(f"a rename stays within {ROOT}/{scope} and leads to a new path there")
+        raise ToolError(f"the new path of a rename must be within {ROOT}/{scope} and must not exist")
     place = f"{ROOT}/{scope}/{new}"
     used_paths = {other: 0 for other in entries if other not in below}
     for other in below:

@@ -88,7 +88,7 @@ class AskUserQuestionTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         items: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
         if not items:
-            raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
+            raise ToolInputError("the question is missing: give `question`, or several in `questions`", path="question")
         questions = [_question(item) for item in items]
         answers, stopped = [], None
         for question in questions:

@@ -68,7 +68,7 @@ class RunTasks:
     def get(self, task_id: str) -> BackgroundTask:
         if task_id not in self._tasks:
             task_ids = ", ".join(self._tasks) or "(none)"
-            raise ToolInputError(f"there is no task {task_id!r}: the tasks of this run are {task_ids}", path="task_id")
+            raise ToolInputError(f"unknown task {task_id!r}: the tasks of this run are {task_ids}", path="task_id")
         return self._tasks[task_id]
 
     def close(self) -> None:

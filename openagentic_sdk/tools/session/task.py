@@ -78,7 +78,7 @@ class TaskTool(Tool):
         agent = input.get("agent")
         if isinstance(agent, str) and agent not in self.agents:
             agent_list = ", ".join(sorted(self.agents)) or "(none)"
-            raise ToolInputError(f"there is no agent {agent!r}: the agents are {agent_list}", path="agent")
+            raise ToolInputError(f"unknown agent {agent!r}: the agents are {agent_list}", path="agent")
         subagents = ctx.services.find(Subagents)
         if subagents is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")

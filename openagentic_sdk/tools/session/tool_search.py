@@ -66,7 +66,7 @@ class ToolSearchTool(Tool):
             loaded = ToolsLoaded(names, query=str(input["query"]), tool_use_id=ctx.tool_use_id)
             await ctx.services.get(SessionLog).record(loaded)
         if not matches:
-            return {"tools": [], "note": "no tool fits: try other words for what it should do"}
+            return {"tools": [], "note": "no tool matches: describe what it should do in other words"}
         return {
             "tools": [{"name": t.name, "description": shortened(t.description, _MAX_DESCRIPTION, "…")} for t in matches]
         }

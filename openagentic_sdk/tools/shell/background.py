@@ -168,7 +168,7 @@ class RunShells:
         running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
-                f"{len(running)} background shells run already ({', '.join(running)}): KillBash one first"
+                f"{len(running)} background shells are already running ({', '.join(running)}): KillBash one first"
             )
         self._started += 1
         shell_id = f"shell_{self._started}"
@@ -185,7 +185,7 @@ class RunShells:
         if shell_id not in self._shells:
             shell_ids = ", ".join(self._shells) or "(none)"
             raise ToolInputError(
-                f"there is no background shell {shell_id!r}: the shells of this run are {shell_ids}", path="shell_id"
+                f"unknown background shell {shell_id!r}: the shells of this run are {shell_ids}", path="shell_id"
             )
         return self._shells[shell_id]
 
@@ -286,9 +286,9 @@ def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> 
             where = f"; all of it is in {path}" if path is not None else ""
             notes.append(f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here{where}")
     if shell.is_lost:
-        notes.append("its supervisor was killed, so how it ended is not known; what it left was killed too")
+        notes.append("its supervisor was killed, so its end is unknown; its remaining processes were killed too")
     if report is not None and report.ended_by == "output_limit":
-        notes.append("the shell was ended because it wrote more than a command may")
+        notes.append("the shell was ended because it exceeded the output limit")
     return {
         "shell_id": shell.shell_id,
         "command": shell.command,

@@ -51,7 +51,7 @@ class FilePolicy:
     def refusal(self, path: str) -> str | None:
         """The reason why a command may not change an absolute path of the workspace; None if it may."""
         if self.is_protected(path) and not (self.git_writes and self._is_git_content(path)):
-            return "it decides what runs later"
+            return "it determines what runs later"
         return self.forbids(path)
 
     def _is_git_content(self, path: str) -> bool:

@@ -116,14 +116,12 @@ def git_note(command: str, folder: str, foreign: Mapping[str, GitSettings], *, i
     parts = []
     dropped = {name for settings in foreign.values() for name in settings.dropped}
     if _CHANGES.search(command) and ("core.hookspath" in dropped or _has_hooks(folder)):
-        parts.append("git's hooks were off: what they check has not been checked")
+        parts.append("git's hooks were disabled, so their checks did not run")
     setting_names = sorted(dropped - _POWERLESS)
     if setting_names and is_left_out and _GIT.search(command):
         more = f" and {len(setting_names) - _MOST_NAMED} more" if len(setting_names) > _MOST_NAMED else ""
-        parts.append(
-            f"git did not follow these settings of a repository here: {', '.join(setting_names[:_MOST_NAMED])}{more}"
-        )
-    return f"{'; '.join(parts)}, as this project is not trusted" if parts else None
+        parts.append(f"git ignored these settings of a repository here: {', '.join(setting_names[:_MOST_NAMED])}{more}")
+    return f"{'; '.join(parts)}, since this project is not trusted" if parts else None
 
 
 def _has_hooks(folder: str) -> bool:

@@ -505,7 +505,7 @@ class Seed:
             raise OSError(reason.decode("utf-8", "replace"))
         if is_gone:
             os.waitpid(self.pid, 0)
-            raise BrokenPipeError(f"process {self.pid} ended before it had its command")
+            raise BrokenPipeError(f"process {self.pid} ended before it received its command")
         return self.pid
 
     def give_up(self) -> None:

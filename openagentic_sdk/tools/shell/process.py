@@ -234,7 +234,7 @@ def run_command(
                     break
             if not command.wait(REPORT_LIMIT_S):
                 raise ToolError(
-                    "the command was told to end and did not within 15 s: look for its processes before going on"
+                    "the command did not end within 15 s of being asked to: look for its processes before you continue"
                 )
             assert command.report is not None
             return command.report
@@ -421,7 +421,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
     if call.fileno() < 0:
         return True
     if sys.platform == "win32":
-        raise ToolError("commands run only where there is a POSIX kernel: work with the file tools instead")
+        raise ToolError("commands run only on a POSIX system: use the file tools instead")
     watched = select.poll()
     watched.register(call, select.POLLIN)
     return bool(watched.poll(timeout_s * 1000))
@@ -433,7 +433,7 @@ def _accepted_command(call: socket.socket, mark: str, received: bytes) -> Runnin
         line, rest = _read_line(call, received)
     except TimeoutError:
         raise ToolError(
-            "the command was taken and has not said that it started: it was given up and is ended, look at what it did"
+            "the command was accepted and did not report its start, so it is being ended: check what it did"
         ) from None
     except OSError:
         return RunningCommand(call, mark)
@@ -479,8 +479,8 @@ def _parse_report(received: bytes) -> CommandReport:
     header, newline, body = received.partition(b"\n")
     if not newline:
         raise ToolError(
-            "the command's supervisor was killed, so it is not known how the command ended; what it left was killed too: "
-            "check what it did before repeating it"
+            "the command's supervisor was killed, so the end of the command is unknown; its remaining processes were "
+            "killed too: check what it did before repeating it"
         )
     numbers = json.loads(header)
     ends = list(accumulate(numbers["parts"], initial=0))

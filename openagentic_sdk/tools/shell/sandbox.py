@@ -125,7 +125,7 @@ def fork_into(home: str) -> int:
         return os.fork()
     number = SYS_CLONE.get(machine := os.uname().machine)
     if number is None:
-        raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
+        raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are unknown")
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | (CLONE_NEWNET if home == CUT_OFF else 0)
     # `PyDLL` keeps the interpreter's lock: this process has one thread, and its copy continues right here.
     pid = _libc_of_forks.syscall(number, ctypes.c_ulong(flags | SIGCHLD), 0, 0, 0, 0)
@@ -458,7 +458,7 @@ def _filter_code(families: tuple[int, ...], closed: object) -> bytes | None:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         if closed:
-            raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
+            raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are unknown")
         return None
     if (program := _filters.get((families, bool(closed)))) is not None:
         return program

@@ -71,9 +71,9 @@ class SandboxReport:
     def rungs(self) -> list[tuple[str, bool, str]]:
         """Name, whether it works, and what it provides or why it does not work, for people."""
         gives = {
-            "namespaces": "read-only but for the workspace and a /tmp of its own; denied files, keys and sockets hidden",
-            "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
-            "overlay": "commands write to a copy: nothing protected leaves it, and what they write can be listed",
+            "namespaces": "read-only except for the workspace and a private /tmp; denied files, keys and sockets are hidden",
+            "bwrap": "the same through the program bubblewrap, if this library may not create namespaces",
+            "overlay": "commands write to a copy: protected files are not changed, and all changes can be listed",
             "landlock": "writes only to workspace and temp, but cannot keep modes, owners and times elsewhere from being"
             " changed (chmod, touch); hides nothing in the workspace and protects no settings; no local sockets",
         }
@@ -93,7 +93,7 @@ def probe_sandbox() -> SandboxReport:
 
 def _probe() -> SandboxReport:
     if sys.platform != "linux":
-        reason = f"a sandbox needs Linux, this is {sys.platform}"
+        reason = f"a sandbox needs Linux, and this is {sys.platform}"
         return SandboxReport(False, False, False, dict.fromkeys(RUNGS, reason))
     import tempfile
 
@@ -110,7 +110,7 @@ def _probe() -> SandboxReport:
         }
         tried = {name: try_plan(plan) for name, plan in plans.items()}
         bwrap = sandbox_plan("bwrap", cwd=folder, writable=[folder])
-        tried["bwrap"] = try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
+        tried["bwrap"] = try_plan(bwrap) if bwrap["bwrap"] else f"bwrap is not in {BWRAP_PATH}"
         reasons = {name: reason for name, reason in tried.items() if reason is not None}
         report = SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
         best = {**plans, "bwrap": bwrap}.get(report.level)
@@ -333,4 +333,4 @@ def _locked_folder(path: str) -> int | None:
         if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(folder)):
             return folder
         os.close(folder)
-    raise ToolError(f"{path} comes and goes too fast to be protected: try again")
+    raise ToolError(f"{path} is created and removed too often to be protected: try again")

@@ -100,9 +100,9 @@ class BashSandbox:
 
     def __post_init__(self) -> None:
         if self.mode not in (None, "off", "auto", "require"):
-            raise OptionsError(f"sandbox={self.mode!r}: it is 'off', 'auto' or 'require'")
+            raise OptionsError(f"sandbox={self.mode!r} is invalid: use 'off', 'auto' or 'require'")
         if self.effects not in (None, "commit", "preview"):
-            raise OptionsError(f"bash_effects={self.effects!r}: it is None, 'commit' or 'preview'")
+            raise OptionsError(f"bash_effects={self.effects!r} is invalid: use None, 'commit' or 'preview'")
 
     @property
     def has_network(self) -> bool:
@@ -147,7 +147,7 @@ class BashSandbox:
         if self.mode == "require" and not report.is_mounted:
             reason = report.reasons.get("namespaces", "")
             raise ToolError(
-                f"commands run only in a sandbox here, and this machine gives none ({reason}): use other tools"
+                f"commands run only in a sandbox here, and this machine supports none ({reason}): use other tools"
             )
         if self.effects == "preview" and not report.overlay:
             reason = report.reasons.get("overlay", "")
@@ -169,15 +169,17 @@ class BashSandbox:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":
             if self.effects is not None:
-                return f"commands write directly, their effects are not listed: {report.reasons.get('overlay', '')}"
-            return f"this machine gives no sandbox, commands run without: {report.reasons.get('namespaces', '')}"
+                return f"commands write directly, so their effects are not listed: {report.reasons.get('overlay', '')}"
+            return (
+                f"this machine supports no sandbox, so commands run without one: {report.reasons.get('namespaces', '')}"
+            )
         notes = [report.level, self._network()]
         if self.unix_sockets and not self._has_unix_sockets(report):
-            notes.append("no local sockets, as those of other programs cannot be hidden here")
+            notes.append("no local sockets, since those of other programs cannot be hidden here")
         guarded = (
             "" if report.is_mounted else "; denied files, .git and settings in the workspace are not protected by it"
         )
-        leak = "; what other programs run with can be read" if report.sees_environments else ""
+        leak = "; the environment of other programs can be read" if report.sees_environments else ""
         return f"commands run in a sandbox ({', '.join(notes)}{guarded}{leak})"
 
     def _has_unix_sockets(self, report: SandboxReport) -> bool:
@@ -319,14 +321,14 @@ class BashSandbox:
             apply_effects(folder, upper, effects)
         except OSError as error:
             raise ToolError(
-                f"what the command did could not be applied whole to {folder} ({error}): look at it again"
+                f"the changes by the command were applied to {folder} only in part ({error}): check the folder"
             ) from error
         return effects
 
 
 # One at a time, so that no other command of this process replaces a file between its check and its replacement.
 _commit = threading.Lock()
-_CHANGED_MEANWHILE = "something else changed it while the command ran; look at it and do it again"
+_CHANGED_MEANWHILE = "something else changed it while the command ran; check it and repeat the command"
 
 
 _WORD = regex(r"[^\s'\"<>|;&()]+")
@@ -363,8 +365,9 @@ def renaming_note(confinement: ConfinedCommand, *outputs: bytes) -> str | None:
     if not confinement.layers or not any(map(_CROSSED.search, outputs)):
         return None
     return (
-        "commands work on a copy, on which a program other than `mv` cannot rename a folder that was there before: use "
-        "`mv`, or let the command write directly with `run_in_background`"
+        "commands work on a copy, in which only `mv` can rename an existing folder: use `mv`, or let the command write "
+        "directly with"
+        " `run_in_background`"
     )
 
 
@@ -377,7 +380,9 @@ MAX_REFUSALS = 10
 
 
 def _refusal_notes(refused: Mapping[str, str]) -> list[str]:
-    notes = [f"what the command did to {path} was dropped: {why}" for path, why in [*refused.items()][:MAX_REFUSALS]]
+    notes = [
+        f"the command's changes to {path} were discarded: {why}" for path, why in [*refused.items()][:MAX_REFUSALS]
+    ]
     remaining = len(refused) - len(notes)
     return [*notes, f"so was what it did to {remaining} other such paths"] if remaining > 0 else notes
 

@@ -217,10 +217,10 @@ def _rename_aside(
         if link_to is not None:
             os.symlink(link_to, path)
     except OSError as error:
-        notes.append(f"{path} decides what other programs do, and could not be set aside ({error}): remove it")
+        notes.append(f"{path} controls what other programs do, and could not be moved aside ({error}): remove it")
         return
     if is_there:
-        notes.append(f"{path} decides what other programs do: what the command made of it is now {aside}")
+        notes.append(f"{path} controls what other programs do: the command's version of it is now {aside}")
 
 
 def _aside(path: str, roots: Sequence[str], refusal: Callable[[str], str | None]) -> str:

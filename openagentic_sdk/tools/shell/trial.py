@@ -61,7 +61,7 @@ _OUT_OF_REACH = (
         ),
     ),
     (
-        "it needs a service of this machine",
+        "it needs a service on this machine",
         regex(
             r"connection refused|is the docker daemon running|failed to connect to (?:the )?bus|system has not been booted"
             r"|could not connect to server|connection to .* failed|no such file or directory.*\.sock(?:et)?\b"
@@ -69,11 +69,11 @@ _OUT_OF_REACH = (
         ),
     ),
     (
-        "it writes outside of the workspace, or reads what is hidden from it",
+        "it writes outside the workspace, or reads hidden files",
         regex(r"read-only file system|erofs"),
     ),
     (
-        "it needs rights that a trial does not have",
+        "it needs permissions that a trial does not have",
         regex(r"operation not permitted|permission denied|must be (?:run as )?root|eperm|eacces"),
     ),
     ("it needs a terminal", regex(r"not a tty|no tty present|inappropriate ioctl for device|a terminal is required")),
@@ -86,11 +86,11 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
     `covered` folders are empty there: a file that a command names in one of them is not missing.
     """
     if report.ended_by == "timeout":
-        return "it ran longer than a trial may"
+        return "it exceeded the time limit of a trial"
     if report.ended_by:
-        return "it wrote more than a trial may"
+        return "it exceeded the output limit of a trial"
     if report.signal:
-        return "it was ended by a signal, as a command that passes a trial's limits is"
+        return "it was ended by a signal, as happens to a command that exceeds a trial's limits"
     errors = _text(report.stderr.head) + _text(report.stderr.tail)
     if report.exit_code:
         errors += _text(report.stdout.head) + _text(report.stdout.tail)
@@ -99,7 +99,7 @@ def shortfall(command: str, report: CommandReport, covered: Sequence[str]) -> st
             return reason
     if _HOME.search(command) or any(folder in command or folder in errors for folder in covered):
         printed = errors + _text(report.stdout.head) + _text(report.stdout.tail)
-        return "it looks for what is hidden from it" if _MISSING.search(printed.lower()) else None
+        return "it accesses hidden files" if _MISSING.search(printed.lower()) else None
     return None
 
 
@@ -188,10 +188,12 @@ def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterat
 
 def _problem(status: os.stat_result) -> str | None:
     if stat.S_ISLNK(status.st_mode):
-        return "it makes a link"
+        return "it creates a link"
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        return "it makes something that is not a file"
-    return "it lets a file run with other rights" if status.st_mode & (stat.S_ISUID | stat.S_ISGID) else None
+        return "it creates something that is not a file"
+    return (
+        "it changes the permissions with which a file runs" if status.st_mode & (stat.S_ISUID | stat.S_ISGID) else None
+    )
 
 
 def digest(path: str) -> str:
@@ -232,7 +234,7 @@ def shown_diff(changes: Sequence[Change], upper_of: Mapping[str, str], root: str
         else:
             differences += unified_diff(before, after, f"a/{name}", f"b/{name}", lineterm="", n=2)
     if len(files) > _MAX_DIFF_FILES or len(differences) > _MAX_DIFF_LINES:
-        differences = [*differences[:_MAX_DIFF_LINES], "the rest of the differences is not shown"]
+        differences = [*differences[:_MAX_DIFF_LINES], "the remaining differences are not shown"]
     return "\n".join([*lines, "", *differences])
 
 

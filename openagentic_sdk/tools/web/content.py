@@ -122,7 +122,7 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
     if encoding in ("", "identity"):
         return body, False
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise ToolError(f"the page is compressed as {encoding!r}, which cannot be read here: try another address")
+        raise ToolError(f"the page is compressed as {encoding!r}, which is not supported: try another address")
     # 47: gzip or zlib, by the header; -15: the raw stream that some servers send as deflate.
     for window in (47, -15):
         unpacker = zlib.decompressobj(window)
@@ -131,4 +131,4 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
         except zlib.error:
             continue
         return data, bool(unpacker.unconsumed_tail)
-    raise ToolError(f"the page says that it is compressed as {encoding!r} and is not: try again")
+    raise ToolError(f"the page is declared as compressed with {encoding!r} and is not: try again")

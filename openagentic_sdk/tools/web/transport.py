@@ -38,7 +38,7 @@ def fetch_from_addresses(request: FetchRequest, signal: FetchSignal) -> FetchAns
             return _exchange(request, connection, connected, signal)
         except (OSError, http.client.HTTPException, ValueError) as error:
             signal.remaining_s()  # raises if it was cancelled or too slow
-            raise ToolError(f"{url.url} gave no usable answer ({error!r}): try again, or another address") from error
+            raise ToolError(f"{url.url} did not respond properly ({error!r}): try again, or another address") from error
         finally:
             signal.watch(None)
             connection.close()

@@ -144,7 +144,7 @@ class CallbackTest(unittest.TestCase):
                 with self.subTest(wrong, sends=sends), self.assertRaises(McpAuthError):
                     self.code(sends, code="c", **wrong)
         self.assertEqual(self.code(False, state="s", code="c"), "c")
-        with self.assertRaisesRegex(McpAuthError, "does not say"):
+        with self.assertRaisesRegex(McpAuthError, "lacks the required"):
             self.code(True, state="s", code="c")
 
     def test_an_error_of_somebody_else_is_not_shown(self) -> None:

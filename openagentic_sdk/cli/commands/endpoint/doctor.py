@@ -70,26 +70,29 @@ _MOST_ROWS = 1000
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        description="Say which sandbox this machine gives and which files a run in this folder reads, and try the MCP "
-        "servers that they name, as far as somebody agreed to them; with --base-url or a model such as openai:gpt-4o, "
-        "ask that endpoint a few small things too and say what works there. "
-        "Exit code 1 when an agent cannot run on that endpoint.",
+        description="Report which sandbox this machine supports and which files a run in this folder reads, and test "
+        "the MCP servers that they name and that have been approved;"
+        " with --base-url or a model such as openai:gpt-4o, "
+        "also send that endpoint a few small requests and report what works there. "
+        "Exit code 1 if an agent cannot run on that endpoint.",
     )
     parser.add_argument(
         "--project",
         action="store_true",
-        help="say what of this project's .claude files works here, each with the fix, and nothing else",
+        help="report only which parts of this project's .claude files work here, with a fix for each that does not",
     )
     parser.add_argument("--base-url", metavar="URL", help="the endpoint, such as http://127.0.0.1:11434/v1")
     parser.add_argument(
         "--model",
         help="the model's name there (default: the first one that the endpoint lists), or both as groq:NAME",
     )
-    parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key, if it needs one")
+    parser.add_argument("--api-key-env", metavar="NAME", help="the environment variable with the key, if one is needed")
     parser.add_argument(
-        "--api-key-header", metavar="NAME", help="the header that carries the bare key (Azure: api-key)"
+        "--api-key-header", metavar="NAME", help="the header that contains the bare key (Azure: api-key)"
     )
-    parser.add_argument("--timeout-s", type=float, default=60.0, metavar="S", help="for each question (default: 60)")
+    parser.add_argument(
+        "--timeout-s", type=float, default=60.0, metavar="S", help="the limit for each request (default: 60)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     add_store_flag(parser)
 
@@ -109,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     tell(f"store: {on_one_line(notice, 500)}" for notice in notices)
     unpriced = _unpriced_models(args.store)
     tell(
-        f"price: no price of {on_one_line(name)} is known, and this store's sessions ask it: {price_setting(name)}"
+        f"price: the price of {on_one_line(name)} is unknown, and sessions of this store use it: {price_setting(name)}"
         for name in unpriced
     )
     endpoints = list(doctor_endpoints.endpoint_lines(os.environ))
@@ -142,15 +145,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _about_project(args: argparse.Namespace, screen: Screen) -> int:
-    """Report what of the project works here; the exit code is 1 if something does not."""
+    """Report which parts of the project work here; the exit code is 1 if something does not."""
     from ...project_report import read_report
 
     report = read_report(working_dir())
     sections = {kind: group for kind, group in report.sections.items() if group}
-    trusted = "trusted" if report.is_trusted else "not trusted, and looked at as if it were"
+    trusted = "trusted" if report.is_trusted else "not trusted; examined as if it were"
     lines = [f"project {on_one_line(report.project.root)}, {trusted}: {on_one_line(report.reason)}"]
     if not report.is_trusted:
-        lines.append(screen.styled("  `openagentic-sdk trust add` trusts its files as they are now", "yellow"))
+        lines.append(screen.styled("  `openagentic-sdk trust add` trusts the current state of its files", "yellow"))
     for kind, group in sections.items():
         works = sum(finding.works is True for finding in group)
         lines.append(f"{kind}: {works} of {len(group)} work" if kind != "other findings" else f"{kind}:")
@@ -158,7 +161,7 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
             is_said_below = behind is not None and behind.advice == finding.advice
             lines += (replace(finding, advice="") if is_said_below else finding).lines(screen)
     if not sections:
-        lines.append("  its files bring no hooks, agents, commands in texts, servers or rules")
+        lines.append("  its files contain no hooks, agents, commands in texts, servers or rules")
     data = {"root": report.project.root, "trusted": report.is_trusted, "reason": report.reason}
     rows = {kind: [asdict(finding) for finding in group] for kind, group in report.sections.items()}
     screen.tell(args.json, {**data, "sections": rows}, lines)
@@ -176,7 +179,7 @@ def _look_at(
 
 
 def _store_notices(address: str | None) -> list[str]:
-    """What people should know about the named store: possible losses, and slow operations."""
+    """Notices about the named store: possible data loss, and slow operations."""
     if not address:
         return []
     try:
@@ -203,7 +206,7 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
     if args.base_url:
         key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
         if args.api_key_env and not key:
-            raise OptionsError(f"there is no API key in ${args.api_key_env}: set it, or leave --api-key-env out")
+            raise OptionsError(f"${args.api_key_env} contains no API key: set it, or omit --api-key-env")
         http = HttpTransport(timeouts=timeouts)
         header = args.api_key_header
         return OpenAICompatibleProvider(
@@ -213,7 +216,7 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
         flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
         if flag_names := [flag for flag, value in flags.items() if value]:
             raise OptionsError(
-                f"{flag_names[0]} says how an endpoint is asked: name it with --base-url, or as --model PROVIDER:MODEL"
+                f"{flag_names[0]} applies to requests to an endpoint: name one with --base-url, or as --model PROVIDER:MODEL"
             )
         return None, None
     provider = find_provider(provider_name, api_key_env=args.api_key_env, model=model)
@@ -301,7 +304,10 @@ class _Examination:
         answer = on_one_line(output.assistant_text or "", 40)
         detail = f"{answer!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
         return Finding(
-            "", bool(output.assistant_text), detail, "" if answer else "the model said nothing: try another one"
+            "",
+            bool(output.assistant_text),
+            detail,
+            "" if answer else "the model returned an empty answer: try another one",
         )
 
     async def streaming(self) -> Finding:
@@ -320,7 +326,7 @@ class _Examination:
             return Finding("", False, "the model answered without calling the tool", advice)
         call = output.tool_calls[0]
         if call.raw_arguments is not None:
-            return Finding("", False, f"arguments that are no JSON: {on_one_line(call.raw_arguments, 60)}")
+            return Finding("", False, f"arguments that are not JSON: {on_one_line(call.raw_arguments, 60)}")
         return Finding("", call.name == "add", f"{call.name}({json.dumps(call.arguments)})")
 
     async def tool_result(self) -> Finding:
@@ -345,7 +351,7 @@ class _Examination:
         async for event in self._provider.stream(model=self._model, messages=[_user("Say: ok")]):
             if isinstance(event, Done) and event.usage:
                 return Finding("", True, json.dumps(event.usage)[:80])
-        return Finding("", False, "none was sent", "token budgets cannot be held there: usage stays unknown")
+        return Finding("", False, "none was sent", "token budgets cannot be enforced there, since usage is unknown")
 
     async def structured(self) -> Finding:
         output = await self.ask(_user("Name a city and its country, as JSON."), response_format=_CITY)

@@ -1,4 +1,4 @@
-"""`openagentic-sdk wire check FILE...`: what our readers make of recorded exchanges, wherever they are cut."""
+"""`openagentic-sdk wire check FILE...`: check how recorded exchanges are read, whole and truncated at every point."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ...exits import FAILED, OK
 from ...output.terminal import Screen
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".jsonl", ".har", ".httprr", ".sse", ".chunks.txt")
-_ABOUT = """Read recorded exchanges with a model's endpoint as a run would read them, and say what is different. Each answer
-is read whole, byte by byte, and cut behind every event; the request that would carry it back is held against the vendor's
-rules.
+_ABOUT = """Read recorded exchanges with a model's endpoint as a run would read them, and report the differences. Each answer
+is read whole, byte by byte, and truncated after every event; the request that would send it back is checked against the
+vendor's rules.
 
-What is read: cassettes of vcr (Python, Ruby) and go-vcr, httprr, HAR files of a browser or a proxy, logs of sessions whose
-requests had keep_raw, a stream as curl saves it. A folder stands for the recordings below it.
+Supported formats: cassettes of vcr (Python, Ruby) and go-vcr, httprr, HAR files of a browser or proxy, logs of sessions
+whose requests had keep_raw, a stream as curl saves it. A folder means all recordings below it.
 
-Each line of the output is one difference:
+Each line of output is one difference:
 
-  bytes    read byte by byte, the answer is another one than read at once
-  reading  the text or the calls are not what the protocol's documentation makes of the same bytes
-  cut      a stream that ends at this place would run a call, or say a text, that the whole one does not
-  request  the vendor would refuse the request behind it; the rule has its source and its date
-  refused  (no difference) the answer is no whole one, and the error says why
-  habit    (no difference) the vendor does something that its profile does not have yet
+  bytes    the answer differs if it is read byte by byte
+  reading  the text or the calls differ from what the protocol's documentation prescribes for the same bytes
+  cut      a stream that ends here would run a call, or produce a text, that the whole one does not
+  request  the vendor would refuse the following request; the rule names its source and date
+  refused  (no difference) the answer is incomplete, and the error gives the reason
+  habit    (no difference) the vendor's behaviour is not in its profile yet
 
-Exit code 1 when there is a difference, or a file that cannot be read."""
+Exit code 1 if there is a difference, or a file cannot be read."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -92,7 +92,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         elif path.is_file():
             yield path
         else:
-            raise OptionsError(f"there is no recording {str(path)!r}")
+            raise OptionsError(f"the recording {str(path)!r} does not exist")
 
 
 def _lines(one: CheckedExchange) -> Iterator[str]:

@@ -29,15 +29,15 @@ from ...output.terminal import Screen
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("plugins", description="List, add, remove and check plugins. Nothing is downloaded.")
     actions = ActionList(parser)
-    actions.add("list", _list, "name the plugins that count in this folder, and those that do not")
+    actions.add("list", _list, "list the plugins that are active in this folder, and those that are not")
     for name, action, target, summary in (
-        ("add", _add, "DIR", "trust the plugin, or the marketplace, in a folder with the files that it has now"),
+        ("add", _add, "DIR", "trust the plugin or marketplace in a folder, in the current state of its files"),
         ("remove", _remove, "NAME", "forget a plugin that was added"),
         (
             "check",
             _check,
             "DIR",
-            "say what a plugin, or each of a marketplace, brings, and what is wrong or does nothing",
+            "show what a plugin, or each plugin of a marketplace, contains, and what is wrong or has no effect",
         ),
     ):
         actions.add(name, action, summary).add_argument("target", metavar=target)

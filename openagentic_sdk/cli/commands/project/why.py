@@ -27,7 +27,7 @@ _STATES: Mapping[str, str] = {
     "does": "does here what Claude Code documents",
     "narrower": "does less here",
     "no": "does nothing here",
-    "nothing": "does nothing in Claude Code either",
+    "nothing": "has no effect in Claude Code either",
     "ours": "is a word of this library",
 }
 
@@ -53,8 +53,9 @@ class Reason:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "why",
-        description="Say what a name leads to in this project: a skill, command, agent, rule, hook, server or plugin, or a "
-        "word that Claude Code documents; which file it is from, what is hidden by it, and what it gets.",
+        description="Show what a name refers to in this project: a skill, command, agent, rule, hook, server or plugin, "
+        "or a "
+        "word that Claude Code documents; which file it is from, what it hides, and what it is granted.",
     )
     parser.add_argument("name", metavar="NAME", help="such as deploy, /review, Bash, PreToolUse, github or statusLine")
     parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
@@ -69,10 +70,8 @@ def run(args: argparse.Namespace) -> int:
     matches = list(reasons(look, args.name))
     if not matches:
         near = look_alikes(args.name, known_names(look), 0.6)
-        advice = (
-            f"did you mean {' or '.join(near)}?" if near else "`openagentic-sdk skills sources` lists what there is"
-        )
-        raise OptionsError(f"nothing here is called {args.name[:80]!r}: {advice}")
+        advice = f"did you mean {' or '.join(near)}?" if near else "`openagentic-sdk skills sources` lists what exists"
+        raise OptionsError(f"nothing here is named {args.name[:80]!r}: {advice}")
     data = {
         "name": args.name,
         "trusted": trust.is_trusted,
@@ -80,7 +79,10 @@ def run(args: argparse.Namespace) -> int:
     }
     lines = [line for each in matches for line in each.shown(screen)]
     if not trust.is_trusted and any(each.scope in ("project", "local") for each in matches):
-        note = f"the project is not trusted ({trust.reason}): what its files grant counts once `openagentic-sdk trust add` "
+        note = (
+            f"the project is not trusted ({trust.reason}): the grants of its files take effect once `openagentic-sdk "
+            "trust add` "
+        )
         lines.append(screen.styled(on_one_line(f"{note}has trusted them"), "yellow"))
     screen.tell(args.json, data, lines)
     return OK
@@ -102,7 +104,7 @@ def reasons(look: Look, name: str) -> Iterator[Reason]:
 
 
 def known_names(look: Look) -> list[str]:
-    """The names of everything that has one."""
+    """The names that `why` can explain in this project."""
     project = look.project
     index = project.skills()
     configured = configured_servers(project)
@@ -127,9 +129,9 @@ def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
         lines.append(f"hidden: {pair.loser.path} [{pair.loser.scope}]")
         lines.append(f"  because {pair.reason}; it answers to {pair.loser.id}")
     lines += [] if losers else ["no other skill has this name"]
-    lines += [] if winner.model_invocable else ["only people start it"]
-    lines += [] if winner.user_invocable else ["only the model starts it"]
-    lines += [f"its turn allows {', '.join(winner.allowed_tools)}"] if winner.allowed_tools else []
+    lines += [] if winner.model_invocable else ["only people can start it"]
+    lines += [] if winner.user_invocable else ["only the model can start it"]
+    lines += [f"its turn pre-approves {', '.join(winner.allowed_tools)}"] if winner.allowed_tools else []
     return Reason("skill", winner.name, winner.path, winner.scope, tuple(lines))
 
 
@@ -138,9 +140,9 @@ def _named(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
     project = look.project
     command = project.commands.find(name)
     if command is not None:
-        lines = [f"the skill {skill.name} counts in its place"] if skill is not None and skill.user_invocable else []
+        lines = [f"the skill {skill.name} is used in its place"] if skill is not None and skill.user_invocable else []
         lines += _hidden(project.commands.diagnostics, "command", command.name)
-        lines += [f"its turn allows {', '.join(command.allowed_tools)}"] if command.allowed_tools else []
+        lines += [f"its turn pre-approves {', '.join(command.allowed_tools)}"] if command.allowed_tools else []
         yield Reason("command", f"/{command.name}", command.path, command.scope, tuple(lines))
     for agent in project.agents.agents:
         if name_key(agent.name) == name_key(name):

@@ -230,7 +230,7 @@ class PlanInterpreter:
             return
         for name, part in self._bound(target, value).items():
             if name in self._functions or name in FUNCTIONS:
-                raise ToolError(f"{name} is the name of a function: choose another")
+                raise ToolError(f"{name} is the name of a function: choose another name")
             self._names[name] = part
 
     def _bound(self, target: ast.expr, value: Value) -> dict[str, Value]:
@@ -241,7 +241,7 @@ class PlanInterpreter:
             raise _unknown(target)
         parts = self._items(value)
         if len(parts) != len(target.elts):
-            raise ToolError(f"there are not {len(target.elts)} values to unpack")
+            raise ToolError(f"the number of values to unpack is not {len(target.elts)}")
         pairs = [self._bound(element, part) for element, part in zip(target.elts, parts, strict=True)]
         return {name: part for bindings in pairs for name, part in bindings.items()}
 
@@ -260,7 +260,7 @@ class PlanInterpreter:
     async def _extend(self, holder: ast.expr, items: Sequence[Value], label: ValueLabel) -> None:
         container = await self._eval(holder, self._names)
         if not isinstance(container.data, list):
-            raise TypeError("only lists can be added to")
+            raise TypeError("only lists can be appended to")
         container.data += [self._values.raised(item, self._decided) for item in items]
         self._change(container, label)
 
@@ -381,7 +381,7 @@ class PlanInterpreter:
         elif isinstance(data, dict | list | tuple):
             items = [name for name, _ in data.values()] if isinstance(data, dict) else [*data]
         else:
-            raise TypeError("only texts, lists, tuples and dicts can be gone through")
+            raise TypeError("only texts, lists, tuples and dicts can be iterated over")
         self._values.spend(len(items))
         return [self._values.raised(item, self._deciding(value.label)) for item in items]
 
@@ -457,12 +457,12 @@ class PlanInterpreter:
                 return self._values.compute(_FUNCTIONS[name], *args)
             case ast.Name(name) if name in names and not kwargs:
                 return await self._apply(names[name], args)
-        raise ToolError("there is no such function, or it takes other arguments")
+        raise ToolError("the function does not exist, or its arguments do not match")
 
     async def _call_tool(self, function: PlanFunction, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         arguments = dict(zip(function.arguments, args, strict=False))
         if len(args) > len(function.arguments) or arguments.keys() & kwargs.keys():
-            raise ToolError(f"{function.tool} is given an argument twice, or too many by place")
+            raise ToolError(f"{function.tool} gets an argument twice, or too many positional ones")
         return self._values.raised(
             await self._call(function.tool, {**arguments, **kwargs}, self._decided), self._decided
         )
@@ -472,7 +472,9 @@ class PlanInterpreter:
         lambda_value = function.data
         arguments = lambda_value.node.args if isinstance(lambda_value, _PlanLambda) else None
         if arguments is None or len(arguments.args) != len(args) or self._depth == MAX_LAMBDAS:
-            raise ToolError(f"a lambda takes its arguments by place, and calls at most {MAX_LAMBDAS} others in turn")
+            raise ToolError(
+                f"a lambda takes positional arguments only, and nests at most {MAX_LAMBDAS} calls of lambdas"
+            )
         inside = {**lambda_value.names, **dict(zip((each.arg for each in arguments.args), args, strict=True))}
         self._depth += 1
         try:
@@ -496,7 +498,7 @@ class PlanInterpreter:
                 if name == "items":
                     return Value([Value(pair, target.label) for pair in pairs], target.label)
                 return Value([pair[name == "values"] for pair in pairs], target.label)
-        raise ToolError(f"a value has no method {name!r} that can be called so")
+        raise ToolError(f"a value has no method {name!r} that accepts this call")
 
     async def _shape(self, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Value:
         """Call a function that rearranges items without computing from them."""
@@ -520,14 +522,14 @@ class PlanInterpreter:
                     items = [Value((Value(number, label), item), label) for number, item in enumerate(items)]
                 items = items[::-1] if name == "reversed" else items
                 return Value(tuple(items) if name == "tuple" else items, label)
-        raise ToolError(f"{name} cannot be called so")
+        raise ToolError(f"{name} cannot be called like this")
 
     async def _order(self, name: str, args: Sequence[Value], more: dict[str, Value]) -> Value:
         """Call `sorted`, whose items keep their labels, or `min` or `max`, whose results derive from all items."""
         values = self._values
         key, backwards, usual = more.pop("key", None), more.pop("reverse", Value(False)), more.pop("default", None)
         if more or (len(args) > 1 and name == "sorted"):
-            raise ToolError(f"{name} cannot be called so")
+            raise ToolError(f"{name} cannot be called like this")
         items = self._items(args[0]) if len(args) == 1 else [*args]
         keys = items if key is None else [await self._apply(key, [item]) for item in items]
         label = values.label_of(backwards, *keys).joined(args[0].label if len(args) == 1 else CLEAN)
@@ -560,4 +562,4 @@ def _changed_names(node: ast.AST) -> set[str]:
 
 
 def _unknown(node: ast.AST) -> ToolError:
-    return ToolError(f"{type(node).__name__} is not a part of what a plan is written in: write it otherwise")
+    return ToolError(f"{type(node).__name__} is not supported in plans: express it differently")

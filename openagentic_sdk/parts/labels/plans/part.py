@@ -246,7 +246,7 @@ class _RunningPlan:
                 self._run.parts.masked(dict(input))
             ):
                 raise ToolError(
-                    "the plan takes another way than before the run was cut off: see what was done, and go on"
+                    "the plan behaves differently than before the interruption: check what was done, and continue"
                 )
             assert result is not None, "open calls of an earlier run are closed before a plan goes on"
             return result

@@ -95,11 +95,11 @@ class ExtractTool(Tool):
         value = input["value"]
         text = value if isinstance(value, str) else dumps_json(value)
         if len(text) > _MAX_READ_CHARS:
-            raise ToolError(f"{len(text)} letters are too much to read at once: the limit is {_MAX_READ_CHARS}")
+            raise ToolError(f"{len(text)} characters are too many to read at once: the limit is {_MAX_READ_CHARS}")
         try:
             schema = read_output_schema(input["schema"])
         except OptionsError as error:
-            raise ToolError(f"the schema cannot be used: {error}") from error
+            raise ToolError(f"the schema is invalid: {error}") from error
         messages: list[Mapping[str, Any]] = [
             {"role": "system", "content": f"{_TASK}{schema.instructions()}"},
             {"role": "user", "content": dumps_json({"instruction": input["instruction"], "text": text})},

@@ -65,7 +65,7 @@ class PlanValues:
     def spend(self, units: int) -> None:
         self._units += units
         if self._units > MAX_UNITS:
-            raise ToolError("the plan does more than one plan may: work on less at once")
+            raise ToolError("the plan exceeds the work that one plan may do: process less at once")
 
     def _enter(self, depth: int) -> None:
         self.spend(1)

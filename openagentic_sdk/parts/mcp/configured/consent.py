@@ -63,7 +63,7 @@ def describe(definition: Mapping[str, Any]) -> list[str]:
     shown_keys = ("type", "command", "args", "url", "env", "headers")
     lines += [f"{key}: {json.dumps(value)}" for key, value in definition.items() if key not in shown_keys]
     variables = variables_in([*map(str, words), str(definition.get("url") or "")])
-    lines += [f"it is told this machine's variable {name}" for name in variables]
+    lines += [f"it receives this machine's variable {name}" for name in variables]
     return [visible(line) for line in lines]
 
 
@@ -88,15 +88,15 @@ class Consents:
         decisions = projects.get(entry.root)
         decision = decisions.get(entry.name) if isinstance(decisions, dict) else None
         if not isinstance(decision, dict):
-            return Consent("unknown", "nobody has agreed to it yet")
+            return Consent("unknown", "nobody has approved it yet")
         if decision.get("decision") == "refused":
             return Consent("refused", "it was refused")
         definition = definition_of(entry)
         if decision.get("decision") == "agreed" and decision.get("digest") == json_sha256(definition):
-            return Consent("agreed", "it was agreed to as it stands")
+            return Consent("agreed", "it was approved in its current state")
         before = decision.get("definition")
         lines = tuple(describe(before)) if isinstance(before, dict) else ()
-        return Consent("changed", "it changed since it was agreed to", lines)
+        return Consent("changed", "it changed since it was approved", lines)
 
     def remember(
         self, entry: ServerEntry, decision: Literal["agreed", "refused"], *, definition: Mapping[str, Any]

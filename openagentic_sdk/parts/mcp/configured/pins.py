@@ -55,9 +55,9 @@ class Pins:
             pins = self._file.read() or self._pin_first(self._file, tools)
         except StorageError as error:
             if os.path.lexists(self._file.path):
-                return (), [(name_of(tool), f"what was agreed to is not known: {error}") for tool in tools]
+                return (), [(name_of(tool), f"the approved tools are unknown: {error}") for tool in tools]
             return tools, ()
-        advice = f"`openagentic-sdk mcp trust {server}` shows it and agrees"
+        advice = f"`openagentic-sdk mcp trust {server}` shows and approves it"
         offered_tools: list[Mapping[str, Any]] = []
         refusals: list[tuple[str, str]] = []
         for tool in tools:
@@ -65,9 +65,7 @@ class Pins:
             if pin and pin.get("sha256") == (_digest(tool) or ""):
                 offered_tools.append(tool)
             else:
-                why = (
-                    "it changed since it was agreed to" if pin else "it is new since this server's tools were agreed to"
-                )
+                why = "it changed since it was approved" if pin else "it is new since this server's tools were approved"
                 refusals.append((name_of(tool), f"{why}: {advice}"))
         return offered_tools, refusals
 

@@ -168,10 +168,10 @@ def _entries(
     if servers is None:
         return
     if not isinstance(servers, Mapping):
-        problems.append(Diagnostic("mcp-file", "left out: mcpServers is not an object", path=source, is_error=True))
+        problems.append(Diagnostic("mcp-file", "ignored: mcpServers is not an object", path=source, is_error=True))
         return
     if len(servers) > MAX_SERVERS:
-        text = f"it names {len(servers)} servers, and the first {MAX_SERVERS} of them count"
+        text = f"it names {len(servers)} servers, and only the first {MAX_SERVERS} are used"
         problems.append(Diagnostic("mcp-file", text, path=source, is_error=True))
     for name, entry in list(servers.items())[:MAX_SERVERS]:
         why = _unreadable(entry)
@@ -190,7 +190,7 @@ def _unreadable(entry: Any) -> str | None:
         is_short = len(json.dumps(entry)) <= MAX_ENTRY_CHARS
     except RecursionError:
         is_short = False
-    return None if is_short else f"more than {MAX_ENTRY_CHARS} characters are not read before somebody agrees to them"
+    return None if is_short else f"more than {MAX_ENTRY_CHARS} characters are not read before somebody approves them"
 
 
 def _object(value: Any, key: str) -> Any:

@@ -84,16 +84,16 @@ def _resolve_one(
 ) -> Configured:
     is_off = entry.scope == "project" and entry.name in settings.servers_disabled
     if is_off or entry.entry.get("disabled") is True:
-        return Configured(entry, "disabled", "it is switched off")
+        return Configured(entry, "disabled", "it is disabled")
     fields = {key: value for key, value in entry.entry.items() if key != "disabled"}
     for key in [key for key in fields if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:
-        why = "counts in the user's own files only" if key in OWN_KEYS else "has no effect here"
+        why = "applies only in the user's own files" if key in OWN_KEYS else "has no effect here"
         problems.append(Diagnostic("mcp-key", f"{visible(str(key))[:100]} of {entry.name!r} {why}", path=entry.source))
         del fields[key]
     try:
         check_server_name(entry.name)
         if "url" in fields and "type" not in fields:
-            raise OptionsError('it has a url and no type: write "type": "http" beside it')
+            raise OptionsError('it has a url and no type: add "type": "http"')
         pin = fields.pop("pin", True)
         if not isinstance(pin, bool):
             raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
@@ -113,13 +113,13 @@ def _resolve_one(
         return Configured(entry, "ready", consent=consent, server=server)
     if consent.decision == "refused":
         return Configured(entry, "refused", consent.reason, consent)
-    advice = f"look at it and agree with `openagentic-sdk mcp trust {entry.name}`"
+    advice = f"review and approve it with `openagentic-sdk mcp trust {entry.name}`"
     return Configured(entry, "pending", f"{consent.reason}: {advice}", consent)
 
 
 def _consent(entry: ServerEntry, settings: Settings, consents: Consents | None) -> Consent:
     if consents is None:
-        return Consent("unknown", "this user has no home folder to keep an agreement in")
+        return Consent("unknown", "this user has no home folder in which to store an approval")
     consent = consents.look_up(entry)
     if consent.decision == "unknown" and {"*", entry.name} & {*settings.servers_enabled}:
         try:

@@ -94,7 +94,7 @@ def read_entry(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise OptionsError(f"that is not JSON: {error}") from error
     if not isinstance(entry, dict):
-        raise OptionsError('an entry is an object, such as {"command": "npx", "args": ["-y", "some-server"]}')
+        raise OptionsError('an entry must be an object, such as {"command": "npx", "args": ["-y", "some-server"]}')
     return entry
 
 
@@ -102,7 +102,7 @@ def _put(servers: Any, name: str, entry: Mapping[str, Any], path: str) -> None:
     if not isinstance(servers, dict):
         raise OptionsError(f"mcpServers in {path} is not an object: correct it first")
     if name in servers:
-        raise OptionsError(f"{path} names a server {name!r} already: `openagentic-sdk mcp remove {name}` takes it out")
+        raise OptionsError(f"{path} already contains a server {name!r}: `openagentic-sdk mcp remove {name}` removes it")
     servers[name] = dict(entry)
 
 

@@ -57,7 +57,7 @@ class LoopbackBrowser:
                 break
         if server is None:
             where = f"port {port} of {HOST} is in use" if port else f"nothing can listen at {HOST}"
-            raise McpAuthError(f"{where}: end what uses it, or choose another callbackPort")
+            raise McpAuthError(f"{where}: stop the program that uses it, or choose another callbackPort")
         visit.redirect_uri = f"http://{HOST}:{server.sockets[0].getsockname()[1]}{PATH}"
         try:
             yield visit
@@ -75,14 +75,14 @@ class _LoopbackVisit:
     async def go(self, url: str, state: str) -> Mapping[str, Sequence[str]]:
         """Visit the login; return the query of the browser's return. Raises `McpAuthError` if it does not return in time."""
         self._state, browser = state, self._browser
-        browser.tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
+        browser.tell(f"Log in to {urlsplit(url).netloc} in the browser that opens now, or at this address:")
         browser.tell(url)
         working = [asyncio.create_task(self._open(url)), asyncio.create_task(self._read_pasted())]
         try:
             return await asyncio.wait_for(asyncio.shield(self._came), browser.wait_s)
         except TimeoutError:
             raise McpAuthError(
-                f"nobody came back from the login within {browser.wait_s:g} s: try again", code=NO_ANSWER
+                f"the login was not completed within {browser.wait_s:g} s: try again", code=NO_ANSWER
             ) from None
         finally:
             for task in working:
@@ -99,13 +99,13 @@ class _LoopbackVisit:
         if (paste := self._browser.paste) is None:
             return
         tell = self._browser.tell
-        tell(f"(from another machine: paste the address that its browser ends at, {self.redirect_uri}?...)")
+        tell(f"(from another machine: paste the final address of its browser, {self.redirect_uri}?...)")
         while (line := await paste()) is not None:
             if not line.strip():
                 continue
             if self._arrived(line.strip()):
                 return
-            tell("that is not the address that this login ends at")
+            tell("that is not the final address of this login")
 
     def _arrived(self, target: str) -> bool:
         """Accept a returned query if it belongs to this login: anyone can send a request to this port."""
@@ -126,8 +126,8 @@ class _LoopbackVisit:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
             method, target, *_ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
             is_ours = method == "GET" and self._arrived(target)
-            status, text = ("200 OK", "You are back. This window can be closed.") if is_ours else (
-                "404 Not Found", "This address belongs to no login that is under way."
+            status, text = ("200 OK", "You are logged in. You can close this window.") if is_ours else (
+                "404 Not Found", "This address does not belong to a login in progress."
             )  # fmt: skip
             page = f"<!doctype html><title>openagentic-sdk</title><p>{text}</p>"
             writer.write(_PAGE.format(status=status, length=len(page), page=page).encode("ascii"))

@@ -71,7 +71,7 @@ class OAuthRequests:
         try:  # name resolution has no deadline of its own
             return await asyncio.wait_for(work, self._timeout_s + 0.5)
         except TimeoutError:
-            raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
+            raise McpAuthError(f"{url[:200]!r} did not respond within {self._timeout_s:g} s") from None
 
     def _fetch(self, url: str, headers: Mapping[str, str], posted: bytes | None, signal: FetchSignal) -> OAuthReply:
         signal.deadline = time.monotonic() + self._timeout_s
@@ -82,7 +82,7 @@ class OAuthRequests:
                 request = FetchRequest(target, self._addresses(target), headers, MAX_BYTES, posted)
                 answer = fetch_from_addresses(request, signal)
             except (ToolError, OSError) as error:
-                raise McpAuthError(f"{target.url} gave no usable answer: {error}") from error
+                raise McpAuthError(f"{target.url} did not respond properly: {error}") from error
             location = answer.headers.get("location")
             if not (300 <= answer.status < 400 and location):
                 break
@@ -92,7 +92,7 @@ class OAuthRequests:
                 answer.status in (307, 308) and headers.get("Content-Type") == "application/json"
             )
             if origin_of(onward) != origin_of(target) or not again:
-                raise McpAuthError(f"{target.url} redirects to {onward.url}, which is not followed")
+                raise McpAuthError(f"{target.url} redirects to {onward.url}, and this redirect is not followed")
             target = onward
         else:
             raise McpAuthError(f"{target.url} redirects more than {_MAX_REDIRECTS} times")

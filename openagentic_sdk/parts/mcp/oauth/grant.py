@@ -103,18 +103,16 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
     """
     answers = {name: values[0] for name, values in query.items() if len(values) == 1}
     if not secrets.compare_digest(answers.get("state", "").encode(), attempt.state.encode()):
-        raise McpAuthError("the answer of the browser belongs to another login: start again")
+        raise McpAuthError("the browser's response belongs to another login: start again")
     if "iss" in query and answers.get("iss") not in (issuer.issuer, issuer.named or issuer.issuer):
         issuer_name = visible(str(query["iss"]))[:200]
-        raise McpAuthError(f"the answer comes from {issuer_name} and not from {issuer.issuer}: nothing of it was used")
+        raise McpAuthError(f"the response comes from {issuer_name}, not from {issuer.issuer}, and was discarded")
     if "iss" not in query and issuer.sends_issuer:
-        raise McpAuthError(
-            f"the answer does not say that it comes from {issuer.issuer}, as it must: nothing of it was used"
-        )
+        raise McpAuthError(f"the response lacks the required `iss` of {issuer.issuer} and was discarded")
     if "error" in query:
         raise refusal(issuer.issuer, answers, ())
     if not answers.get("code"):
-        raise McpAuthError("the answer of the browser holds no code: start again")
+        raise McpAuthError("the browser's response contains no code: start again")
     return answers["code"]
 
 
@@ -143,9 +141,11 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
     method = data.get("token_endpoint_auth_method") or ("client_secret_basic" if secret else "none")
     client_id = data.get("client_id")
     if not isinstance(client_id, str) or not client_id:
-        raise McpAuthError(f"{issuer} registered us and gave no client_id")
+        raise McpAuthError(f"{issuer} registered this client without a client_id")
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
-        raise McpAuthError(f"{issuer} registered us for {str(method)[:60]!r}, which we cannot do with what it gave us")
+        raise McpAuthError(
+            f"{issuer} registered us for {str(method)[:60]!r}, which is impossible with the credentials that it issued"
+        )
     return OAuthClient(client_id, secret, str(method), redirect_uri, is_registered=True)
 
 
@@ -185,9 +185,9 @@ def read_tokens(
     access, kind, lifetime = data.get("access_token"), data.get("token_type"), data.get("expires_in")
     # a header value allows no other characters (RFC 6750, section 2.1)
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
-        raise McpAuthError(f"{issuer} gave no token that can be sent")
+        raise McpAuthError(f"{issuer} issued no usable token")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise McpAuthError(f"{issuer} gave a token of type {str(kind)[:60]!r}, and only Bearer is known here")
+        raise McpAuthError(f"{issuer} gave a token of type {str(kind)[:60]!r}, and only Bearer is supported")
     try:
         seconds = (
             float(lifetime) if isinstance(lifetime, int | float | str) and not isinstance(lifetime, bool) else None

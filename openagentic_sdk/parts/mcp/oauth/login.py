@@ -90,12 +90,12 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
             "an https URL with a path",
         ),
         "callbackPort": (lambda value: type(value) is int and 0 < value < 65536, "a port from 1 to 65535"),
-        "scopes": (lambda value: isinstance(value, str), "a text with blanks between scopes"),
+        "scopes": (lambda value: isinstance(value, str), "scopes separated by spaces"),
     }
     given_settings = {key: value for key, value in (settings or {}).items() if value is not None}
     for key, value in given_settings.items():
         if key not in checks:
-            raise OptionsError(f"oauth.{key} of the server {name!r} is not known: the keys are {', '.join(checks)}")
+            raise OptionsError(f"oauth.{key} of the server {name!r} is unknown: the keys are {', '.join(checks)}")
         fits, requirement = checks[key]
         if not fits(value):
             shown_value = f"a {type(value).__name__}" if key == "clientSecret" else f"{value!r:.100}"
@@ -165,7 +165,7 @@ class OAuth:
                 login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
                 scopes = shlex.quote(visible(joined_scopes(had, parsed_challenge.scope))[:400])
                 raise McpAuthError(
-                    f"the server {self.name!r} wants more than it was granted: `{login} --scope {scopes}`"
+                    f"the server {self.name!r} requires more scopes than granted: `{login} --scope {scopes}`"
                 )
             resource = await self._discover(parsed_challenge)
             await self._authorize(resource, joined_scopes(had, parsed_challenge.scope))
@@ -185,7 +185,7 @@ class OAuth:
         before, uses = self._login, self._uses
         never_worked = before is not None and before.tokens is not None and uses == 1
         if never_worked and self._is_fresh:
-            raise McpAuthError(f"the server {self.name!r} refuses the token that it was just given: log in again later")
+            raise McpAuthError(f"the server {self.name!r} rejects the token that was just issued: log in again later")
         self._is_read = False
         tokens = self._tokens()
         if (
@@ -205,8 +205,8 @@ class OAuth:
                 return True
         if self._browser is None:
             raise McpAuthError(
-                f"the server {self.name!r} wants a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, "
-                "or give it a token"
+                f"the server {self.name!r} requires a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, or "
+                "configure a token"
             )
         resource = resource or await self._discover(challenge)
         await self._authorize(resource, self._wanted(challenge.scope, resource))
@@ -233,7 +233,7 @@ class OAuth:
             self._logins.keep(login)
         except StorageError as error:
             if is_fresh:
-                raise McpAuthError(f"the login cannot be kept: {error}") from error
+                raise McpAuthError(f"the login cannot be stored: {error}") from error
             # The renewed tokens work in this process; the next one requires a login.
 
     def _at(self, issuer: str) -> Login | None:
@@ -305,7 +305,7 @@ class OAuth:
             if reply.status >= 500 or reply.status == 429:
                 failed = failed or f"{url} answered {reply.status}"
         if failed:  # which is no evidence that there is no metadata
-            raise McpAuthError(f"the server {self.name!r} cannot say who lets us in: {failed}")
+            raise McpAuthError(f"the server {self.name!r} has no usable authorization metadata: {failed}")
         return Resource(canonical_resource(self._url), (origin_of(read_address(self._url, "the server's url")),))
 
     async def _find_issuer(self, resource: Resource) -> Issuer:
@@ -316,8 +316,9 @@ class OAuth:
         pinned = self._settings.get("issuer")
         if pinned is None and "clientSecret" in self._settings:
             raise McpAuthError(
-                f"oauth.clientSecret of the server {self.name!r} goes to nobody whom only the server names: write the "
-                f"issuer that gave it beside it, as oauth.issuer; the server names {', '.join(resource.issuers)[:300]}"
+                f"oauth.clientSecret of the server {self.name!r} is not sent to an issuer that only the server names: "
+                "set oauth.issuer in the entry to the issuer of the secret; the server names"
+                f" {', '.join(resource.issuers)[:300]}"
             )
         issuers = [each for each in resource.issuers if pinned is None or is_same_issuer(pinned, each)]
         if not issuers:
@@ -340,7 +341,7 @@ class OAuth:
                         self._ask.check(endpoint, f"an endpoint of {issuer}")
                 return metadata
             tried.append(f"{url} answered {reply.status}")
-        raise McpAuthError(f"the authorization server {issuer} says nothing of itself: {', '.join(tried)}")
+        raise McpAuthError(f"the authorization server {issuer} has no usable metadata: {', '.join(tried)}")
 
     # --- asking the person -------------------------------------------------------------------------------------------
 
@@ -408,8 +409,9 @@ class OAuth:
             return before
         if issuer.registration_endpoint is None:
             raise McpAuthError(
-                f"{issuer.issuer} registers nobody by itself: get a client id from whoever runs it, with the redirect "
-                f"address {redirect_uri}, and put it into the server's entry as oauth.clientId"
+                f"{issuer.issuer} does not register clients automatically: get a client id from its operator, for the "
+                "redirect address"
+                f" {redirect_uri}, and put it into the server's entry as oauth.clientId"
             )
         reply = await self._ask.post_json(issuer.registration_endpoint, registration(redirect_uri, issuer, scope))
         return read_registration(reply.status, reply.data, issuer.issuer, redirect_uri)

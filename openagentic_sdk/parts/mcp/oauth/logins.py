@@ -114,7 +114,7 @@ class Logins:
             until = time.monotonic() + _RENEWAL_S
             while not try_lock(lock_fd):
                 if time.monotonic() > until:
-                    raise McpAuthError(f"another process has been renewing the login for {_RENEWAL_S:g} s: try again")
+                    raise McpAuthError(f"another process has been refreshing the login for {_RENEWAL_S:g} s: try again")
                 await asyncio.sleep(_LOOK_AGAIN_S)
             yield
         finally:

@@ -65,7 +65,7 @@ def is_same_issuer(one: str, other: Any) -> bool:
 def read_address(url: Any, what: str) -> WebUrl:
     """A URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
     if not isinstance(url, str):
-        raise McpAuthError(f"{what} is a {type(url).__name__} and no address")
+        raise McpAuthError(f"{what} is a {type(url).__name__} instead of an address")
     try:
         return parse_web_url(url, allow_local_names=True)
     except AddressRefusedError as error:
@@ -118,7 +118,7 @@ def issuer_urls(issuer: str) -> list[str]:
     """The possible URLs of an authorization server's metadata, in the order of the specification."""
     url = read_address(issuer, "the authorization server")
     if "?" in url.target or "#" in issuer:
-        raise McpAuthError(f"the authorization server {issuer!r:.200} has a query or a fragment, and may have none")
+        raise McpAuthError(f"the authorization server {issuer!r:.200} must not have a query or a fragment")
     origin, path = origin_of(url), url.target.rstrip("/")
     if not path:
         return [f"{origin}{_AUTHORIZATION_SERVER}", f"{origin}{_OPENID}"]
@@ -133,7 +133,9 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
             f"the authorization server {issuer} calls itself {stated_issuer!r:.200}: nothing was sent to it"
         )
     if "S256" not in as_list(document.get("code_challenge_methods_supported")):
-        raise McpAuthError(f"the authorization server {issuer} does not say that it checks PKCE with S256: it must")
+        raise McpAuthError(
+            f"the authorization server {issuer} does not declare support for PKCE with S256, which is required"
+        )
     endpoints = {
         name: read_address(document.get(name), f"{name} of {issuer}").url
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint")

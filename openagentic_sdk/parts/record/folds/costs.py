@@ -116,7 +116,7 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
     `OptionsError` for another `by`.
     """
     if by not in BY:
-        raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
+        raise OptionsError(f"costs are grouped by {', '.join(BY)}, not by {by!r}")
     by_id = {row.id: row for row in summaries if row.error is None}
     models: _Cells = defaultdict(lambda: list(ZERO))
     groups: _Cells = defaultdict(lambda: list(ZERO))

@@ -38,7 +38,7 @@ from ....sessions.request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
 
 _PREVIEW_CHARS = 100
-_WISHES = {HOLD_TOOL: "refuses a tool", CUT_DESCRIPTIONS: "takes shorter descriptions of tools only"}
+_WISHES = {HOLD_TOOL: "refuses a tool", CUT_DESCRIPTIONS: "accepts only shorter descriptions of tools"}
 
 
 @frozen
@@ -308,7 +308,7 @@ def _broken_prefix(event: Event) -> str | None:
         case SystemInit() if event.messages_from_seq is not None:
             return "the run began with a shorter history"
         case ModelRetry() if event.control is not None:
-            wish = _WISHES.get(event.control.partition(" ")[0], "wants reasoning left out")
+            wish = _WISHES.get(event.control.partition(" ")[0], "requires reasoning to be omitted")
             return f"the endpoint {wish}: {event.control}"
         case ModelRequest() if event.messages is not None:
             return "a hook rewrote the messages" if event.purpose == "turn" else f"{event.purpose}: asked for by itself"

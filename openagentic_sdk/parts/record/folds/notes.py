@@ -89,7 +89,7 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SkillDeactivated():
             return f"skill {on_one_line(event.name)} is no longer active", "dim"
         case SkillDrifted():
-            return f"the file of skill {on_one_line(event.name)} has changed; its stored text stays", "yellow"
+            return f"the file of skill {on_one_line(event.name)} has changed; its stored text remains in use", "yellow"
         case TextCommandStarted():
             return f"{on_one_line(event.name)} runs {on_one_line(event.command, _MAX_ARGUMENT_CHARS)}", "dim"
         case TextCommandFinished() if event.error_message is not None:
@@ -112,26 +112,29 @@ def note_of(event: Event) -> tuple[str, str] | None:
             str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"
         ]:
             names = on_one_line(", ".join(tools), MAX_ERROR_CHARS)
-            advice = f"`openagentic-sdk mcp trust {on_one_line(event.name)}` agrees to them as they are now"
-            return f"MCP server {on_one_line(event.name)}: held out until somebody agrees: {names} ({advice})", "yellow"
+            advice = f"`openagentic-sdk mcp trust {on_one_line(event.name)}` approves them in their current state"
+            return (
+                f"MCP server {on_one_line(event.name)}: withheld until somebody approves: {names} ({advice})",
+                "yellow",
+            )
         case SystemNotice():
             return f"note: {on_one_line(event.message, MAX_ERROR_CHARS)}", "yellow"
         case SessionCompacted():
             return f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})", "dim"
         case LogRecovered():
             if event.moved_to is None:
-                return f"the disk has lost the log's last {event.bytes} bytes, which it had failed to sync", "yellow"
+                return f"the disk has lost the log's last {event.bytes} bytes, which had not been synced", "yellow"
             return f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow"
         case LogSalvaged():
-            what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"
+            what = f"{event.events} events saved from the damaged session {on_one_line(event.source_session_id)}"
             return f"{what}: {on_one_line(event.damage, MAX_ERROR_CHARS)}", "yellow"
         case LogFragment():
             kind = on_one_line(str(event.event.get("type")))
-            return f"kept from after the damage, no part of the conversation: event {event.source_seq}, {kind}", "dim"
+            return f"kept from after the damage, not part of the conversation: event {event.source_seq}, {kind}", "dim"
         case SessionForked():
             return f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}", "dim"
         case SessionRewound():
-            return f"everything after event {event.to_seq} was taken back", "dim"
+            return f"everything after event {event.to_seq} was undone", "dim"
         case SessionMeta() if event.title is not None:
             return f"titled {on_one_line(event.title)!r}", "dim"
     return None

@@ -117,7 +117,7 @@ def own_prices(entries: Any) -> PriceTable:
     table: dict[str, Price] = {}
     for name, entry in entries.items():
         if not isinstance(name, str):
-            raise OptionsError(f"prices must map names of models to their prices, and {shown(name)} is not a name")
+            raise OptionsError(f"prices must map model names to prices, and {shown(name)} is not a name")
         unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long", "tiers"} if isinstance(entry, Mapping) else set()
         price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
         if price is None:

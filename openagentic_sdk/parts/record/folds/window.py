@@ -90,8 +90,8 @@ class ContextWindow:
         lines += [f"  {kind}: {tokens:,}" for kind, tokens in self.by_kind.items() if tokens]
         if self.window is None:
             lines.append(
-                "the window is not known: --window TOKENS says when a compaction starts; max_context_tokens makes a run do "
-                "it"
+                "the window size is unknown: --window TOKENS shows when a compaction would start; max_context_tokens "
+                "makes a run do it"
             )
         elif self.starts_at is None:
             lines.append(

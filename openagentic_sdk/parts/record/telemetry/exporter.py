@@ -301,7 +301,7 @@ class Exporter:
             health.drop(len(spans), str(error))
             return None
         if answer.status in _RETRIED:
-            health.problem = f"the collector answers {answer.status}"
+            health.problem = f"the collector responded with {answer.status}"
             asked_s = retry_after_s(answer.headers, time.time())
             return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
         if not 200 <= answer.status < 300:
@@ -378,7 +378,7 @@ def _refusal(settings: TelemetrySettings, answer: HttpAnswer, body: bytes) -> st
     todo = {
         401: "; set OTEL_EXPORTER_OTLP_HEADERS",
         403: "; set OTEL_EXPORTER_OTLP_HEADERS",
-        404: "; is the path right?",
+        404: "; check the path",
         415: f"; set OTEL_EXPORTER_OTLP_PROTOCOL={other}",
     }.get(answer.status, "")
     return f"{settings.url} refuses spans as {form} with {answer.status}{about}{todo}"

@@ -76,7 +76,7 @@ def _until(deadline: float | None, work: Any) -> Generator[Any, Any, Any]:
             ready = yield condition
             if not ready and deadline is not None and time.monotonic() > deadline:
                 work.close()
-                raise WaitedTooLong("the server did not answer in time")
+                raise WaitedTooLong("the server did not respond in time")
             condition = work.send(ready)
     except StopIteration as end:
         return end.value

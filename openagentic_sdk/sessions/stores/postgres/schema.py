@@ -42,7 +42,8 @@ def require_schema(db: Any) -> None:
     if not may_create:
         raise StorageError(
             f"the tables of this database have schema version {_version(db)}, this package needs {len(MIGRATIONS)}, and "
-            "this role may not make them: run `openagentic-sdk store migrate URL` once with a role that may"
+            "this role may not create them: run"
+            " `openagentic-sdk store migrate URL` once with a role that may"
         )
     migrate(db)
 
@@ -84,8 +85,8 @@ def _version(db: Any) -> int:
     version = int(row[0]) if row else 0
     if version > len(MIGRATIONS) and not _may_go_on(db, version):
         raise StorageError(
-            f"the tables have schema version {version}, this package knows up to {len(MIGRATIONS)}: "
-            "upgrade openagentic-sdk, or choose another database"
+            f"the tables have schema version {version}, and this package supports up to {len(MIGRATIONS)}: upgrade"
+            " openagentic-sdk, or choose another database"
         )
     return version
 

@@ -59,9 +59,7 @@ class PostgresTables(Tables):
                 leads_to = await _rows_of(connection, _WHERE, ())
                 self._leads_to = self._leads_to or self.read(_WHERE)
                 if leads_to != self._leads_to:
-                    raise OptionsError(
-                        f"connection leads to another database or schema ({leads_to[0]}) than the store's"
-                    )
+                    raise OptionsError(f"connection is to another database or schema ({leads_to[0]}) than the store's")
                 statement = next(steps)
                 while True:
                     statement = steps.send(await _rows_of(connection, *statement))

@@ -25,26 +25,25 @@ MAX_CONNECTIONS = 16
 # How long to wait for one answer before the connection counts as lost; then the call checks whether it took effect.
 ANSWER_S = 5.0
 NO_DISK = (
-    "the Redis server keeps sessions in memory only: they end when it stops. Switch its append-only file on "
+    "the Redis server keeps sessions in memory only, so they are lost when it stops: enable its append-only file "
     "(CONFIG SET appendonly yes), or use another store"
 )
 SNAPSHOTS = (
-    "the Redis server only saves snapshots: what was written since the last one is lost when it stops. Switch its "
-    "append-only file on (CONFIG SET appendonly yes)"
+    "the Redis server only saves snapshots, so everything written since the last one is lost when it stops: enable its "
+    "append-only file (CONFIG SET appendonly yes)"
 )
 DELAYED = (
-    "the Redis server writes its append-only file up to two seconds behind its answers (appendfsync everysec): what was "
-    "written since is lost when it is killed. Let it wait for the disk (CONFIG SET appendfsync always)"
+    "the Redis server writes its append-only file up to two seconds after it responds (appendfsync everysec), so these "
+    "writes are lost if it is killed: make it wait for the disk"
+    " (CONFIG SET appendfsync always)"
 )
-HIDDEN = (
-    "the Redis server does not show its settings, so no more is promised than the weakest of them keeps ({durability})"
-)
+HIDDEN = "the Redis server does not reveal its settings, so only the weakest durability is promised ({durability})"
 EVICTS = (
-    "the Redis server deletes any key when its memory is full (maxmemory-policy {policy}), sessions too: set "
+    "the Redis server deletes any key when its memory is full (maxmemory-policy {policy}), including sessions: set "
     "maxmemory-policy noeviction, or use another server for sessions"
 )
 REPLICA = (
-    "this Redis server is a replica: it takes no events, and may show less than its primary {primary}: name the primary"
+    "this Redis server is a replica, which accepts no events and may lag behind its primary {primary}: use the primary"
 )
 
 
@@ -163,8 +162,9 @@ class RedisServer(StoreServer):
         least = {"flush": ("flush", "fsync"), "barrier": ("fsync",), "fsync": ("fsync",)}
         if self._wanted is not None and self.durability not in least[self._wanted]:
             raise StorageError(
-                f"durability {self._wanted!r} was asked for, and the settings of the Redis server {self.where} keep no more "
-                f"than {self.durability!r}: CONFIG SET appendonly yes, CONFIG SET appendfsync always"
+                f"durability {self._wanted!r} was requested, and the settings of the Redis server {self.where} provide "
+                f"only {self.durability!r}: "
+                f"CONFIG SET appendonly yes, CONFIG SET appendfsync always"
             )
 
     def _renew(self, name: str) -> None:

@@ -40,8 +40,8 @@ class RewritingRedis(RemoteStore[RedisServer]):
         with suppress(SessionError):
             self._call(None, lambda client: client.bgrewriteaof())
         return (
-            f"{self._server.where} keeps what was replaced in its append-only file and snapshots until it has written them "
-            "anew, and in its backups",
+            f"{self._server.where} keeps the replaced data in its append-only file and snapshots until these are "
+            "rewritten, and in its backups",
         )
 
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:

@@ -175,7 +175,7 @@ class _Opened(Guarded):
             self._queue = -1
 
     def somebody_waits(self) -> bool:
-        """Whether another connection could not write soon and waits for the next opportunity."""
+        """Whether another connection has waited long to write and is waiting for its turn."""
         return self._queue >= 0 and is_locked(self._queue)
 
     def wait_at_most(self, seconds: float) -> None:

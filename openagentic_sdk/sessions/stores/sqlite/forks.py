@@ -70,8 +70,8 @@ def check_usable(path: Path) -> None:
     """Refuse a file that was in an operation when this process was forked."""
     if path in _UNUSABLE:
         raise StorageError(
-            f"{path} cannot be used in this process: it was forked while another thread was writing to it. Fork when "
-            "nothing is written, or start a new process"
+            f"{path} cannot be used in this process, which was forked while another thread was writing to it: fork when "
+            "nothing is being written, or start a new process"
         )
 
 

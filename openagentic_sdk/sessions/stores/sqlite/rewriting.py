@@ -44,7 +44,8 @@ class RewritingSqlite(SqliteWaiting):
             busy = 0 if self._file.is_memory else db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
             raise StorageError(
-                f"{self.path}-wal still holds what was erased, for others read the database: finish it when they are done",
+                f"{self.path}-wal still contains the erased data, since others are reading the database: finish the "
+                "erasure when they are done",
                 session_id=session_id,
                 retryable=True,
             )

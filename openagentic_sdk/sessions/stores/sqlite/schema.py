@@ -61,6 +61,6 @@ def is_usable(db: sqlite3.Connection) -> bool:
     if row and row[0] == version and row[1] <= len(MIGRATIONS):
         return True
     raise StorageError(
-        f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
-        "upgrade openagentic-sdk, or choose another file"
+        f"the database has schema version {version}, and this package supports up to {len(MIGRATIONS)}: upgrade"
+        " openagentic-sdk, or choose another file"
     )

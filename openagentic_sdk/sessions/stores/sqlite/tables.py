@@ -72,7 +72,7 @@ class SqliteTables(Tables):
         execute = _execute_on(connection)
         [(_, _, path)] = [row for row in execute("PRAGMA database_list") if row[1] == "main"]
         if not path or not os.path.samefile(path, self._file.path):
-            raise OptionsError(f"connection leads to {path or 'memory'!r}, and not to the store's {self._file.path}")
+            raise OptionsError(f"connection is to {path or 'memory'!r}, not to the store's {self._file.path}")
         offer_clock(connection, self._file.clock)
         return execute
 
