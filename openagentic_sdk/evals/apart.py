@@ -149,7 +149,7 @@ class _EvalProcess:
 
 
 def _too_long(timeout_s: float) -> ApartAnswer:
-    return {"error_type": "TimeoutError", "error": f"it took longer than {timeout_s:g} s and was ended"}
+    return {"error_type": "TimeoutError", "error": f"it exceeded {timeout_s:g} s and was ended"}
 
 
 # --- names of functions -------------------------------------------------------------------------------------------------

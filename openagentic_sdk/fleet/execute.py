@@ -95,7 +95,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
             await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
         if lease.is_cancelled:
             return RunOutcome("cancelled", "interrupted")
-        reason = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
+        reason = f"{run.max_attempts} workers died or hung while running it, most recently {run.lost_owner}"
         return RunOutcome("failed", "error", reason)
     if run.told is not None and run.is_step and not await off_loop(True, store.session_exists, run.told[0]):
         return RunOutcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")

@@ -49,7 +49,9 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
     outcome, last = None, newest.result
     if not newest.is_newest and last is not None and last.stop_reason == "waiting":
-        outcome = RunOutcome("cancelled", "interrupted", "its question was not answered: another prompt came instead")
+        outcome = RunOutcome(
+            "cancelled", "interrupted", "its question was not answered: another prompt arrived instead"
+        )
     elif newest.state == "over" and last is not None and last.stop_reason != "interrupted":
         outcome = outcome_of(last)
     elif last is not None:

@@ -69,7 +69,7 @@ def find_abandoned(store: SessionStore, session_id: str, agents: Agents | None) 
 
 
 def _refused(session_id: str, seq: int, why: str) -> AbandonedRequest:
-    return AbandonedRequest(session_id, seq, refusal=f"the request was left by its process, and {why}")
+    return AbandonedRequest(session_id, seq, refusal=f"the request was abandoned by its process, and {why}")
 
 
 def first_writer_at(store: SessionStore, request: AbandonedRequest) -> Callable[[], None]:

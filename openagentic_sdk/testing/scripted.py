@@ -91,7 +91,7 @@ class ScriptedProvider(StreamedProvider):
         self._source = source
         self._clock = clock or SystemClock()
         if isinstance(turns, (str, Mapping)):
-            raise ScriptError(f"{source}: a script is a list of turns: write [{turns!r}]")
+            raise ScriptError(f"{source}: a script must be a list of turns: write [{turns!r}]")
         checked: list[_NumberedTurn] = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
         self._total = len(checked)
         self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))

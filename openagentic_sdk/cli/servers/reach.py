@@ -100,8 +100,8 @@ class _NotingPins:
 async def try_servers(
     home: McpHome, configured_servers: Sequence[Configured], cwd: str, tell: Callable[[str], object] = lambda line: None
 ) -> list[ServerTrial]:
-    """Start these servers in parallel, query them, and end them. None of them raises; `tell` receives reports of what takes
-    long.
+    """Start these servers in parallel, query them, and end them. Errors are reported, not raised; `tell` receives reports
+    about slow servers.
     """
     noting = {one.entry.name: _NotingPins(home.pins(one.entry.root, one.entry.name)) for one in configured_servers}
     ready = {one.entry.name: one.server for one in configured_servers if one.server is not None}

@@ -39,7 +39,7 @@ def open_store(url: str | None = None) -> SessionStore:
     scheme, colon, _ = url.partition(":")
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
-        raise OptionsError(f"store {without_user(url)!r} cannot be used: name it as {FORMS}")
+        raise OptionsError(f"store {without_user(url)!r} is invalid: give it as {FORMS}")
     return opener(url)
 
 
@@ -96,6 +96,6 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
     settings = dict(parse_qsl(query))
     unknown = sorted(set(settings) - {"durability"})
     if not path.strip("/") or unknown:
-        wrong = f"there is no setting {unknown[0]!r}" if unknown else "the path is missing"
+        wrong = f"unknown setting {unknown[0]!r}" if unknown else "the path is missing"
         raise OptionsError(f"store {url!r} cannot be used: {wrong}")
     return Path(path).expanduser(), settings.get("durability", DEFAULT_DURABILITY)

@@ -133,7 +133,7 @@ def price_setting(model: str) -> str:
     """The setting that defines a model's price, in a sentence."""
     entry = f'{{{json.dumps(model or "MODEL")}: {{"input": USD, "output": USD}}}}'
     return (
-        f"OpenAgenticOptions(prices={entry}), each for a million tokens, makes it known; so does this mapping in "
+        f"OpenAgenticOptions(prices={entry}) sets it, in US dollars per million tokens; so does this mapping in "
         "~/.openagentic-sdk/prices.json"
     )
 

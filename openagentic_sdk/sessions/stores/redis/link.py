@@ -243,7 +243,7 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         if parts.scheme == "unix":
             address = address if parts.netloc else address.replace("unix:", "unix://", 1)
         if not (parts.path if parts.scheme == "unix" else parts.hostname):
-            raise ValueError("there is no socket" if parts.scheme == "unix" else "there is no host")
+            raise ValueError("there is no socket" if parts.scheme == "unix" else "the host is missing")
         if parts.scheme != "unix" and not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
             raise ValueError(f"{parts.path[1:]!r} is not the number of a database")
         if parts.port == 0 or parts.fragment:  # reading the port checks it
@@ -254,7 +254,8 @@ def without_settings(url: str) -> tuple[str, str | None, str | None]:
         unknown = re.search("unexpected keyword argument ('[^']*')", str(error))
         reason = f"there is no setting {unknown[1]}" if unknown else on_one_line(str(error), 200).replace(url, "it")
         raise OptionsError(
-            f"{without_user(url)!r} is not an address of a Redis server: write redis://[user:password@]host[:port][/number] "
+            f"{without_user(url)!r} is not the address of a Redis server: write "
+            "redis://[user:password@]host[:port][/number] "
             f"or rediss:// for TLS, or unix://[user:password@]/socket ({reason})"
         ) from None
     return address, prefix, durability
