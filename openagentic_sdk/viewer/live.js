@@ -3,7 +3,7 @@
 const MAX_SENT = 4000000; // the server's limit for one message
 const CHANGES_CONTEXT = new Set(["model.response", "session.compacted", "context.cleared", "session.rewound", "result"]);
 const RUNS_AGAIN = new Set(["stopped", "suspended", "failed"]);
-const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "", reading: null };
+const live = { socket: null, misses: 0, number: 0, unanswered: new Map(), partials: new Map(), asked: new Map(), files: [], state: "", reading: null, pause: 1000 };
 
 // --- the WebSocket: only one, because a browser limits the connections to a server across all its tabs -----------------
 
@@ -127,13 +127,15 @@ function notice(event) {
   } else if (/^(user\.message|system\.init|model\.|tool\.)/.test(event.type)) stand("running");
 }
 
-// Ask for the window again, at most once a second while the run goes on.
+// Ask for the window again while the run goes on: at most once a second, and less often for a session that takes long to read.
 function readContext() {
   live.reading ??= setTimeout(async () => {
     live.reading = null;
+    const began = performance.now();
     const answer = await fetch(given.live.address.replace(/\/events$/, "/context")).catch(() => null);
     if (answer?.ok) showContext((await answer.json()).lines);
-  }, 1000);
+    live.pause = Math.max(1000, 10 * (performance.now() - began));
+  }, live.pause);
 }
 
 // The state of the session: available buttons, and the announcement for screen readers.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.api import compact_session
-from openagentic_sdk.events import Event, SystemNotice
+from openagentic_sdk.events import Event, ModelResponse, SystemInit, SystemNotice
 from openagentic_sdk.ground.frozen import changed
 from openagentic_sdk.ground.jsonrpc import encode
 from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
@@ -290,6 +290,18 @@ class FixtureLogs(unittest.TestCase):
         shown = list(replay(EditorView(context_tokens=5, notices=True), events))
         check_messages(self, [_told(update) for update in shown])
         self.assertTrue(shown)
+
+
+class Windows(unittest.TestCase):
+    def test_the_window_of_a_known_model_is_shown_without_a_setting(self) -> None:
+        answer = ModelResponse(1, 1, usage={"input_tokens": 900, "output_tokens": 100})
+        for model, limit, size in (("gpt-4o", None, 128_000), ("gpt-4o", 5_000, 5_000), ("own", None, None)):
+            view = EditorView(context_tokens=limit)
+            updates = [
+                update for event in (SystemInit("s", "/", "1", model=model), answer) for update in view.take(event)
+            ]
+            sizes = [update["size"] for update in updates if update["sessionUpdate"] == "usage_update"]
+            self.assertEqual(sizes, [] if size is None else [size])
 
 
 def _texts(value: Any) -> Iterator[str]:

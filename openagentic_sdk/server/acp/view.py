@@ -45,6 +45,7 @@ from ...ground.patterns import regex
 from ...ground.text import on_one_line
 from ...parts.masking import environment_redactor, shown
 from ...parts.record.folds.notes import note_of, progress_words
+from ...parts.record.folds.window import model_window
 from ...sessions.folds.streamed import Piece, Streamed
 from ...sessions.folds.summary import total_tokens
 from ...sessions.rebuild import describe_attachment
@@ -79,9 +80,9 @@ class ShownCall:
 class EditorView:
     """The updates sent for one session so far; `take` returns those for the next event.
 
-    `context_tokens` is the size of the model's context, None if unknown. `notices` and `compaction` state whether the
-    editor accepts such updates. `cwd` applies until the log names the session's folder. `read_blob` returns the bytes of a
-    blob stored beside the log, None if they are missing.
+    `context_tokens` is the run's `max_context_tokens`; None uses the size of the model's window, if that is known. `notices`
+    and `compaction` state whether the editor accepts such updates. `cwd` applies until the log names the session's folder.
+    `read_blob` returns the bytes of a blob stored beside the log, None if they are missing.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class EditorView:
         read_blob: ReadBlob = lambda sha256: None,
     ) -> None:
         self._cwd = cwd
-        self._context_tokens = context_tokens
+        self._context_tokens = self._window = context_tokens
         self._notices = notices
         self._compaction = compaction
         self.read_blob = read_blob
@@ -138,6 +139,7 @@ class EditorView:
         match event:
             case SystemInit():
                 self._cwd = event.cwd
+                self._window = self._context_tokens or model_window(event.model)
             case ModelResponse():
                 return self._usage(event)
             case SubagentFinished():
@@ -176,9 +178,9 @@ class EditorView:
 
     def _usage(self, event: ModelResponse) -> list[Json]:
         self._spend(event.cost_usd if event.usage is not None else 0.0)
-        if self._context_tokens is None or not event.complete or event.usage is None:
+        if self._window is None or not event.complete or event.usage is None:
             return []
-        used, size = total_tokens(event.usage), self._context_tokens
+        used, size = total_tokens(event.usage), self._window
         update: Json = {"sessionUpdate": "usage_update", "used": max(0, used), "size": size}
         if self._cost_usd is not None and isfinite(self._cost_usd):
             update["cost"] = {"amount": self._cost_usd, "currency": "USD"}
