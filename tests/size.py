@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import os
 import unittest
+from typing import TypeVar
 
+T = TypeVar("T")
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 FULL = LARGE or os.environ.get("OPENAGENTIC_TEST_FULL") == "1"
 full_size = unittest.skipUnless(FULL, "takes long: it runs in the gate, and with OPENAGENTIC_TEST_FULL=1")
 # A disk in memory, where there is one.
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def sized(small: T, full: T, large: T) -> T:
+    """How much there is of something: in README's command, in the gate, and in the large size."""
+    return large if LARGE else full if FULL else small
 
 
 def write_in_memory() -> None:

@@ -13,7 +13,7 @@ from openagentic_sdk.cli.screen.editor import LineEditor
 from openagentic_sdk.cli.screen.keys import Key
 from openagentic_sdk.events import AssistantDelta, AssistantMessage
 from openagentic_sdk.ground.text import printable
-from tests.size import LARGE
+from tests.size import sized
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 THUMB = "\U0001f44d\U0001f3fd"
@@ -43,7 +43,7 @@ class Widths(unittest.TestCase):
         self.assertEqual({text: text_width(text) for text in widths}, widths)
 
     def test_rows_and_pieces_fit_keep_everything_and_cut_no_letter(self) -> None:
-        for seed in range(30 if LARGE else 10):
+        for seed in range(sized(4, 10, 30)):
             text = mixed(seed, 80)
             for columns in (2, 5, 20):
                 for rows in (wrapped(text, columns), cut_at(text, columns)):

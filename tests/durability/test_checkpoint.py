@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python, run_python
-from tests.size import LARGE
+from tests.size import sized
 
 from .scenes import CountingDisk, SceneTest
 
@@ -175,7 +175,7 @@ class KillTest(SceneTest):
         seal = Seal(self.place / "key")
         seal.digest(b"made before, so that each life asks the disk for the same")
         talk: list[Event] = [event for n in range(30) for event in (UserMessage(f"{n}"), AssistantMessage("x" * 50))]
-        for at in range(1, 60, 1 if LARGE else 2):
+        for at in range(1, 60, sized(5, 2, 1)):
             name = self.store.create_session(session_id=f"s{at}")
             child = os.fork()
             if child == 0:

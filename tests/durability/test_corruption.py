@@ -31,7 +31,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import LOG_NAME
-from tests.size import LARGE
+from tests.size import LARGE, sized
 
 from .scenes import SceneTest, bare, small_batches, three_turns
 
@@ -44,7 +44,7 @@ class BitFlipTest(SceneTest):
         """
         events = self.write(three_turns() if LARGE else small_batches(8))
         content = self.path.read_bytes()
-        for bit in range(0, len(content) * 8, 1 if LARGE else 7):
+        for bit in range(0, len(content) * 8, sized(23, 7, 1)):
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             self.path.write_bytes(flipped)

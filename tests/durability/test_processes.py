@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import Python, run_python
-from tests.size import LARGE
+from tests.size import LARGE, sized
 from tests.waiting import pause
 
 from .scenes import InstantDisk, SceneTest, bare
@@ -277,7 +277,7 @@ class InterruptTest(SceneTest):
 
         In a process of its own: an interrupt may also come while a coverage measurement holds a lock, and leave it so.
         """
-        rounds = 400 if LARGE else 40
+        rounds = sized(15, 40, 400)
         ended = run_python("-c", _INTERRUPTED, str(self.place), str(rounds), cwd=ROOT, text=True)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertGreater(int(ended.stdout), 0)

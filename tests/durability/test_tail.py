@@ -12,7 +12,7 @@ from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.scan import LogReader
 from openagentic_sdk.sessions.store import FileSessionStore
-from tests.size import LARGE
+from tests.size import LARGE, sized
 
 from .scenes import SceneTest, small_batches, tool_turn
 
@@ -136,7 +136,7 @@ class TailTest(SceneTest):
         self.assertEqual(before, sorted((path.name, path.stat().st_size) for path in self.path.parent.iterdir()))
 
     def test_a_repair_that_is_killed_at_any_step_is_finished_by_the_next(self) -> None:
-        for at in range(1, 40, 1 if LARGE else 2):
+        for at in range(1, 40, sized(5, 2, 1)):
             self.restore(self.content + b'{"v":1,"torn')
             child = os.fork()
             if child == 0:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.fleet.cron import Cron, next_fire, parse_cron, read_zone
-from tests.size import LARGE
+from tests.size import sized
 
 # Where and when clocks were changed, among them by half an hour, at midnight and by a whole day.
 CHANGES = (
@@ -155,7 +155,7 @@ class Firing(unittest.TestCase):
     def test_any_line_fires_when_a_search_of_every_minute_says_so(self) -> None:
         seed = random.randrange(2**32)
         chance, minutes = random.Random(seed), 50 * 60
-        for _ in range(3000 if LARGE else 8):
+        for _ in range(sized(3, 8, 3000)):
             zone_name, day = chance.choice(CHANGES)
             zone = read_zone(zone_name)
             fields = [_random_field(chance, *span) for span in ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))]

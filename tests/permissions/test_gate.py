@@ -19,7 +19,7 @@ from openagentic_sdk.permissions.layers import rules_of_settings
 from openagentic_sdk.permissions.policy import MODES
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.clock import FakeClock
-from tests.size import LARGE
+from tests.size import sized
 
 from .workspace import Person, WorkspaceTestCase
 
@@ -523,7 +523,7 @@ class Narrowing(WorkspaceTestCase):
                 ("Custom", {}),
             ),
         )
-        for _ in range(1_000 if LARGE else 50):
+        for _ in range(sized(15, 50, 1_000)):
             parent_policy, child_policy = (
                 {
                     "permission_mode": rng.choice(MODES),

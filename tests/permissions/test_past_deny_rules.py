@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.permissions.shell import words
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 from .workspace import FIXTURES, WorkspaceTestCase
 
-LINES = 25_000 if LARGE else 400
+LINES = sized(120, 400, 25_000)
 SECRET = "swordfish-7291"
 MARK = "ran-the-denied"
 DENY: dict[str, Any] = {"permission_mode": "bypass", "deny": ["Read(.env)", "Read(./secrets/**)", "Bash(rm:*)"]}

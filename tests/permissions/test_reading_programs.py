@@ -12,12 +12,12 @@ from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, OPTIONS, READERS
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 from .real_bash import BASH
 from .workspace import WorkspaceTestCase
 
-LINES = 20_000 if LARGE else 300
+LINES = sized(100, 300, 20_000)
 _LETTERS = string.ascii_letters + string.digits
 _WORDS = (
     "README.md",

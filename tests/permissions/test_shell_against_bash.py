@@ -16,13 +16,13 @@ from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.sandboxed import ConfinedCommand
-from tests.size import LARGE
+from tests.size import LARGE, sized
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
-LOCALE_LINES = 3_000 if LARGE else 25
-LINES = 15_000 if LARGE else 100
-DISGUISED_LINES = 3_000 if LARGE else 70
+LOCALE_LINES = sized(10, 25, 3_000)
+LINES = sized(40, 100, 15_000)
+DISGUISED_LINES = sized(30, 70, 3_000)
 FILE_LINES = 1_000 if LARGE else 20
 
 

@@ -32,7 +32,7 @@ from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext
-from tests.size import LARGE, full_size
+from tests.size import LARGE, full_size, sized
 
 from .server import Connection, Request, Server, sse
 from .test_clouds import chunk_message
@@ -254,7 +254,7 @@ class CutWhereTheyAreRead(unittest.TestCase):
             body = b"".join(events)
             whole = calls_run_by(read(protocol, body))
             at_events = [sum(map(len, events[:count])) for count in range(len(events))]
-            for place in sorted({*at_events, *range(0, len(body), 1 if LARGE else 29)}):
+            for place in sorted({*at_events, *range(0, len(body), sized(83, 29, 1))}):
                 cut = calls_run_by(read(protocol, body[:place]))
                 seen += bool(cut)
                 self.assertTrue(is_part(cut, whole), f"{protocol}/{name} cut at {place}: {cut} of {whole}")

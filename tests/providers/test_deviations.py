@@ -16,7 +16,7 @@ from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
 from openagentic_sdk.providers.wire.exchange import BodyReader
-from tests.size import LARGE
+from tests.size import sized
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
 ORIGIN = "host"
@@ -93,13 +93,13 @@ class Deviations(unittest.TestCase):
     def test_cut_in_two_at_every_place(self) -> None:
         for protocol, name, row, body in fixtures():
             with self.subTest(f"{protocol}/{name}"):
-                for place in range(0, len(body), 1 if LARGE else 13 if len(body) < 300 else 61):
+                for place in range(0, len(body), sized(31, 13, 1) if len(body) < 300 else sized(127, 61, 1)):
                     self.check(protocol, row, [body[:place], body[place:]])
 
     def test_broken_off_anywhere_it_is_the_whole_answer_or_none(self) -> None:
         for protocol, name, row, body in fixtures():
             with self.subTest(f"{protocol}/{name}"):
-                for place in range(0, len(body), 1 if LARGE else 19):
+                for place in range(0, len(body), sized(47, 19, 1)):
                     self.check_broken_off(protocol, row, body[:place])
 
     def test_the_same_answer_in_one_piece_reads_the_same(self) -> None:

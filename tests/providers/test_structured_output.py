@@ -21,7 +21,7 @@ from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.schema import validate
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 from .server import Connection, Request, Server
 
@@ -192,7 +192,7 @@ class WhatStrictModeCannotSay(unittest.TestCase):
     def test_every_value_of_a_schema_can_be_said_in_its_strict_form_and_comes_back_the_same(self) -> None:
         chance = random.Random(29)
         strict_forms = 0
-        for _ in range(20_000 if LARGE else 500):
+        for _ in range(sized(150, 500, 20_000)):
             schema = {**random_schema(chance, 0, kinds=("object",)), "$defs": DEFINITIONS}
             sent = read_output_schema(schema).response_format()["json_schema"]
             value = random_value(chance, schema)

@@ -45,7 +45,7 @@ from openagentic_sdk.testing.faults import FaultyOS
 from openagentic_sdk.testing.validity import find_fault
 from tests.stores.servers import own_postgres_schema, own_redis_prefix
 
-from ..size import LARGE, full_size
+from ..size import LARGE, full_size, sized
 from .support import RecordCase, turn
 
 SECRET = 'IBAN DE89 "3704" 0044\u00fc'
@@ -309,7 +309,7 @@ class Erasing(RecordCase):
     def test_any_value_goes_without_a_trace(self) -> None:
         draw = random.Random(11)
         letters = 'aZ09 "\\/<>\n\t\u00e9\u2028\U0001f600{}[]:,%+='
-        for round_ in range(24 if LARGE else 3):
+        for round_ in range(sized(1, 3, 24)):
             secret = "x" + "".join(draw.choice(letters) for _ in range(draw.randrange(8, 40))) + "x"
             with self.subTest(secret=secret):
                 store = FileSessionStore(self.folder / str(round_))

@@ -16,7 +16,7 @@ from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.runtime.support import echo, options_for
 from tests.runtime.test_cancel import long_run
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 ROOT = Path(__file__).resolve().parents[2]
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
@@ -165,7 +165,7 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
     @full_size
     async def test_generated_sessions_replay(self):
         rng = random.Random(20261121)
-        for _ in range(200 if LARGE else 15):
+        for _ in range(sized(6, 15, 200)):
             turns = []
             for _ in range(rng.randint(0, 6)):
                 calls = [rng.choice([ECHO, {"name": "fail"}, {"name": "nope"}]) for _ in range(rng.randint(1, 3))]

@@ -178,7 +178,7 @@ class Curl(unittest.TestCase):
     @full_size
     def test_the_documented_commands_start_a_server_and_talk_with_it(self):
         written = DOCUMENTED.read_text("utf-8")
-        blocks = re.findall(r"```bash\n(.*?)```", written[written.index("## Start one") :], re.DOTALL)
+        blocks = re.findall(r"```bash\n(.*?)```", written[written.index("## Start an agent") :], re.DOTALL)
         [script] = [block for block in blocks if "--script" in block]
         start = next(number for number, block in enumerate(blocks) if block.startswith("U=http"))
         self.assertIn("choices", blocks[start + 1])

@@ -37,7 +37,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.skills.activation import active_skills, skill_policy
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 LIMITS = ContextLimits(max_bytes=2_000)
 
@@ -218,7 +218,7 @@ class LettingGoTest(unittest.TestCase):
     @full_size
     def test_the_view_behind_compactions_equals_the_fold_of_the_whole_log_at_every_event(self):
         let_go = 0
-        for seed in range(2000 if LARGE else 30):
+        for seed in range(sized(10, 30, 2000)):
             rng = random.Random(seed)
             events = RandomLog(rng).build(rng.randrange(5, 40))
             whole, store = SessionView(ALL_FOLDS, provider="p"), KeepingStore()

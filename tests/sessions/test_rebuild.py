@@ -17,7 +17,7 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages, standing_events
 from openagentic_sdk.testing.validity import find_fault
-from tests.size import LARGE
+from tests.size import sized
 
 
 def numbered(*events):
@@ -183,7 +183,7 @@ class OperationsTest(unittest.TestCase):
 class EveryPrefixTest(unittest.TestCase):
     def test_every_prefix_of_random_logs_is_valid_and_extends_the_one_before(self):
         rng = random.Random(20261121)
-        for _ in range(1500 if LARGE else 60):
+        for _ in range(sized(20, 60, 1500)):
             events = numbered(*random_log(rng))
             fold = Conversation()
             sent = []

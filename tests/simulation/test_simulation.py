@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests.durability.sabotages import SABOTAGES, Sabotage
 from tests.pythons import ROOT
-from tests.size import IN_MEMORY, LARGE
+from tests.size import IN_MEMORY, LARGE, sized
 
 from .schedules import run_seed
 
-SEEDS = range(10_000 if LARGE else 100)
+SEEDS = range(sized(40, 100, 10_000))
 # What no schedule of these does: checkpoints, questions, rewinds, requests that are checked; and cuts inside one page of a
 # log, which `durability.test_power` looks for. Their own tests find them.
 ELSEWHERE = (

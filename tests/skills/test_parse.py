@@ -14,7 +14,7 @@ from openagentic_sdk.skills.fields import split_rules
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from openagentic_sdk.skills.names import broken_name_rule, name_key
 from openagentic_sdk.skills.parse import parse_skill_markdown
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
 
@@ -117,7 +117,7 @@ class RecoveryTest(unittest.TestCase):
         source = random.Random(5)
         docs = [
             parse_skill_markdown(f"---\n{self.broken(source)}---\n# Title\n\nBody.\n")
-            for _ in range(3_000 if LARGE else 800)
+            for _ in range(sized(200, 800, 3_000))
         ]
         broken = [doc for doc in docs if doc.rung != "strict"]
         recovered = [doc for doc in broken if doc.name == "pdf-forms" and doc.summary.startswith("Fill in PDF")]
@@ -127,7 +127,7 @@ class RecoveryTest(unittest.TestCase):
     def test_no_text_at_all_makes_reading_fail(self) -> None:
         source = random.Random(9)
         letters = "ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800"
-        for _ in range(2_000 if LARGE else 400):
+        for _ in range(sized(100, 400, 2_000)):
             text = "".join(source.choices(letters, k=source.randrange(40)))
             parse_skill_markdown(f"---\n{text}\n---\n{text}", folder="x")
             parse_skill_markdown(text)

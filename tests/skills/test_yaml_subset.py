@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.skills.yaml_subset import Unreadable, read_mapping
-from tests.size import LARGE
+from tests.size import sized
 
 try:
     import yaml
@@ -59,14 +59,14 @@ class AgainstPyYamlTest(unittest.TestCase):
 
     def test_generated_documents(self) -> None:
         source = random.Random(6)
-        for _ in range(400 if LARGE else 100):
+        for _ in range(sized(30, 100, 400)):
             text = document(source)
             self.assertIsNotNone(answer(text), text)
             self.check(text)
 
     def test_documents_with_random_changes(self) -> None:
         source = random.Random(7)
-        for _ in range(1_500 if LARGE else 300):
+        for _ in range(sized(100, 300, 1_500)):
             self.check(mutated(source, document(source)))
 
 

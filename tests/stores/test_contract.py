@@ -12,12 +12,12 @@ from openagentic_sdk.testing import store_contract
 from tests.waiting import pause
 
 from ..pythons import contract_python
-from ..size import LARGE
+from ..size import sized
 from . import servers
 from .holes import lose_event
 from .minimal import MinimalStore
 
-MANY_EVENTS = 10_000 if LARGE else 2_000
+MANY_EVENTS = sized(500, 2_000, 10_000)
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 

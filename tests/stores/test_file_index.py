@@ -18,7 +18,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores import file_index
 from openagentic_sdk.testing import store_contract
 from tests.pythons import ROOT, run_python
-from tests.size import IN_MEMORY, LARGE, full_size
+from tests.size import IN_MEMORY, full_size, sized
 from tests.waiting import pause, until
 
 WORDS = ("maple", "willow", "ÄSCHE", "oak tree", "fir", "ab", "yew")
@@ -82,7 +82,7 @@ class FileIndexTest(unittest.TestCase):
         self.assertEqual(pages, [row.id for row in exact.list_session_summaries()])
 
     def test_whatever_is_done_through_any_store_every_answer_is_the_one_without_an_index(self) -> None:
-        for seed in range(40 if LARGE else 4):
+        for seed in range(sized(1, 4, 40)):
             with self.subTest(seed=seed):
                 shutil.rmtree(self.place / "sessions", ignore_errors=True)
                 self.play(random.Random(seed))

@@ -15,7 +15,7 @@ from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.find.gitignore import IgnoreFile
 from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
-from tests.size import LARGE
+from tests.size import sized
 
 from .support import Rules, ScratchCase, load_cases
 
@@ -49,7 +49,7 @@ class Patterns(ScratchCase):
 
     def test_names_match_as_the_standard_library_says(self) -> None:
         chance = random.Random(7)
-        for _ in range(5_000 if LARGE else 1_500):
+        for _ in range(sized(500, 1_500, 5_000)):
             pattern = "".join(chance.choices(["a", "b", "*", "?", "[ab]", "[!a]", "."], k=chance.randint(1, 7)))
             name = "".join(chance.choices("ab.", k=chance.randint(1, 8)))
             with self.subTest(pattern=pattern, name=name):
@@ -206,7 +206,7 @@ class GitIgnore(ScratchCase):
         chance = random.Random(8)
         names = ["a", "b", "c", "ab", "abc", "a.b"]
         pieces = ["a", "b", "c", "ab", "*", "**", "?", "[ab]", "[!a]", "a*", "*b", "*.b", "a*b*", "\\a"]
-        for number in range(300 if LARGE else 20):
+        for number in range(sized(8, 20, 300)):
             top = self.root / str(number)
             _git_init(top)
             for _ in range(25):

@@ -20,7 +20,7 @@ from openagentic_sdk.tools.find.search import Query, line_spans, search_file
 from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile, is_linear
 from openagentic_sdk.tools.find.worker import find_interpreter
 from openagentic_sdk.tools.grep import GrepTool
-from tests.size import LARGE
+from tests.size import sized
 from tests.waiting import until_async
 
 from .support import Rules, ScratchCase
@@ -342,7 +342,7 @@ class Lines(unittest.TestCase):
     def test_patterns_made_by_chance_on_texts_made_by_chance(self) -> None:
         chance = random.Random(9)
         tried = 0
-        while tried < (20_000 if LARGE else 1_500):
+        while tried < sized(500, 1_500, 20_000):
             pattern = "".join(
                 chance.choice(self.ATOMS) + chance.choice(self.REPEATS) for _ in range(chance.randint(1, 4))
             )

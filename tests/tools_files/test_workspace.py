@@ -16,7 +16,7 @@ from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.write import WriteTool
-from tests.size import LARGE
+from tests.size import sized
 
 from .support import Rules, ScratchCase
 
@@ -143,7 +143,7 @@ class Opening(ScratchCase):
         swapper.start()
         seen = set()
         try:
-            for _ in range(3_000 if LARGE else 1_000):
+            for _ in range(sized(300, 1_000, 3_000)):
                 with contextlib.suppress(ToolError, OSError), open_file(str(self.root / "work/f")) as fd:
                     seen.add(os.read(fd, 100))
         finally:
