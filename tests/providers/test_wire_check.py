@@ -198,6 +198,10 @@ class Recordings(unittest.TestCase):
     def test_a_path_that_is_not_there_is_wrong_usage(self) -> None:
         self.assertEqual(self.command(str(self.folder / "none"))[0], 2)
 
+    def test_a_check_that_finds_no_answer_fails(self) -> None:
+        self.assertRegex(self.command(str(self.folder))[1], "unreadable: no answer of a model's endpoint was found in ")
+        self.assertEqual(self.command(str(self.place("passwords.txt", "root:x:0:0")))[0], 1)
+
 
 class Differences(unittest.TestCase):
     def test_what_no_model_answered_is_left_out(self) -> None:

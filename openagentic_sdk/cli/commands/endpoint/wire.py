@@ -35,7 +35,7 @@ Each line of output is one difference:
   refused  (no difference) the answer is incomplete, and the error gives the reason
   habit    (no difference) the vendor's behaviour is not in its profile yet
 
-Exit code 1 if there is a difference, or a file cannot be read."""
+Exit code 1 if there is a difference, a file cannot be read, or there is no answer to check."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,6 +71,9 @@ def _check(args: argparse.Namespace) -> int:
             screen.lines(lines)
     if progress.can_rewrite:
         progress.rewrite("")
+    if not checked and not unreadable:
+        names = ", ".join(map(str, args.recordings))
+        unreadable.append(f"no answer of a model's endpoint was found in {names}: --help lists the supported formats")
     totals = _totals(files, checked, unreadable)
     screen.tell(
         args.json,
@@ -107,7 +110,7 @@ def _lines(one: CheckedExchange) -> Iterator[str]:
 def _totals(files: Sequence[Path], checked: Sequence[CheckedExchange], unreadable: Sequence[str]) -> dict[str, Any]:
     kinds = Counter(difference.kind for one in checked for difference in one.differences)
     return {
-        "files": len(files) - len(unreadable),
+        "files": max(0, len(files) - len(unreadable)),
         "protocols": dict(Counter(one.protocol for one in checked)),
         "events": sum(one.events for one in checked),
         "cuts": sum(one.cuts for one in checked),
