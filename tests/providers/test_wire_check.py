@@ -189,7 +189,7 @@ class Recordings(unittest.TestCase):
         self.place("cut.sse", worse)
         code, said = self.command(str(self.folder))
         self.assertEqual(code, 1)
-        self.assertRegex(said, r"cut\.sse#1: cut: behind event \d of 4: would run look\(\{\"at\": 1\}\)")
+        self.assertRegex(said, r"cut\.sse#1: cut: after event \d of 4: would run look\(\{\"at\": 1\}\)")
         self.assertRegex(said, r"unreadable: .*worse\.yaml .*line 1")
         code, said = self.command(str(self.folder), "--json")
         told = json.loads(said)
