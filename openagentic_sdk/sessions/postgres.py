@@ -341,7 +341,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
                 db.execute(command, values)
             command = "SELECT updated FROM openagentic_events WHERE session = %s AND seq = %s"
             updated = db.execute(command, (target.key, at_seq)).fetchone()
-            head = copied_head(source.head, target.head.summary, at_seq, updated[0] if updated else None)
+            head = copied_head(source.head, source.start, target.head.summary, at_seq, updated[0] if updated else None)
             self._add_events(db, target, head, stamp_events(tail, first_seq=at_seq + 1, now=self._clock.now()))
 
         return self._make_once(target_id, self._clock.now(), metadata, fill)

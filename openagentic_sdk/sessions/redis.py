@@ -330,7 +330,7 @@ class RedisSessionStore(RedisInbox):
         check_copied_part(source_id, at_seq, source.head.last_seq)
         last = [event.ts for event in self.read_events(source_id, after_seq=at_seq - 1, limit=1)] if at_seq else []
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=created_at)
-        head = copied_head(source.head, start, at_seq, last[0] if last else None).after(stamped)
+        head = copied_head(source.head, source.start, start, at_seq, last[0] if last else None).after(stamped)
         with self._staged(target_id) as staged:
             keys = [staged.log, staged.blobs, *self._own(source_id)]
             lines = [dumps_stored(event) for event in stamped]

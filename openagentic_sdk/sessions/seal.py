@@ -75,15 +75,15 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
                 return None
             _create_key(path)
             fd = os.open(path, how)
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or (os.name == "posix" and info.st_mode & 0o077):
+                raise OptionsError(f"the key {path} cannot be used: it must be readable by its owner only (chmod 600)")
+            key = os.read(fd, 4096).strip()
+        finally:
+            os.close(fd)
     except OSError as error:
         raise OptionsError(f"the key {path} cannot be used: {error.strerror or error}") from error
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or (os.name == "posix" and info.st_mode & 0o077):
-            raise OptionsError(f"the key {path} cannot be used: it must be readable by its owner only (chmod 600)")
-        key = os.read(fd, 4096).strip()
-    finally:
-        os.close(fd)
     if len(key) < MIN_KEY_BYTES:
         raise OptionsError(f"the key {path} cannot be used: it has {len(key)} bytes and needs {MIN_KEY_BYTES} or more")
     return key

@@ -239,7 +239,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
                 (key, source.key),
             )
             updated = db.execute("SELECT updated FROM events WHERE place = ?", (place_of(key, at_seq),)).fetchone()
-            head = copied_head(source.head, head.summary, at_seq, updated[0] if updated else None)
+            head = copied_head(source.head, source.start, head.summary, at_seq, updated[0] if updated else None)
             self._keep_summary(db, key, head)
             self._insert(db, key, head, tail)
         return target_id

@@ -67,7 +67,7 @@ from .log.summary_file import SummaryFile
 from .request import DIGEST, json_sha256
 from .seal import Seal
 from .stores.file_index import FileIndex
-from .stores.listed_files import ListedFiles
+from .stores.listed_files import ListedFiles, listing_errors
 from .stores.log_state import LogHead, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
@@ -142,7 +142,7 @@ class FileSessionStore(ListedFiles):
             stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
             lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
             start = start_summary(target_id, now, metadata)
-            summary = partial(self._copied_summary, path.parent, start, at_seq, stamped)
+            summary = partial(self._copied_summary, source_id, start, at_seq, stamped)
             return self._build(target_id, now, metadata, lines=lines, blobs=blobs_by_digest, summary=summary)
 
     def open_writer(self, session_id: str) -> LogWriter:
@@ -243,7 +243,8 @@ class FileSessionStore(ListedFiles):
     def list_lost(self) -> list[str]:
         """The ids of sessions whose log was removed, while files beside it remain."""
         sessions = self.root_dir / "sessions"
-        names = os.listdir(sessions) if sessions.is_dir() else []
+        with listing_errors(sessions):
+            names = os.listdir(sessions) if sessions.is_dir() else []
         folders = {name: sessions / name for name in sorted(names) if is_session_id(name)}
         return [
             name
@@ -315,17 +316,18 @@ class FileSessionStore(ListedFiles):
     def list_blobs(self, session_id: str) -> list[str]:
         """The digests of the session's blobs. Raises `SessionNotFoundError`."""
         folder = self.session_dir(session_id) / BLOBS_NAME
-        try:
-            return sorted(name for name in os.listdir(folder) if DIGEST.fullmatch(name))
-        except (FileNotFoundError, NotADirectoryError):
-            self.session_dir(session_id)  # it may have been deleted in the meantime
-            return []
+        with storage_errors(session_id, "blobs cannot be listed"):
+            try:
+                return sorted(name for name in os.listdir(folder) if DIGEST.fullmatch(name))
+            except (FileNotFoundError, NotADirectoryError):
+                self.session_dir(session_id)  # it may have been deleted in the meantime
+        return []
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         path = self.session_dir(session_id) / BLOBS_NAME / sha256
-        if not DIGEST.fullmatch(sha256) or not path.is_file():
-            raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
         with storage_errors(session_id, f"blob {sha256} cannot be read"):
+            if not DIGEST.fullmatch(sha256) or not path.is_file():
+                raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
             data = path.read_bytes()
         if _sha256(data) != sha256:
             raise StorageError(
@@ -339,7 +341,8 @@ class FileSessionStore(ListedFiles):
         self._refuse_when_read_only(session_id)
         if not self._is_swept:
             self._is_swept = True
-            sweep_unfinished(self.root_dir / "sessions")
+            with contextlib.suppress(OSError):  # the next process removes them
+                sweep_unfinished(self.root_dir / "sessions")
         meta = Meta(session_id, created_at, dict(metadata or {}))
         build_folder(self._disk, self.root_dir / "sessions", meta, sync=self.durability != "flush", **content)
         self._index.touch(session_id)
@@ -358,11 +361,12 @@ class FileSessionStore(ListedFiles):
         yield from seal_events(tail, here, now)
 
     def _copied_summary(
-        self, source: Path, start: SessionSummary, at_seq: int, tail: Sequence[Event]
+        self, source_id: str, start: SessionSummary, at_seq: int, tail: Sequence[Event]
     ) -> SessionSummary | None:
         """The summary of a copy; None if the source's is not known at `at_seq`, so that the first list folds it."""
-        summary = SummaryBeside(self._disk, source).kept()
-        head = copied_head(LogHead(summary.summary if summary else start), start, at_seq, None)
+        summary = SummaryBeside(self._disk, self.session_dir(source_id)).kept()
+        source = LogHead(summary.summary if summary else start)
+        head = copied_head(source, self._start_summary(source_id), start, at_seq, None)
         return head.after(tail).summary if head.is_kept else None
 
     def _folder(self, session_id: str) -> Path:
@@ -381,15 +385,16 @@ class FileSessionStore(ListedFiles):
 
     def _read_meta(self, session_id: str) -> Meta:
         folder = self.session_dir(session_id)
-        try:
-            return Meta.from_json((folder / META_NAME).read_bytes(), session_id)
-        except (FileNotFoundError, InvalidEventError):
-            # A cache: without it, the session is intact, and only the metadata of its creation is lost.
-            first = None
-            with contextlib.suppress(LogCorruptError):
-                first = next(self.iter_events(session_id), None)
-            created_at = first.ts if first and first.ts else (folder / LOG_NAME).stat().st_mtime
-            return Meta(session_id, created_at, {})
+        with storage_errors(session_id, "metadata cannot be read"):
+            try:
+                return Meta.from_json((folder / META_NAME).read_bytes(), session_id)
+            except (FileNotFoundError, InvalidEventError):
+                # A cache: without it, the session is intact, and only the metadata of its creation is lost.
+                first = None
+                with contextlib.suppress(LogCorruptError):
+                    first = next(self.iter_events(session_id), None)
+                created_at = first.ts if first and first.ts else (folder / LOG_NAME).stat().st_mtime
+                return Meta(session_id, created_at, {})
 
     def _last_ts(self, session_id: str) -> float:
         try:
@@ -399,7 +404,7 @@ class FileSessionStore(ListedFiles):
                 return summary.summary.updated
             last = self.read_events(session_id, after_seq=self.last_seq(session_id) - 1)
             return (last[-1].ts if last else self.read_metadata(session_id)["created_at"]) or 0.0
-        except (SessionError, FileNotFoundError):
+        except (SessionError, OSError):
             return 0.0
 
     def _refuse_when_read_only(self, session_id: str) -> None:

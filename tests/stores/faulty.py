@@ -35,6 +35,7 @@ _DELEGATED = (
     *("wait_for_events", "read_summary", "list_session_summaries", "list_children", "search", "list_blobs"),
     *("import_session", "copy_session", "durability_notice", "close"),
     *("put_message", "read_messages", "remove_messages", "wait_for_news"),
+    *("rewrite_events", "delete_blobs", "ids_beginning"),
 )
 FAULTS: dict[str, tuple[str, type[SessionStore]]] = {}
 
@@ -1094,3 +1095,122 @@ class NewsAreOfAllWhoAreFollowed(Wrapped):
 class MessagesWakeNobody(Wrapped):
     def wait_for_news(self, known, *, timeout_s, messages_after=None):
         return self.inner.wait_for_news(known, timeout_s=min(timeout_s, 0.1))
+
+
+# --- what a stranger's store may get wrong ---------------------------------------------------------------------------
+
+
+@caught_by("every_call_says_when_there_is_no_such_session")
+class AFollowerOfNothingWaits(Wrapped):
+    def wait_for_events(self, session_id, *, after_seq, timeout_s):
+        with contextlib.suppress(SessionNotFoundError):
+            return self.inner.wait_for_events(session_id, after_seq=after_seq, timeout_s=timeout_s)
+        return False
+
+
+@caught_by("every_call_says_when_there_is_no_such_session")
+class TheChildrenOfNothingAreAnError(Wrapped):
+    def list_children(self, session_id):
+        self.inner.last_seq(session_id)
+        return self.inner.list_children(session_id)
+
+
+@caught_by("a_part_of_an_id_finds_its_sessions_and_is_none")
+class APartOfAnIdIsASession(Wrapped):
+    def session_exists(self, session_id):
+        return any(name.startswith(session_id) for name in self.inner.list_sessions())
+
+
+@caught_by("a_part_of_an_id_finds_its_sessions_and_is_none")
+class AnIdIsFoundByItsMiddle(Wrapped):
+    def ids_beginning(self, start):
+        return [name for name in self.inner.list_sessions() if start in name]
+
+
+@caught_by("nobody_reads_past_an_event_that_is_gone")
+class AHoleIsReadSilentlyInAPart(Wrapped):
+    def iter_events(self, session_id, *, after_seq=0, limit=None):
+        events = self.inner.iter_events(session_id, after_seq=after_seq, limit=limit)
+        with contextlib.suppress(*([] if limit is None else [LogCorruptError])):
+            yield from events
+
+
+@caught_by("a_copy_that_is_deleted_takes_nothing_of_its_source_along")
+class ADeletedCopyTakesTheBlobsAlong(KnowsSources):
+    def delete_session(self, session_id, *, expected_seq=None):
+        self.inner.delete_session(session_id, expected_seq=expected_seq)
+        self.__dict__.setdefault("bare", set()).add(self.source_of(session_id))
+
+    def read_blob(self, session_id, sha256):
+        if session_id in self.__dict__.get("bare", ()):
+            raise StorageError("no such blob", session_id=session_id)
+        return self.inner.read_blob(session_id, sha256)
+
+
+@caught_by("a_copy_that_is_deleted_takes_nothing_of_its_source_along")
+class ACopyHasTheTagsOfItsSource(Wrapped):
+    def copy_session(self, source_id, target_id, *, at_seq, tail, metadata):
+        tags = self.inner.read_metadata(source_id)["metadata"].get("tags", [])
+        metadata = {"tags": tags, **metadata}
+        return self.inner.copy_session(source_id, target_id, at_seq=at_seq, tail=tail, metadata=metadata)
+
+
+@caught_by("an_imported_session_keeps_ids_numbers_and_times")
+class AnImportHasTheMetadataOfTheLastOne(Wrapped):
+    def import_session(self, session_id, events, *, metadata=None, **how):
+        self.__dict__.setdefault("all", {}).update(metadata or {})
+        return self.inner.import_session(session_id, events, metadata=self.all, **how)
+
+
+@caught_by("a_follower_learns_of_new_events")
+class AFollowerSleepsTheWholeTime(Wrapped):
+    def wait_for_events(self, session_id, *, after_seq, timeout_s):
+        pause(timeout_s, "a follower that looks once, at the end")
+        return self.inner.last_seq(session_id) > after_seq
+
+
+REPLACED = "events_that_are_replaced_are_gone_from_all_that_can_be_read"
+
+
+@caught_by(REPLACED)
+class ReplacingDoesNothing(Wrapped):
+    def rewrite_events(self, session_id, change):
+        change(self.inner.read_events(session_id))
+
+
+@caught_by(REPLACED)
+class ReplacingKeepsTheRow(Wrapped):
+    def rewrite_events(self, session_id, change):
+        self.row = self.inner.read_summary(session_id)
+        self.inner.rewrite_events(session_id, change)
+
+    def read_summary(self, session_id):
+        return self.__dict__.get("row") or self.inner.read_summary(session_id)
+
+
+@caught_by(REPLACED)
+class ReplacingKeepsTheWordsOfTheSearch(Wrapped):
+    def search(self, query, **how):
+        kept = self.__dict__.setdefault("kept", {})
+        kept[query] = self.inner.search(query, **how) or kept.get(query, [])
+        return kept[query]
+
+
+@caught_by(REPLACED)
+class ReplacingKeepsTheLock(Wrapped):
+    def rewrite_events(self, session_id, change):
+        self.inner.rewrite_events(session_id, change)
+        self.writer = self.inner.open_writer(session_id)
+
+
+@caught_by(REPLACED)
+class ReplacingTakesNoLock(Wrapped):
+    def rewrite_events(self, session_id, change):
+        with contextlib.suppress(SessionLockedError):
+            self.inner.rewrite_events(session_id, change)
+
+
+@caught_by(REPLACED)
+class DeletedBlobsStay(Wrapped):
+    def delete_blobs(self, session_id, digests):
+        pass

@@ -58,7 +58,8 @@ class RewritingFiles(SessionStore):
 
     def list_outputs(self, session_id: str) -> Sequence[str]:
         folder = self.session_dir(session_id) / OUTPUTS_NAME
-        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
+        with storage_errors(session_id, "kept outputs cannot be listed"):
+            return sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
 
     def read_output(self, session_id: str, name: str) -> bytes:
         with storage_errors(session_id, f"kept output {name} cannot be read"):

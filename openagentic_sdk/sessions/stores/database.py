@@ -55,6 +55,11 @@ class SessionRow:
     def id(self) -> str:
         return self.head.summary.id
 
+    @property
+    def start(self) -> SessionSummary:
+        """The summary before the first event."""
+        return start_summary(self.id, self.created_at, loads_json(self.metadata))
+
 
 class DatabaseStore(SessionStore):
     """A store whose appends update each session's row. Subclasses implement the queries."""
@@ -110,7 +115,7 @@ class DatabaseStore(SessionStore):
             events = list(self.iter_events(session_id))
             changed = change(events)
             rewritten = [changed.get(event.seq or 0, event) for event in events]
-            head = LogHead(start_summary(session_id, at.created_at, loads_json(at.metadata))).after(rewritten)
+            head = LogHead(at.start).after(rewritten)
             rows = [(seq, dumps_stored(event)) for seq, event in changed.items()]
             self._put_in_place(at, rows, head)
 
@@ -142,8 +147,7 @@ class DatabaseStore(SessionStore):
         at = self._position(session_id)
         if at.head.is_kept:
             return at.head.summary
-        start = start_summary(session_id, at.created_at, loads_json(at.metadata))
-        folded = fold_session_summary(start, self.iter_events(session_id))
+        folded = fold_session_summary(at.start, self.iter_events(session_id))
         self._keep_folded(at, folded)
         return folded
 

@@ -103,7 +103,7 @@ class FileIndex:
 
     def forget(self, session_id: str) -> None:
         """Remove the words of a session, or delete the index if that fails."""
-        if not self._path.exists():
+        if not os.path.lexists(self._path):
             return
         try:
             with self._opened() as db, _change(db):
@@ -124,7 +124,7 @@ class FileIndex:
     @property
     def exists(self) -> bool:
         # Without an identifier of the boot, records lost in a power cut could not be detected.
-        return bool(boot()) and self._path.exists()
+        return bool(boot()) and os.path.exists(self._path)
 
     def begin(self) -> None:
         """Create the index, if that is possible here."""

@@ -7,9 +7,10 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
-from ...errors import SessionError
+from ...errors import SessionError, StorageError
 from ..base import Place, as_it_is
 from ..folds.search import SearchHit, scan_events, search_words
 from ..log.folder import LOG_NAME, UNFINISHED, is_session_id, sweep_unfinished
@@ -69,10 +70,12 @@ class ListedFiles(MessageFiles):
                 return
             most, count = pages[-1][0] - 1, MORE_TIMES
         sessions = self.root_dir / "sessions"
-        if not self.read_only and sessions.is_dir() and any(map(_is_unfinished, os.listdir(sessions))):
-            sweep_unfinished(sessions)
+        with contextlib.suppress(OSError):  # a list leaves them to the next process
+            if not self.read_only and sessions.is_dir() and any(map(_is_unfinished, os.listdir(sessions))):
+                sweep_unfinished(sessions)
         names_by_tick: dict[int, list[str]] = {}
-        looks = list_logs(sessions, LOG_NAME)
+        with listing_errors(sessions):
+            looks = list_logs(sessions, LOG_NAME)
         if len(looks) >= self.index_from and asks_index:
             self._index.begin()
         for name, look in looks.items():
@@ -124,6 +127,15 @@ class ListedFiles(MessageFiles):
     def scrub(self, session_id: str) -> Sequence[str]:
         self._index.remove()
         return super().scrub(session_id)
+
+
+@contextlib.contextmanager
+def listing_errors(folder: Path) -> Iterator[None]:
+    """Convert errors of the system to a `StorageError` about a list."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"the sessions in {folder} cannot be listed: {error.strerror or error}") from error
 
 
 def _is_unfinished(name: str) -> bool:

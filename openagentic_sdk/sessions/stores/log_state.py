@@ -61,17 +61,20 @@ def read_head(
     return LogHead(start, summary is not None or not last_seq)
 
 
-def copied_head(source: LogHead, start: SessionSummary, at_seq: int, updated: float | None) -> LogHead:
+def copied_head(
+    source: LogHead, source_start: SessionSummary, start: SessionSummary, at_seq: int, updated: float | None
+) -> LogHead:
     """The head of a copy that ends at `at_seq`, whose last event set the row's time to `updated`.
 
     Only that of a complete copy is known immediately; folding part of a long log would delay the copy. Neither is that of a
-    copy with another initial folder or model than its source: its events may or may not override them.
+    copy whose metadata name another folder, model, agent or tags than the source's: events may override them.
     """
     if at_seq == 0:
         return LogHead(start)
-    shown_summary = source.summary
-    begins_alike = start.cwd in (None, shown_summary.cwd) and start.model in (None, shown_summary.model)
+    begins_alike = all(
+        getattr(start, name) == getattr(source_start, name) for name in ("cwd", "model", "tags", "spent")
+    )
     if not source.is_kept or source.last_seq != at_seq or not begins_alike:
         return LogHead(replace(start, events=at_seq, updated=updated or start.updated), False)
     mine = {name: getattr(start, name) for name in ("id", "created", "parent", "is_child", "tenant")}
-    return LogHead(replace(shown_summary, **mine))
+    return LogHead(replace(source.summary, **mine))

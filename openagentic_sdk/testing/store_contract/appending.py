@@ -184,6 +184,9 @@ class Appending(StoreTest):
                 with self.assertRaises(LogCorruptError):
                     seen.extend(event.seq for event in self.store.iter_events(session_id, after_seq=after_seq))
                 self.assertNotIn(5, seen)
+        with self.assertRaises(LogCorruptError):
+            self.store.read_events(session_id, limit=5)
+        self.assertEqual([event.seq for event in self.store.read_events(session_id, limit=3)], [1, 2, 3])
 
     def test_ten_thousand_events_are_complete_and_in_order(self) -> None:
         session_id, count = self.store.create_session(), self.many_events

@@ -51,12 +51,25 @@ class Sessions(StoreTest):
             lambda: self.store.put_blob("nobody", b"x"),
             lambda: self.store.read_blob("nobody", "0" * 64),
             lambda: self.store.list_blobs("nobody"),
+            lambda: self.store.wait_for_events("nobody", after_seq=0, timeout_s=0.01),
         )
         for number, call in enumerate(calls):
             with self.subTest(number), self.assertRaises(SessionNotFoundError):
                 call()
         self.assertFalse(self.store.session_exists("nobody"))
+        self.assertEqual((self.store.list_children("nobody"), self.store.ids_beginning("nobody")), ([], []))
         self.assertEqual(self.store.list_sessions(), [])
+
+    def test_a_part_of_an_id_finds_its_sessions_and_is_none(self) -> None:
+        for session_id in ("begin-one", "begin-two", "other-begin"):
+            self.store.create_session(session_id=session_id)
+        self.assertEqual(sorted(self.store.ids_beginning("begin")), ["begin-one", "begin-two"])
+        self.assertEqual(self.store.ids_beginning("begin-t"), ["begin-two"])
+        self.assertEqual(self.store.ids_beginning("Begin"), [])
+        for part in ("begin", "begin-on", "one", "egin-one", "begin-one2"):
+            self.assertFalse(self.store.session_exists(part), part)
+            with self.assertRaises(SessionNotFoundError):
+                self.store.last_seq(part)
 
     def test_metadata_changes_key_by_key_and_none_removes(self) -> None:
         session_id = self.store.create_session(metadata={"a": 1, "b": 2})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,17 @@ from ...errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ...events import AssistantMessage, Event, SessionForked, ToolResult, ToolUse, UnknownEvent, UserMessage
+from ...events import (
+    AssistantMessage,
+    Event,
+    SessionForked,
+    SessionMeta,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
+from ...ground.frozen import changed
 from .base import StoreTest
 from .processes import APPENDING_ONCE
 
@@ -35,6 +46,8 @@ class WholeSessions(StoreTest):
         self.assertEqual(len(self.store.list_blobs("kept")), 1)
         self.assertEqual(self.row("kept"), self.folded("kept"))
         self.assertEqual(self.store.append_event("kept", UserMessage("b")).seq, 3)
+        self.store.import_session("other", events)
+        self.assertEqual((self.store.read_metadata("other")["metadata"], self.store.list_blobs("other")), ({}, []))
 
     def test_an_import_is_complete_or_absent(self) -> None:
         def failing() -> Iterator[Event]:
@@ -102,6 +115,19 @@ class WholeSessions(StoreTest):
         self.assertEqual(self.store.read_metadata("copy")["metadata"], {"cwd": "/w", "of": "copy"})
         self.assertEqual(self.store.read_events("copy"), events)
         self.assertEqual(self.open_or_same().read_events("copy"), events)
+
+    def test_a_copy_that_is_deleted_takes_nothing_of_its_source_along(self) -> None:
+        source = self.filled(2, metadata={"cwd": "/w", "tags": ["of the source"], "tenant": "acme"})
+        digest = self.store.put_blob(source, b"blob")
+        self.store.append_event(source, ToolResult("c", output=f"blob:{digest}"))
+        events = self.store.read_events(source)
+        self.store.copy_session(source, "copy", at_seq=3, tail=[], metadata={})
+        self.assertEqual(self.store.read_metadata("copy")["metadata"], {})
+        row = self.store.read_summary("copy")
+        self.assertEqual((row.tags, row.tenant, row.cwd), ((), None, None))
+        self.store.delete_session("copy")
+        self.assertEqual(self.store.read_blob(source, digest), b"blob")
+        self.assertEqual((self.store.list_blobs(source), self.store.read_events(source)), ([digest], events))
 
     def test_what_comes_to_a_copy_later_does_not_reach_its_source_nor_the_other_way(self) -> None:
         source = self.filled(1, metadata={"cwd": "/w"})
@@ -197,8 +223,39 @@ class WholeSessions(StoreTest):
         self.store.delete_session(other)
         self.assertEqual({(hit.session_id, hit.seq) for hit in self.store.search("zebra")}, {(one, 1), (one, 3)})
 
+    def test_events_that_are_replaced_are_gone_from_all_that_can_be_read(self) -> None:
+        session_id = self.filled(1)
+        self.store.append_events(session_id, [SessionMeta(title="replaced title"), UserMessage("a replacedword")])
+        digests = [self.store.put_blob(session_id, data) for data in (b"gone", b"kept")]
+        self.assertEqual([hit.seq for hit in self.store.search("replacedword")], [3])
+        before = self.store.read_events(session_id)
+        new = {2: changed(before[1], title="other title"), 3: changed(before[2], text="another one")}
+        try:
+            self.store.rewrite_events(session_id, lambda events: new if list(events) == before else {})
+        except StorageError:
+            self.skipTest("this store cannot replace events")
+        self.store.delete_blobs(session_id, digests[:1])
+        for store in (self.store, self.open_or_same()):
+            self.assertEqual(store.read_events(session_id), [before[0], new[2], new[3]])
+            self.assertEqual([hit.seq for hit in store.search("replacedword")], [])
+            self.assertEqual([hit.seq for hit in store.search("another one")], [3])
+            self.assertEqual(store.list_session_summaries(query="replaced"), [])
+            self.assertEqual(store.read_summary(session_id).title, "other title")
+            with self.assertRaises(StorageError):
+                store.read_blob(session_id, digests[0])
+            self.assertEqual(store.read_blob(session_id, digests[1]), b"kept")
+        self.assertEqual(self.row(session_id), self.folded(session_id))
+        # Nobody holds the session any more, and who holds it keeps others from replacing events.
+        with self.store.open_writer(session_id) as writer:
+            with self.assertRaises(SessionLockedError):
+                self.open_or_same().rewrite_events(session_id, lambda events: {})
+            self.assertEqual(writer.append([UserMessage("next")])[0].seq, 4)
+
     def test_a_follower_learns_of_new_events(self) -> None:
         session_id = self.filled(1)
+        began = time.monotonic()
+        self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=6))
+        self.assertLess(time.monotonic() - began, 5, "events that are there are no reason to wait")
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=0))
         self.assertFalse(self.store.wait_for_events(session_id, after_seq=1, timeout_s=0.01))
         writing = self.open_or_same()

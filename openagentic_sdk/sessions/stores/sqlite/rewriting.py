@@ -61,3 +61,4 @@ class RewritingSqlite(SqliteWaiting):
             )
             db.execute("DELETE FROM checkpoints WHERE session = ?", (at.key,))
             self._keep_summary(db, at.key, head)
+        self._index.remove()

@@ -75,7 +75,7 @@ class SearchFile:
 
     def update(self, progress: Progress | None = None) -> None:
         """Update the index, if there can be one."""
-        with suppress(driver().DatabaseError), self._opened() as index:
+        with suppress(driver().DatabaseError, OSError), self._opened() as index:
             self._catch_up(index, progress)
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
@@ -90,7 +90,7 @@ class SearchFile:
                     match_query = " ".join(f'"{word}"*' for word in words)
                     with index.lock:
                         rows = index.connection.execute(_FIND, (match_query, tenant, max(0, limit))).fetchall()
-            except driver().OperationalError:
+            except (driver().OperationalError, OSError):
                 # SQLite without full text search, or the store's folder is not writable.
                 return None
             except driver().DatabaseError:
@@ -102,7 +102,7 @@ class SearchFile:
 
     def forget(self, session_id: str) -> None:
         """Remove a session about to be deleted from the index, or delete the index if that is not possible."""
-        if not self._path.exists():
+        if not os.path.lexists(self._path):
             return
         try:
             with self._opened() as index, index.lock:
@@ -122,7 +122,7 @@ class SearchFile:
                     db.execute("DELETE FROM listed WHERE session = ?", (row[0],))
                     with suppress(driver().OperationalError):
                         db.execute("DELETE FROM told WHERE rowid = ?", (row[0],))
-        except (driver().DatabaseError, LogCorruptError, InvalidEventError):
+        except (driver().DatabaseError, OSError, LogCorruptError, InvalidEventError):
             self.remove()
 
     def remove(self) -> None:
@@ -196,7 +196,7 @@ class SearchFile:
                             db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
                 return db.execute(_LISTED, (trigrams, before, limit)).fetchall()
-        except driver().OperationalError:
+        except (driver().OperationalError, OSError):
             return None
         except driver().DatabaseError:
             self.remove()
@@ -204,13 +204,13 @@ class SearchFile:
 
     def unlist(self, key: int) -> None:
         """Remove a session's list entry because its metadata is changing, or delete the index if that fails."""
-        if not self._path.exists():
+        if not os.path.lexists(self._path):
             return
         try:
             with self._opened() as index, index.lock:
                 index.connection.execute("DELETE FROM listed WHERE session = ?", (key,))
                 index.connection.execute("DELETE FROM looked WHERE what = 'rows'")
-        except driver().DatabaseError:
+        except (driver().DatabaseError, OSError):
             self.remove()
 
     def _step(self, index: Guarded, key: int, session_id: str) -> bool:
