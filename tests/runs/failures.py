@@ -166,7 +166,7 @@ def written(*events):
     return store, session_id
 
 
-def in_workflow():
+def in_workflow(runs=1, child=False):
     from openagentic_sdk import Flow, workflow
 
     @workflow
@@ -174,9 +174,15 @@ def in_workflow():
         await flow.step(find, "tea")
         return await flow.step(find, "coffee")
 
+    @workflow
+    async def shop(flow: Flow) -> int:
+        return await flow.child(restock)
+
     store = MemorySessionStore()
-    with contextlib.suppress(RunFailedError):
-        asyncio.run(restock.run(options=OpenAgenticOptions(session_store=store, setting_sources=()), session="w1"))
+    for _ in range(runs):
+        options = OpenAgenticOptions(session_store=store, setting_sources=())
+        with contextlib.suppress(RunFailedError):
+            asyncio.run((shop if child else restock).run(options=options, session="w1"))
     return store, "w1"
 
 
@@ -240,7 +246,7 @@ FAILURES = {
     "a tool that there is not": (
         "tool",
         "tool.result",
-        ["there is no tool 'buy'"],
+        ["unknown tool 'buy'"],
         lambda: record(call("buy"), "Sorry."),
     ),
     "arguments that do not fit": (
@@ -288,7 +294,7 @@ FAILURES = {
     "a model without a price": (
         "budget",
         "result",
-        ["no known price", "prices"],
+        ["price of a call is unknown", "prices"],
         lambda: record(GLOB, "never", max_cost_usd=1.0),
     ),
     "an answer that is too long": (

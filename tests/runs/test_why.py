@@ -15,6 +15,7 @@ from openagentic_sdk.errors import InvalidEventError
 from openagentic_sdk.events import (
     AssistantMessage,
     McpServerChanged,
+    PermissionDecision,
     Result,
     SessionCompacted,
     SubagentStarted,
@@ -33,8 +34,10 @@ from openagentic_sdk.viewer.page import build_page
 
 from ..pythons import run_python
 from ..size import full_size
-from .failures import COFFEE, FAILURES, GLOB, call, compacted, gone_on, record, written
+from .failures import COFFEE, FAILURES, GLOB, call, compacted, gone_on, in_workflow, record, written
 from .newcomers import NEWCOMERS
+
+RUN_AGAIN = "openagentic-sdk workflow run MODULE:NAME --session"
 
 
 def ended():
@@ -240,6 +243,39 @@ class WhyTest(unittest.TestCase):
         workflow = why_session(*self.made["a step of a workflow raises"])
         self.assertEqual(workflow.flags_outside("/elsewhere"), ())
         self.assertIn("openagentic-sdk workflow run MODULE:NAME --session ", workflow.more[-1])
+
+    def test_a_step_that_failed_in_an_earlier_run_of_a_workflow_is_still_the_cause(self):
+        for child in (False, True):
+            for runs in (1, 2):
+                with self.subTest(child=child, runs=runs):
+                    cause = why_session(*in_workflow(runs, child))
+                    self.assertEqual((cause.kind, cause.event), ("workflow", "tool.result"))
+                    self.assertIn("find: return STOCK[item]", cause.more[0])
+                    self.assertEqual(cause.more[1:], (f"the step runs again in: {RUN_AGAIN} w1",))
+                    self.assertEqual(cause.go_on[1:4], ("workflow", "retry", "w1"))
+
+    def test_what_forbids_a_call_is_named_where_no_allow_rule_would_have_let_it(self):
+        labels = {"labels": {"rule": "deny(untrusted): order"}, "category": "objection"}
+        for changes, words in (
+            ({"details": labels}, ("no allow rule lets it: the label rule deny(untrusted): order is in force",)),
+            (
+                {"rule": "order", "source": "options"},
+                ("no allow rule lets it: the deny rule order (options) is in force",),
+            ),
+            ({"answered_by": "user"}, ()),
+            ({}, ("no rule lets it: the mode or the person would have to",)),
+        ):
+            store = MemorySessionStore()
+            session_id = store.create_session()
+            refused = [
+                ToolUse("c1", "order", {"item": "tea"}),
+                PermissionDecision("c1", "order", False, "default", "", "order is denied", **changes),
+                ToolResult("c1", None, True, outcome="denied"),
+            ]
+            store.append_events(session_id, [SystemInit(session_id, "/", "1"), *refused, *ended()])
+            with self.subTest(changes):
+                more = [line for line in why_session(store, session_id).more if not line.startswith("in your program")]
+                self.assertEqual(tuple(more), words)
 
     def test_a_call_to_a_server_that_waits_for_consent_names_the_command_that_gives_it(self):
         store = MemorySessionStore()

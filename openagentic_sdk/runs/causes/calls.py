@@ -61,13 +61,14 @@ def explained(run: JudgedRun, event: ToolResult, times: int) -> CauseInRun:
     decision = next((e for e in run.of(PermissionDecision) if e.tool_use_id == use_id), None)
     if event.outcome == "denied" and decision is not None:
         return denied(run, decision, again)
-    started = next((e for e in run.of(SubagentStarted) if e.tool_use_id == use_id), None)
+    starts = (e for e in reversed(run.log) if isinstance(e, SubagentStarted) and e.tool_use_id == use_id)
+    started = next(starts, None)
     child = None if started is None else child_cause(run, started)
     if child is not None:
         return child
     if event.outcome == "unknown":
         return CauseInRun("unknown", event, f"{run.call(use_id)} was started, and may or may not have run{again}")
-    prompt = "What failed is mended: go on."
+    prompt = "The problem is fixed: continue."
     why = f"{run.call(use_id)} failed{again}: {error_words_of(event)}"
     return CauseInRun("tool", event, why, _place(event), prompt=prompt)
 
@@ -94,9 +95,7 @@ def denied(run: JudgedRun, decision: PermissionDecision, again: str) -> CauseInR
     if rules:
         allowed, settings = f"allowed by: {', '.join(rules)}", (("allowed_tools", list(rules)),)
         return CauseInRun("denied", decision, why, (allowed,), settings, "It is allowed now: go on.")
-    by_rule = f"no allow rule lets it: the deny rule {decision.rule} ({decision.source}) is in force"
-    more = (by_rule,) if decision.rule else ("no rule lets it: the mode or the person would have to",)
-    return CauseInRun("denied", decision, why, more, prompt="Go on in another way.")
+    return CauseInRun("denied", decision, why, _forbidding(decision), prompt="Go on in another way.")
 
 
 def child_cause(run: JudgedRun, started: SubagentStarted) -> CauseInRun | None:
@@ -158,6 +157,16 @@ def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision
     except (OptionsError, PermissionRuleError):
         return ()
     return rules if verdict is not None and verdict.outcome == "allow" else ()
+
+
+def _forbidding(decision: PermissionDecision) -> tuple[str, ...]:
+    """Why no allow rule would have let a call; empty if the decision's own reason says so."""
+    label_rule = as_mapping(decision.details.get("labels")).get("rule")
+    if decision.rule:
+        return (f"no allow rule lets it: the deny rule {decision.rule} ({decision.source}) is in force",)
+    if label_rule:
+        return (f"no allow rule lets it: the label rule {short(label_rule, 120)} is in force",)
+    return () if decision.answered_by else ("no rule lets it: the mode or the person would have to",)
 
 
 def _place(event: ToolResult) -> tuple[str, ...]:

@@ -29,10 +29,12 @@ from ...events import (
 )
 from ...ground.frozen import changed
 from .answers import cut, dropped, fallback
-from .calls import blocked_by, command_failed, server, subagent, trouble
+from .calls import blocked_by, command_failed, explained, server, subagent, trouble
 from .cause import CauseInRun
 from .limits import given_up, limit, loop, refused_answers, steady_errors
-from .run import JudgedRun, as_text, blocks, short
+from .run import JudgedRun, as_text, blocks, has_failed, short
+
+_WORKFLOW_RUN = "openagentic-sdk workflow run"
 
 
 def diagnose(run: JudgedRun) -> CauseInRun | None:
@@ -107,19 +109,22 @@ def failed(run: JudgedRun, result: Result) -> CauseInRun:
         misfits = [e for e in run.events if isinstance(e, ToolResult) and run.name_of(e) == "final_answer"]
         answers = [as_text(dict(run.uses[e.tool_use_id].input)) for e in misfits[-1:]]
         answers += [e.text for e in run.of(AssistantMessage) if e.text]
-        more = (
-            *(f"its last answer was {short(answer, 160)!r}" for answer in answers[:1]),
-            "the form of the answer is in no log: --output-schema FILE asks for it again",
-        )
+        more = tuple(f"its last answer was {short(answer, 160)!r}" for answer in answers[:1])
+        if "output_schema" in (result.error_message or ""):
+            more = (*more, "the schema is in no log: --output-schema FILE asks for it again")
         return CauseInRun(kind, next(iter([*repairs, *misfits]), result), why, more)
     step = trouble(run, result)
+    if run.is_workflow and step is None:  # the step failed in an earlier run, and fails this one again
+        step = next(
+            (explained(run, e, 1) for e in reversed(run.log) if isinstance(e, ToolResult) and has_failed(e)), None
+        )
     if run.is_workflow and step is not None:
-        again = f"the step runs again in: openagentic-sdk workflow run MODULE:NAME --session {run.session_id}"
+        again = f"the step runs again in: {_WORKFLOW_RUN} MODULE:NAME --session {run.session_id}"
         return changed(
             step,
             kind="workflow",
             why=short(result.error_message),
-            more=(*step.more, again),
+            more=(*(line for line in step.more if _WORKFLOW_RUN not in line), again),
             command=run.workflow_command("retry", step.event),
         )
     return step if step is not None and step.kind == kind else CauseInRun(kind, result, why)
