@@ -137,7 +137,12 @@ async def measure_memory(folder: str) -> list[Row]:
 
 
 async def measure_broadcast(server: Server) -> list[Row]:
-    """One event to all watchers of its session, and the same bytes by bare asyncio."""
+    """One event to all watchers of its session, and the same bytes by bare asyncio.
+
+    Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest is a
+    task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and memory that is cold,
+    since each watcher has its own. Before, 1.4 ms go to the store. The events and their text are prepared once for all.
+    """
     [name] = server.ask("make", sessions=1, events=1)
     watchers = await watch(server.ports["port"], [server.request(name)] * BROADCAST, 300)
     before = watchers[0].got

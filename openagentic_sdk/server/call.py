@@ -184,6 +184,10 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
     Unlike `asyncio.timeout`, this sets a timer only if the work has to wait, which sending seldom does.
     """
     steps = work.__await__()
+    try:
+        waited = next(steps)
+    except StopIteration:
+        return
     task, is_over = asyncio.current_task(), False
 
     def give_up() -> None:
@@ -192,10 +196,8 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
         if task is not None:
             task.cancel()
 
-    timer = None
+    timer = asyncio.get_running_loop().call_later(seconds, give_up)
     try:
-        waited = next(steps)
-        timer = asyncio.get_running_loop().call_later(seconds, give_up)
         while True:
             try:
                 yield waited
@@ -210,8 +212,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
             raise TimeoutError(f"the client read nothing for {seconds:g} s") from None
         raise
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 class EventStream:

@@ -111,6 +111,9 @@ async def send_events(
 
 def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
     """The batch in writes of about `MAX_WRITE_BYTES`, each created once the previous one has been sent."""
+    if len(batch) == 1:
+        yield lines.sse(batch[0])
+        return
     waiting, size = [], 0
     for event in batch:
         waiting.append(lines.sse(event))
@@ -119,7 +122,7 @@ def _pieces(lines: EventLines, batch: Sequence[Event]) -> Iterator[bytes]:
             yield b"".join(waiting)
             waiting, size = [], 0
     if waiting:
-        yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
+        yield b"".join(waiting)
 
 
 # --- over a WebSocket ------------------------------------------------------------------------------------------------

@@ -141,14 +141,15 @@ class Follower:
         while not self._is_woken:
             if self._feed.error is not None:
                 raise self._feed.error
-            events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
-            if not events and self.is_level:  # a follower that started at the end of the log gets later deltas
+            if self.is_level or self._feed.reaches(self.after_seq):
                 events = self._take()
+            elif not (events := await self._read()) and self.is_level:
+                events = self._take()  # a follower that started at the end of the log gets later deltas
             if events:
                 return events
             if self.is_level and not self._is_woken:
                 self._watch.look_for(self.session_id)
-                self._waiter = asyncio.get_running_loop().create_future()
+                self._waiter = self._watch.loop.create_future()
                 self._wake_in(timeout_s)
                 await self._waiter
         self._is_woken = False
