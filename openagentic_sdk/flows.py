@@ -672,8 +672,8 @@ class Workflow(Generic[P, R]):
                 return self._result(events, result, outcome)
             park = await off_loop(True, Park.read, agent.store, result.session_id)
             # Events that arrived between the last check and the end of the run would be missed otherwise.
-            if not await off_loop(True, has_arrived, agent.store, result.session_id, seal):
-                questions = await off_loop(True, open_questions, agent.store, result.session_id, seal)
+            if not await off_loop(True, has_arrived, agent.store, result.session_id, seal, outcome.view):
+                questions = await off_loop(True, open_questions, agent.store, result.session_id, seal, outcome.view)
                 flow_result = self._result(events, result, outcome)
                 return changed(flow_result, questions=tuple(questions), wake_at=None if park is None else park.wake_at)
             prompt, prepared = None, replace(prepared, session=None, resume=result.session_id)

@@ -140,20 +140,24 @@ def _answered_ids(store: SessionStore, session_id: str, like: UserAnswer) -> set
     }
 
 
-def open_questions(store: SessionStore, session_id: str, seal: Seal) -> list[UserQuestion]:
+def open_questions(
+    store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None
+) -> list[UserQuestion]:
     """The complete unanswered questions of the session and its subagents.
 
-    After a crash, some may only be in the subagents' own logs.
+    After a crash, some may only be in the subagents' own logs. `view` is the session's state, if the caller has it with
+    `SubagentsFold`.
     """
-    _, own, inner = _find_questions(store, session_id, seal)
+    _, own, inner = _find_questions(store, session_id, seal, view)
     return [*own.values(), *(question for name, (_, question) in inner.items() if name not in own)]
 
 
 def _find_questions(
-    store: SessionStore, session_id: str, seal: Seal
+    store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None
 ) -> tuple[SessionView, dict[str, UserQuestion], dict[str, tuple[str, UserQuestion]]]:
     """The session's view, its own open questions, and those in its subagents' logs with their session ids."""
-    view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
+    if view is None:
+        view, _ = load_view(store, session_id, (SubagentsFold,), seal=seal)
     # A question whose call has ended or was rewound can no longer be answered: neither in a fork nor after a rewind.
     open_ids = {None, *(record.use.tool_use_id for record in (*view.open_calls(), *view.open_inner_calls()))}
     own = {

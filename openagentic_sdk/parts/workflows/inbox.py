@@ -31,6 +31,7 @@ from ...serialization import dumps_json, loads_json
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...sessions.folds.features.all import SubagentsFold
+from ...sessions.folds.view import SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from ..masking import environment_redactor, mask_value
@@ -141,9 +142,13 @@ def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Deliver
     return []
 
 
-def has_arrived(store: SessionStore, session_id: str, seal: Seal) -> bool:
-    """Whether an event has arrived that a workflow, or one inside it, waits for and has not received."""
-    view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
+def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None) -> bool:
+    """Whether an event has arrived that a workflow, or one inside it, waits for and has not received.
+
+    `view` is the session's state, if the caller has it with `StepsFold` and `SubagentsFold`.
+    """
+    if view is None:
+        view, _ = load_view(store, session_id, (StepsFold, SubagentsFold), seal=seal)
     steps = view.fold(StepsFold)
     awaited_names = steps.wanted_events() | (set() if steps.find(CANCELLED) else {CANCEL})
     if any(

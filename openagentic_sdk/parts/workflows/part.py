@@ -29,6 +29,7 @@ from ...kernel.recorder import off_loop
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore
 from ...sessions.folds.features.all import SubagentsFold
+from ...sessions.folds.view import SessionView
 from ..custom import PackagePart
 from .body import Branch, FlowBody, Restart
 from .fold import StepsFold
@@ -45,10 +46,14 @@ HOLD_S = 2.0
 
 @mutable
 class WorkflowOutcome:
-    """The outcome of a workflow as JSON, for the caller of its run: unlike that in the log, it is not masked."""
+    """The outcome of a workflow as JSON, for the caller of its run: unlike that in the log, it is not masked.
+
+    `view` is the newest run's state of its session.
+    """
 
     value: Any = None
     has_value: bool = False
+    view: SessionView | None = None
 
 
 @frozen(kw_only=True)
@@ -81,6 +86,7 @@ class WorkflowPart(PackagePart):
         self._value: Any = None
         self._context = copy_context()
         run.recorder.may_wait = self.work.may_wait
+        rules.outcome.view = run.view
 
     # --- seams ---------------------------------------------------------------------------------------------------------
 
