@@ -96,6 +96,45 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn("Lovelace", str(self.store.read_events("s.inbox")))
         self.assertEqual((await order.resume("s", options=self.options)).stop_reason, "waiting")
 
+    async def test_an_event_that_comes_after_an_erasure_or_in_a_new_session_of_the_name_is_given_once(self) -> None:
+        async def paid(value: Any, event_id: str) -> bool:
+            return await order.deliver("s", "paid", value, event_id=event_id, options=self.options)
+
+        await order.run("tea", options=self.options, session="s")
+        self.assertTrue(await paid("Ada Lovelace", "e1"))
+        self.assertTrue(await order.deliver("s", "other", 1, options=self.options))
+        erase(self.store, "s", texts=["Ada Lovelace"])
+        self.assertFalse(await paid(7, "e1"))
+        self.assertTrue(await paid(7, "e2"))
+        self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 7, "sent"])
+        for name in ("s.inbox", "s"):
+            self.store.delete_session(name)
+        await order.run("tea", options=self.options, session="s")
+        self.assertTrue(await paid(8, "e2"))
+        self.assertEqual((await order.resume("s", options=self.options)).output, ["tea", 8, "sent"])
+
+    async def test_many_events_are_delivered_and_given_without_reading_them_over_and_over(self) -> None:
+        reads = 0
+
+        class Counted(MemorySessionStore):
+            def iter_events(self, session_id: str, **where: Any) -> Any:
+                nonlocal reads
+                for event in super().iter_events(session_id, **where):
+                    reads += session_id == "s.inbox"
+                    yield event
+
+        @workflow
+        async def total(flow: Flow, count: int) -> int:
+            return sum([await flow.wait_for("paid") for _ in range(count)])
+
+        count, options = 50, OpenAgenticOptions(session_store=Counted(), clock=FakeClock())
+        await total.run(count, options=options, session="s")
+        for number in range(count):
+            await total.deliver("s", "paid", number, options=options)
+        self.assertLess(reads, 4 * count)
+        self.assertEqual((await total.resume("s", options=options)).output, sum(range(count)))
+        self.assertLess(reads, 8 * count)
+
     async def test_a_workflow_that_was_rewound_goes_on_from_there(self) -> None:
         await self.ordered()
         rewind_session(self.store, "s", to_seq=self.seq("part.state"))

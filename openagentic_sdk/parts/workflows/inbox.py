@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...errors import (
     ConcurrencyError,
@@ -28,6 +31,7 @@ from ...ground.frozen import frozen
 from ...ground.schemas.typed import to_json
 from ...ground.text import Redact
 from ...serialization import dumps_json, loads_json
+from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.core import TENANT_KEY
 from ...sessions.folds.features.all import SubagentsFold
@@ -35,7 +39,6 @@ from ...sessions.folds.view import SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from ..masking import environment_redactor, mask_value
-from ..record.lifecycle import append_signed
 from .fold import CANCELLED, StepsFold
 
 # The part state that a parked workflow leaves in its log, and the notice of an event that arrives then.
@@ -94,15 +97,7 @@ def deliver(
     # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
     event = UserMessage(dumps_json(message), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
-    def new() -> Sequence[Event]:
-        if any(
-            isinstance(earlier, UserMessage) and earlier.request_id == event.request_id
-            for earlier in store.iter_events(inbox)
-        ):
-            return []
-        return [event]
-
-    stored_events = _when_free(lambda: append_signed(store, inbox, new, Seal(key_file)))
+    stored_events = _when_free(lambda: _deliver_once(store, session_id, event, Seal(key_file)))
     notice = SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name})
     with suppress(SessionNotFoundError):
         for above in with_ancestors(store, session_id):
@@ -128,18 +123,78 @@ def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
     return store()
 
 
+class Inbox:
+    """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, those of this installation."""
+
+    def __init__(self, session_id: str, *, reads: bool) -> None:
+        self.ids: set[str | None] = set()
+        self.delivered: list[Delivered] = []
+        self._session_id, self._reads = inbox_of(session_id), reads
+        # The event before the newest one, and the state of the signatures there.
+        self._seq = 0
+        self._signed: Mapping[str, Any] | None = None
+
+    def catch_up(self, store: SessionStore, seal: Seal) -> Authority:
+        """Read the events that were added, and return the authority that signs the next one.
+
+        The newest event of the last time is checked again, with the present key: if an erasure signed the log anew, or
+        another session has this name now, everything is read again. Raises `SessionNotFoundError`.
+        """
+        authority = Authority(self._session_id, seal)
+        events = store.iter_events(self._session_id, after_seq=self._seq)
+        if self._signed is not None:
+            authority.restore(self._signed)
+            newest = next(events, None)
+            if newest is not None:
+                authority.apply(newest)
+            if newest is None or not authority.is_ours(newest):
+                self.ids, self.delivered = set(), []
+                authority, events = Authority(self._session_id, seal), store.iter_events(self._session_id)
+        newest = None
+        for event in events:
+            if newest is not None:
+                self._take(newest, authority)
+            newest = event
+        if newest is not None:
+            self._seq, self._signed = (newest.seq or 1) - 1, authority.kept(())
+            self._take(newest, authority)
+        return authority
+
+    def _take(self, event: Event, authority: Authority) -> None:
+        authority.apply(event)
+        if not isinstance(event, UserMessage):
+            return
+        self.ids.add(event.request_id)
+        if self._reads and authority.is_ours(event):
+            with suppress(InvalidEventError):  # an event whose text was erased is not delivered
+                message = loads_json(event.text)
+                self.delivered.append(Delivered(event.seq or 0, str(message["event"]), message["payload"]))
+
+
+_INBOXES: WeakKeyDictionary[SessionStore, OrderedDict[str, Inbox]] = WeakKeyDictionary()
+_MAX_INBOXES = 64
+_LOCK = Lock()
+
+
+def _deliver_once(store: SessionStore, session_id: str, event: UserMessage, seal: Seal) -> list[Event]:
+    """Store an event in the inbox, signed; nothing if it has one with this id. Raises like `append_events`."""
+    with _LOCK:
+        inboxes = _INBOXES.setdefault(store, OrderedDict())
+        inbox = inboxes.setdefault(session_id, Inbox(session_id, reads=False))
+        inboxes.move_to_end(session_id)
+        if len(inboxes) > _MAX_INBOXES:
+            inboxes.popitem(last=False)
+    with store.open_writer(inbox_of(session_id)) as writer:
+        authority = inbox.catch_up(store, seal)
+        return [] if event.request_id in inbox.ids else writer.append(authority.sign([event], writer.last_seq))
+
+
 def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Delivered]:
     """All events that this installation stored for a workflow, in order."""
+    inbox = Inbox(session_id, reads=True)
     with suppress(SessionNotFoundError):
-        view, _ = load_view(store, inbox_of(session_id), seal=seal)
-        deliveries = []
-        for event in view.events:
-            if isinstance(event, UserMessage) and view.is_ours(event):
-                with suppress(InvalidEventError):  # an event whose text was erased is not delivered
-                    message = loads_json(event.text)
-                    deliveries.append(Delivered(event.seq or 0, str(message["event"]), message["payload"]))
-        return deliveries
-    return []
+        inbox.catch_up(store, seal)
+    return inbox.delivered
 
 
 def has_arrived(store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from heapq import heappush
 from typing import Any
 
-from ...errors import WorkflowChangedError, WorkflowError
+from ...errors import SessionNotFoundError, WorkflowChangedError, WorkflowError
 from ...events import Event, ToolResult, ToolUse
 from ...ground.checks import check_settings
 from ...ground.threads import settled
@@ -21,7 +21,7 @@ from ...kernel.settle import settle_calls
 from ...kernel.tool import REPEATABLE
 from ...sessions.closing import closing_events
 from .fold import CANCELLED
-from .inbox import CANCEL, read_inbox
+from .inbox import CANCEL, Inbox
 from .log import WorkflowLog
 from .steps import NAMES, KnownSteps, Step, StepLedger, StepTool
 
@@ -46,6 +46,7 @@ class StepsAtWork(StepLedger):
         self.news = asyncio.Event()
         self.known: KnownSteps | None = None
         self._run, self._log = run, log
+        self._inbox = Inbox(run.session_id, reads=True)
         self._calls: dict[str, Step] = {}  # by the id of their current calls
         self._offered: set[str] = set()
         self._is_open = False
@@ -199,11 +200,13 @@ class StepsAtWork(StepLedger):
     async def look_in_inbox(self) -> None:
         """Assign arrived events to the steps that wait for them, each once; cancel the body if that was requested."""
         agent, self.looks_at = self._run.agent, asyncio.get_running_loop().time() + LOOK_AGAIN_S
-        taken_seqs = self._log.fold.taken | {
-            step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event
-        }
-        for event in await off_loop(True, read_inbox, agent.store, self._run.session_id, agent.seal):
-            if event.seq in taken_seqs:
+        with suppress(SessionNotFoundError):
+            await off_loop(True, self._inbox.catch_up, agent.store, agent.seal)
+        taken_seqs = self._log.fold.taken
+        assigned_seqs = {step.event.seq for step in (*self.waiting, *self.tasks.values()) if step.event}
+        self._inbox.delivered = [event for event in self._inbox.delivered if event.seq not in taken_seqs]
+        for event in self._inbox.delivered:
+            if event.seq in assigned_seqs:
                 continue
             if event.name == CANCEL and self._log.find(CANCELLED) is None:
                 result = ToolResult(CANCELLED, event.payload, meta={"event_seq": event.seq})
