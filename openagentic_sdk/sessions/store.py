@@ -353,7 +353,10 @@ class FileSessionStore(ListedFiles):
     ) -> Iterator[bytes]:
         reader, here = LogReader(self._disk, fd, session_id), START
         for block in reader.blocks() if at_seq else ():
-            part, here = cut_block(block, here, min(at_seq, reader.position.seq) - here.seq)
+            if reader.position.seq <= at_seq and block.endswith(b"\n"):
+                part, here = block, reader.position
+            else:
+                part, here = cut_block(block, here, min(at_seq, reader.position.seq) - here.seq)
             yield part
             if here.seq == at_seq:
                 break
