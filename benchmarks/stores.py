@@ -56,7 +56,13 @@ def rows() -> list[Row]:
 
 
 def _appends(place: Path) -> Iterator[Row]:
-    """One transaction per event, as a run does it; the floors put the same bytes into a table keyed by session and seq."""
+    """One transaction per event, as a run does it; the floors put the same bytes into a table keyed by session and seq.
+
+    Of the 110 us of processor time that an append takes, a bare insert of a row that stands ready is 43, and making the row,
+    JSON included, 17: no run has rows that stand ready, which is why the second ratio misses its bar. The other 50 are the
+    statement's checks, in which the session's epoch, last `seq` and summary are compared and moved (15), a look at the queue
+    of writers, two system calls (5), and Python between the run's event and the statement.
+    """
     event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
     ready_s = made_s = ours_s = float("inf")
     for attempt in range(9):
@@ -136,6 +142,9 @@ def _open_and_close(store: SessionStore, session_id: str) -> None:
 
 
 def _forks(place: Path) -> Iterator[Row]:
+    """A fork of a file reads, checks and writes each block in this process, and waits for the disk once; `copytree` lets the
+    system copy. Of its processor time, 4 times that of the copy, two thirds are the checksums and the count of the lines.
+    """
     floors = {
         "sqlite": ("the same rows into another table", _copy_rows, 2),
         "file": ("copying the folder", _copy_folder, 8),

@@ -60,7 +60,7 @@ class SqliteFile:
             opened = self._opened.get()
             with opened.lock:
                 db = opened.connection
-                self._set_synchronous(durable)
+                self._set_synchronous(opened, durable)
                 opened.begin()
                 try:
                     yield db
@@ -79,7 +79,7 @@ class SqliteFile:
                 if opened.somebody_waits():
                     return False
                 opened.wait_at_most(TRY_S)
-                self._set_synchronous(durable)
+                self._set_synchronous(opened, durable)
                 return opened.connection.execute(command, values).rowcount == 1
             except opened.connection.Error:
                 return False
@@ -95,8 +95,7 @@ class SqliteFile:
         if opened := self._opened.take():
             opened.close()
 
-    def _set_synchronous(self, durable: bool) -> None:
-        opened = self._opened.get()
+    def _set_synchronous(self, opened: _Opened, durable: bool) -> None:
         level = "FULL" if durable or self._always_syncs else "NORMAL"
         if level != opened.synchronous:
             opened.connection.execute(f"PRAGMA synchronous = {level}")
