@@ -123,7 +123,7 @@ def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
     return store()
 
 
-class Inbox:
+class WorkflowInbox:
     """A workflow's inbox as far as it was read: the ids of its events and, with `reads`, those of this installation."""
 
     def __init__(self, session_id: str, *, reads: bool) -> None:
@@ -171,7 +171,7 @@ class Inbox:
                 self.delivered.append(Delivered(event.seq or 0, str(message["event"]), message["payload"]))
 
 
-_INBOXES: WeakKeyDictionary[SessionStore, OrderedDict[str, Inbox]] = WeakKeyDictionary()
+_INBOXES: WeakKeyDictionary[SessionStore, OrderedDict[str, WorkflowInbox]] = WeakKeyDictionary()
 _MAX_INBOXES = 64
 _LOCK = Lock()
 
@@ -180,7 +180,7 @@ def _deliver_once(store: SessionStore, session_id: str, event: UserMessage, seal
     """Store an event in the inbox, signed; nothing if it has one with this id. Raises like `append_events`."""
     with _LOCK:
         inboxes = _INBOXES.setdefault(store, OrderedDict())
-        inbox = inboxes.setdefault(session_id, Inbox(session_id, reads=False))
+        inbox = inboxes.setdefault(session_id, WorkflowInbox(session_id, reads=False))
         inboxes.move_to_end(session_id)
         if len(inboxes) > _MAX_INBOXES:
             inboxes.popitem(last=False)
@@ -191,7 +191,7 @@ def _deliver_once(store: SessionStore, session_id: str, event: UserMessage, seal
 
 def read_inbox(store: SessionStore, session_id: str, seal: Seal) -> list[Delivered]:
     """All events that this installation stored for a workflow, in order."""
-    inbox = Inbox(session_id, reads=True)
+    inbox = WorkflowInbox(session_id, reads=True)
     with suppress(SessionNotFoundError):
         inbox.catch_up(store, seal)
     return inbox.delivered

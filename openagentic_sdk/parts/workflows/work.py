@@ -21,7 +21,7 @@ from ...kernel.settle import settle_calls
 from ...kernel.tool import REPEATABLE
 from ...sessions.closing import closing_events
 from .fold import CANCELLED
-from .inbox import CANCEL, Inbox
+from .inbox import CANCEL, WorkflowInbox
 from .log import WorkflowLog
 from .steps import NAMES, KnownSteps, Step, StepLedger, StepTool
 
@@ -46,7 +46,7 @@ class StepsAtWork(StepLedger):
         self.news = asyncio.Event()
         self.known: KnownSteps | None = None
         self._run, self._log = run, log
-        self._inbox = Inbox(run.session_id, reads=True)
+        self._inbox = WorkflowInbox(run.session_id, reads=True)
         self._calls: dict[str, Step] = {}  # by the id of their current calls
         self._offered: set[str] = set()
         self._is_open = False
