@@ -252,6 +252,7 @@ class TwoServers(unittest.TestCase):
             self.gate.open.set()
         self.until(one, session_id, "idle")
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")
+        until(lambda: not one.store.is_held(session_id), "the other server has let go of the session", WAIT_S)
         self.assertFalse(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
         self.until_all_is_heard(session_id)
 
