@@ -45,6 +45,7 @@ STACKS_END = b"(end of stacks)\n"
 HELPER = b"\0-I\0-S\0-c\0"
 # These take longer than their source says, many because they wait for processes or clocks: they begin first, in this order.
 LONG = (
+    "tests.guards.test_parallel",
     "tests.guards.test_rooms_left_out",
     "tests.fleet.test_processes",
     "tests.fleet.test_workspace",
@@ -60,7 +61,6 @@ LONG = (
     "tests.guards.test_docs",
     "tests.tools_run.test_bash",
     "tests.cli.test_chat",
-    "tests.guards.test_parallel",
     "tests.providers.test_structured_output",
     "tests.skills.test_text_commands",
     "tests.runtime.test_endings",
