@@ -35,7 +35,11 @@ class McpCase(CommandCase):
         (self.folder / "tools.json").write_text(json.dumps(tools))
 
     def entry(self, *more: str) -> dict[str, Any]:
-        return {"command": sys.executable, "args": ["-S", SMALL, str(self.folder / "tools.json"), *more], "env": {"A": "b"}}
+        return {
+            "command": sys.executable,
+            "args": ["-S", SMALL, str(self.folder / "tools.json"), *more],
+            "env": {"A": "b"},
+        }
 
     def name_in_project(self, **servers: Any) -> None:
         (self.project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))

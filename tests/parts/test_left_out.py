@@ -149,7 +149,8 @@ def servers(scene):
     tools = Path(scene.folder, "tools.json")
     tools.write_text(json.dumps([{"name": "ping", "description": "Ping.", "inputSchema": {"type": "object"}}]))
     scene.play(
-        call("mcp__small__ping"), mcp_servers={"small": McpServer(command=sys.executable, args=("-S", SMALL, str(tools)))}
+        call("mcp__small__ping"),
+        mcp_servers={"small": McpServer(command=sys.executable, args=("-S", SMALL, str(tools)))},
     )
     return "ping was called" in scene.output
 
