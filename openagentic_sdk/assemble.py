@@ -313,7 +313,7 @@ async def end_conversation(options: OpenAgenticOptions, session_id: str, reason:
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:
-    """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` if there is none."""
+    """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` if none exists."""
     newest = store.list_session_summaries(cwd=cwd, limit=1)
     if not newest:
         raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")

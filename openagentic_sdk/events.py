@@ -92,7 +92,7 @@ class Result(Event):
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted` (by a person or the caller), `suspended` (the
     process was asked to end; the run can continue elsewhere), `error`, `waiting`, `handoff` (another agent continues the
     session), `blocked:<hook point>`, `blocked:input_guardrail` or `blocked:output_guardrail`. `usage` and `cost_usd` are
-    the session's totals so far, including subagents; `cost_usd` is None if a price is unknown. `cached_share` is the
+    the session's totals so far, including subagents; `cost_usd` is `None` if a price is unknown. `cached_share` is the
     fraction of all prompt tokens that the vendor's cache served, 0 to 1, or None if unknown. `steps` counts the model calls
     of this run. `saved` is False if events of this run could not be stored. `request_id` is that of the prompt that the run
     worked on.
@@ -459,7 +459,7 @@ class ToolResult(Event):
 
 @frozen
 class ToolProgress(Event):
-    """A tool's progress report on its call. Shown but never stored. `total` is None if unknown."""
+    """A tool's progress report on its call. Shown but never stored. `total` is `None` if unknown."""
 
     type: ClassVar[Literal["tool.progress"]] = "tool.progress"
     tool_use_id: str
@@ -746,7 +746,7 @@ class SessionRewound(Event):
 
 @frozen
 class SessionMeta(Event):
-    """A person renamed or tagged the session; a field that is None is unchanged."""
+    """A person renamed or tagged the session; a field that is `None` is unchanged."""
 
     type: ClassVar[Literal["session.meta"]] = "session.meta"
     title: str | None = None
@@ -850,7 +850,7 @@ class RecordErased(Event):
 @frozen
 class RecordKept(Event):
     """Whether the session is on hold (`held`: it must not be deleted, purged or erased from), or until when it is retained
-    (`until`, epoch seconds; 0 ends that). A field that is None is unchanged.
+    (`until`, epoch seconds; 0 ends that). A field that is `None` is unchanged.
     """
 
     type: ClassVar[Literal["record.kept"]] = "record.kept"

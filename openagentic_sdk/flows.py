@@ -583,7 +583,7 @@ class Workflow(Generic[P, R]):
         return bool(await off_loop(True, send))
 
     async def query(self, session: str, name: str, *, options: OpenAgenticOptions | None = None) -> Any:
-        """The value that the workflow last published with this name, None if there is none. Runs nothing."""
+        """The value that the workflow last published with this name, or None. Runs nothing."""
         agent, key_file = self._agent(options)
         view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
         return view.fold(StepsFold).published.get(name)

@@ -11,7 +11,7 @@ _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 @frozen
 class Finding:
-    """One checked item. `works` is None if it depends on other things; `advice` is what to set or do."""
+    """One checked item. `works` is `None` if it depends on other things; `advice` is the remedy."""
 
     name: str
     works: bool | None

@@ -29,7 +29,7 @@ _TOLD = tuple(
 class Row:
     """A case under a variant: the number of passed repeats, and the mean and standard deviation of their values.
 
-    The value of a run is the mean of its scores; the standard deviation is None for a single run.
+    The value of a run is the mean of its scores; the standard deviation is `None` for a single run.
     """
 
     case: str

@@ -88,7 +88,7 @@ def parse_cron(text: str) -> Cron:
 
 
 def read_zone(name: str) -> ZoneInfo:
-    """The time zone of that name in the IANA database. Raises `OptionsError` if there is none."""
+    """The time zone of that name in the IANA database. Raises `OptionsError` if none exists."""
     try:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", name):
             raise ValueError(name)
@@ -103,7 +103,7 @@ def read_zone(name: str) -> ZoneInfo:
 def next_fire(cron: Cron, after: float, zone: tzinfo) -> float:
     """The first time after `after` at which the line fires; both are epoch seconds.
 
-    Raises `OptionsError` if there is none before the calendar ends.
+    Raises `OptionsError` if it never fires before the calendar ends.
     """
     for wall in _wall_times(cron, datetime.fromtimestamp(after, zone).replace(tzinfo=None, fold=0)):
         at = _instant(wall, zone)

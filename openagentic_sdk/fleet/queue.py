@@ -184,7 +184,7 @@ class Queue:
     # --- for the owner -------------------------------------------------------------------------------------------------
 
     def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
-        """Become the owner of the next run that is due or lost, or of the run `run_id`; None if there is none."""
+        """Become the owner of the next run that is due or lost, or of the run `run_id`; None if none exists."""
         one, takes_turns = run_id is not None, self.limits.are_any
         look, take = _claiming(type(self.tables), len(who.agents), len(who.queues), one=one, limited=takes_turns)
         mine = (FORMAT, *who.agents, *who.queues, *((run_id,) if one else ()))

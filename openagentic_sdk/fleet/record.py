@@ -31,7 +31,7 @@ MAX_ATTEMPTS = 3
 
 @frozen
 class FleetRun:
-    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None unless a worker is running it.
+    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is `None` unless it is running.
 
     `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
     """
@@ -105,7 +105,7 @@ class FleetRun:
 
 @frozen
 class Used:
-    """The usage of a run so far, by its session's log; `cost_usd` is None if a price is unknown.
+    """The usage of a run so far, by its session's log; `cost_usd` is `None` if a price is unknown.
 
     `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event.
     """
@@ -121,7 +121,7 @@ class Used:
 class RunOutcome:
     """The next state of a run after `running`. It is not claimed for `delay_s` seconds; `parked_seq` is the log's end then.
 
-    If `used` is None, the usage in the row is left unchanged.
+    If `used` is `None`, the usage in the row is left unchanged.
     """
 
     state: FleetState

@@ -186,7 +186,7 @@ def file_status(real: str) -> os.stat_result | None:
 
 
 def file_state(real: str) -> tuple[str | None, int] | None:
-    """The digest and permissions of the file; None if it does not exist. The digest is None unless it is a regular file."""
+    """The digest and permissions of the file; None if it does not exist. Only a regular file has a digest."""
     try:
         status = file_status(real)
         return None if status is None else (digest_file(real), stat.S_IMODE(status.st_mode))

@@ -68,7 +68,7 @@ class Doors:
 
 @frozen
 class Setting:
-    """One field as its annotation declares it. `kind` is the type without None; `check` is None if any value is valid."""
+    """One field as its annotation declares it. `kind` is the type without None; `check` is `None` if any value is valid."""
 
     kind: Any
     check: Check | None
@@ -267,7 +267,7 @@ _WORDS = {
 
 
 def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) -> str:
-    """The replacement for a word that is not `names`: a clause for the end of an error, empty if there is none.
+    """The replacement for a word that is not `names`: a clause for the end of an error, or empty.
 
     `options` are words that are valid inside `options=OpenAgenticOptions(...)`.
     """

@@ -14,7 +14,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def user_home() -> str:
-    """The user's home folder; if there is none, a path below which nothing can exist, so that nothing is read there.
+    """The user's home folder; otherwise a path below which nothing can exist, so that nothing is read there.
 
     The home of another user, which HOME names after `sudo -u` and the like, does not count.
     """

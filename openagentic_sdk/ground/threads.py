@@ -40,7 +40,7 @@ _kept: contextvars.ContextVar[KeptThreads | None] = contextvars.ContextVar("kept
 
 
 def running_loop(what: str) -> asyncio.AbstractEventLoop:
-    """The running event loop. Raises `EventLoopError`, with advice, if there is none of asyncio's."""
+    """The running event loop. Raises `EventLoopError`, with advice, outside asyncio."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -193,7 +193,7 @@ class Run:
     ) -> CallContext:
         """The gate's context for one call. `more` adds what a hook requested and the rule names of the tool.
 
-        `tool` is None for a path that a running call asks for.
+        `tool` is `None` for a path that a running call asks for.
         """
         context = CallContext(
             cwd=self.agent.cwd,

@@ -119,7 +119,7 @@ class Part:
         return ()
 
     def tell_gate(self, context: CallContext, tool: str | None) -> CallContext:
-        """Complete the gate's context for a call of `tool`, which is None for a path that a running call asks for."""
+        """Complete the gate's context for a call of `tool`, which is `None` for a path that a running call asks for."""
         return context
 
     async def permit(self, call: Proposed, context: CallContext) -> Permitted | CallContext:

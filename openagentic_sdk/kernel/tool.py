@@ -199,7 +199,7 @@ class ToolContext(Generic[DepsT]):
 
     @property
     def deps(self) -> DepsT:
-        """The value that the caller passed to the run for its tools. Raises `MissingServiceError` if there is none."""
+        """The value that the caller passed to the run for its tools. Raises `MissingServiceError` if none exists."""
         value: DepsT = self.services.get(Deps).value
         return value
 

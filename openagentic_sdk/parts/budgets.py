@@ -267,7 +267,7 @@ _WILDCARD = regex(r"[*?]|\[!?\]?[^\]]*\]")
 class LimitLeft:
     """The remainder of one limit. `name` is the tag or tenant, or the entry's pattern if nothing has been spent yet.
 
-    A number is None if the entry has no such limit; `left_usd` is also None after a call of one of the `unpriced` models,
+    A number is `None` if the entry has no such limit; `left_usd` is also None after a call of one of the `unpriced` models,
     because without a price the limit allows no further calls. `until` is the end of the window, in epoch seconds.
     """
 

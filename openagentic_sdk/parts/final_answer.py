@@ -117,7 +117,7 @@ class StructuredOutput(Part):
 
     @property
     def value(self) -> Any:
-        """The answer that matches the schema, None if there is none yet."""
+        """The answer that matches the schema, or None before there is one."""
         return self._value
 
     async def expand_prompt(self, prompt: IncomingPrompt) -> None:

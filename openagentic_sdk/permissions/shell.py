@@ -167,7 +167,7 @@ _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def hidden_character(text: str) -> str | None:
-    """The invisible or terminal-controlling character of a line, as a reason to refuse it; None if there is none."""
+    """The invisible or terminal-controlling character of a line, as a reason to refuse it; None if none exists."""
     control = _CONTROL.search(text)
     if control:
         return f"it contains the control character {control[0]!r}"

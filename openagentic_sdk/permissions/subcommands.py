@@ -55,7 +55,7 @@ PROGRAMS: Mapping[str, str] = {
 class SubcommandRow:
     """A subcommand: the words that name it, the syntax of its options, and the page of the manual as its source.
 
-    `reader` is None if the call does more than read.
+    `reader` is `None` if the call does more than read.
     """
 
     words: tuple[str, ...]
@@ -91,7 +91,7 @@ class Subcommands:
 
 @functools.cache
 def subcommands(program: str) -> Subcommands | None:
-    """The table of a program, by its bare name; None if there is none."""
+    """The table of a program, by its bare name; None if none exists."""
     name = PROGRAMS.get(program)
     return None if name is None else read_table(read_packaged(__spec__, f"reading/{name}.toml"))
 

@@ -444,7 +444,7 @@ class EndpointProvider(ABC):
         return min((int(word[1]) for word in words if word[2:] == [self.origin]), default=None)
 
     def _refused_tool(self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames) -> str | None:
-        """The tool whose definition was refused; None if there is none, or if the request requires exactly that tool."""
+        """The tool whose definition was refused; None if none was, or if the request requires exactly that tool."""
         refused = refused_tool(error, payload)
         name = None if refused is None else names.real(refused)
         return name if name and name != self.settings.tool_choice else None

@@ -29,9 +29,9 @@ class Turns:
     """Runs the turns of a session one at a time: `begin`, then `next_event` until None, then always `end`.
 
     `options` are those of the next turn; after the first turn they continue its session. `waiting` contains the prompts of
-    future turns, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is None until
-    a turn has a result, `questions` are those that the last turn left open. With `parks`, a question that nobody can answer
-    immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
+    future turns, `running` is the turn that has begun and not ended, `store` that of the last turn. `result` is `None`
+    until a turn has a result, `questions` are those that the last turn left open. With `parks`, a question that nobody can
+    answer immediately ends a turn as `waiting`; `guard` is as in `RunRequest`.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Turns:
         return unread
 
     def next_prompt(self) -> Said | None:
-        """Remove and return the prompt of the next turn, None if there is none."""
+        """Remove and return the prompt of the next turn, or None."""
         prompt = first_allowed(self.waiting, is_asking=self.result is not None and self.result.stop_reason == "waiting")
         if prompt is not None:
             self.waiting.remove(prompt)

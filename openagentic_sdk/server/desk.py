@@ -131,12 +131,12 @@ class Desk(Shelf):
     ) -> Started:
         """Start a run with this prompt; return once the prompt is stored and all open questions are closed.
 
-        The run is in the session `session_id`; if that is None, in the session that the client calls `name`, which is
+        The run is in the session `session_id`; if that is `None`, in the session that the client calls `name`, which is
         created if missing; without either, in a new one. With `prompt` None, the session continues from its log. `agent`
         defaults to the session's last agent, then to the default agent. `key` makes a repeated request harmless, also after
-        a crash: it is accepted once. `request_id` identifies the prompt; one is generated if it is None. `wishes` are as in
-        `Agents.options` and apply until the run is over, even if it is parked. `notes` are stored in the session's metadata
-        under `note_key(request_id)`.
+        a crash: it is accepted once. `request_id` identifies the prompt; one is generated if it is `None`. `wishes` are as
+        in `Agents.options` and apply until the run is over, even if it is parked. `notes` are stored in the session's
+        metadata under `note_key(request_id)`.
 
         Raises `RequestRefusedError` (422 if the key was used for something else or a hook refused the prompt, 429 for too
         many runs, 503 if this process is ending or the run ended before the prompt was stored), `QuestionOpenError` if the
@@ -276,7 +276,7 @@ class Desk(Shelf):
         await self.messages.put(session_id, {"do": "steer", "prompt": prompt, **sender})
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End the run of a session for good, wherever it is running or parked; return False if there is none.
+        """End the run of a session permanently, wherever it is running or parked; return False if none exists.
 
         A run in another process gets a message. Raises `RequestRefusedError` 409 if the store has no inbox for it.
         """
@@ -541,7 +541,7 @@ class Desk(Shelf):
         return session_id in self._answered or (run is not None and not run.is_over)
 
     def find_left(self, session_id: str) -> AbandonedRequest | None:
-        """The session's abandoned request; None if there is none or a run of this process is about to resume it."""
+        """The session's abandoned request; None if none exists or a run of this process is about to resume it."""
         return None if self.goes_on(session_id) else find_abandoned(self.store, session_id, self._agents)
 
     async def go_on_with(self, request: AbandonedRequest) -> None:

@@ -42,7 +42,7 @@ def key_path() -> Path:
 
 
 def data_home() -> Path | None:
-    """The folder for data that outlives a run; None if there is none."""
+    """The folder for data that outlives a run; None if none exists."""
     path = os.environ.get(HOME_NAME)
     if path:
         return Path(os.path.expanduser(path))
@@ -51,7 +51,7 @@ def data_home() -> Path | None:
 
 
 def sdk_home() -> Path:
-    """Like `data_home`. Raises `OptionsError` if there is none."""
+    """Like `data_home`. Raises `OptionsError` if none exists."""
     home = data_home()
     if home is None:
         raise OptionsError(

@@ -440,7 +440,7 @@ class BashTool(BlockingTool):
 
 
 def bash_path(workspace: Iterable[str] = ()) -> str:
-    """The path of bash. Raises `ToolError` if there is none outside the workspace."""
+    """The path of bash. Raises `ToolError` if none exists outside the workspace."""
     path = find_program("bash", workspace)
     if path is None:
         raise ToolError("bash is not installed on this machine: use the file tools, or install bash")

@@ -67,7 +67,7 @@ class ReadTool(Tool):
 
     For a text file, returns `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`;
     `content` has line numbers and, as JSON, at most `max_output_chars`; `note` states what was omitted and how to continue.
-    `total_lines` is None for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. For an image,
+    `total_lines` is `None` for a file of more than `MAX_SCAN_BYTES`, which is read only as far as needed. For an image,
     returns `{"type": "image", "media_type", "data", ...}`, for a PDF the same with the type `file`, for a notebook its
     cells as text. Folders, devices and binary files are refused.
     """

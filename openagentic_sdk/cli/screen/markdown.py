@@ -243,7 +243,7 @@ def _ready(text: str) -> int:
 
 
 def _last_break(text: str, start: int, end: int) -> int:
-    """The start of the last word in this part of a text, 0 if there is none; an overlong word may start anywhere."""
+    """The start of the last word in this part of a text, or 0; an overlong word may start anywhere."""
     blank = text.rfind(" ", start, end) + 1
     after = max(blank, start)
     if end - after < 2 or (text.isascii() and end - after < MAX_WORD_CHARS):

@@ -98,7 +98,7 @@ def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: 
 
 
 def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
-    """The outcome of the newest restore. Raises `SessionError` if there is none."""
+    """The outcome of the newest restore. Raises `SessionError` if none exists."""
     for event in store.iter_events(session_id, after_seq=max(store.last_seq(session_id) - 2, 0)):
         if isinstance(event, FilesRestored):
             return event

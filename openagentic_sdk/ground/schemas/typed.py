@@ -70,8 +70,8 @@ class JsonType(Generic[T]):
 class Member:
     """One named member of a record: in JSON, as a constructor argument, and as an attribute.
 
-    `hint` is its type, `default` its default according to the schema, if any. If `argument` is None, it cannot be passed;
-    if `attribute` is None, it cannot be read.
+    `hint` is its type, `default` its default according to the schema, if any. If `argument` is `None`, it cannot be passed;
+    if `attribute` is `None`, it cannot be read.
     """
 
     name: str

@@ -36,7 +36,7 @@ Seen = UserMessage | AssistantMessage | ToolResult
 
 
 class CustomPartRun(Part):
-    """Holds the part that `opener` creates, of class `kind`; `part` is None until then."""
+    """Holds the part that `opener` creates, of class `kind`; `part` is `None` until then."""
 
     def __init__(self, run: Run, kind: type[CustomPart], opener: CustomPartOpener) -> None:
         super().__init__(run)

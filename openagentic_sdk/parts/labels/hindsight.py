@@ -57,7 +57,7 @@ class RecordedSession:
         return self.view
 
     def objections(self, rules: Sequence[LabelRule]) -> dict[str, Objection | None]:
-        """The rules' objection to each call that reached the gate, by id; None if there is none."""
+        """The rules' objection to each call that reached the gate, by id; None if none exists."""
         objections: dict[str, Objection | None] = {}
         for event in self._events:
             for tool_use_id, name, input in self._judged_here(event):

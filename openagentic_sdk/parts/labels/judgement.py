@@ -123,7 +123,7 @@ def object_to(
     views: Sequence[SessionView],
     carried: CarriedLabels | None = None,
 ) -> Objection | None:
-    """The rules' objection to a call at this point of a session, None if there is none.
+    """The rules' objection to a call at this point of a session, or None.
 
     `views` are the views of the session and, for a subagent, of the sessions that started it, whose trusted content it may
     use and whose secrets it must keep. `carried` contains the labels of a plan's call.

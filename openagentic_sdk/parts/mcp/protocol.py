@@ -42,7 +42,7 @@ def versions_named(data: Any, member: str) -> list[str]:
 
 
 def newest_common(ours: tuple[str, ...], theirs: list[str]) -> str | None:
-    """The newest version that both sides support, None if there is none; ours are sorted, newest first."""
+    """The newest version that both sides support, or None; ours are sorted, newest first."""
     return next((version for version in ours if version in theirs), None)
 
 

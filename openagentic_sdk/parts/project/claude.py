@@ -23,7 +23,7 @@ class ClaudeFolders:
 
     `project_dir` is the project's root and `folders` are those from it down to the working directory, root first;
     `boundary` is its real path, which links must not leave. `user_dir` is `~/.claude`, `managed_dir` the folder of the
-    machine's administrator. A place that the settings exclude is None.
+    machine's administrator. A place that the settings exclude is `None`.
     """
 
     project_dir: str
@@ -36,7 +36,7 @@ class ClaudeFolders:
 
 
 def find_project_root(cwd: str | os.PathLike[str]) -> str:
-    """The nearest folder from `cwd` upwards that contains `.git`; `cwd` itself if there is none."""
+    """The nearest folder from `cwd` upwards that contains `.git`; `cwd` itself if none does."""
     start = os.path.abspath(cwd)
     return nearest_holding(".git", start) or start
 

@@ -64,7 +64,7 @@ class CommandSet:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str) -> Command | None:
-        """The command with this name, ignoring case; None if there is none."""
+        """The command with this name, ignoring case; None if none exists."""
         key = name_key(name)
         return next((command for command in self.commands if name_key(command.name) == key), None)
 
@@ -127,7 +127,7 @@ def expand_prompt(
     """Expand `/name arguments` if a skill or command has this name; else return the prompt unchanged.
 
     Skills that are `hidden` by another one are found by their ids. `trusts` decides which texts may run commands; if it is
-    None, none may. Without `names_files`, only files that the command's own file names are attached.
+    `None`, none may. Without `names_files`, only files that the command's own file names are attached.
     """
     prompt_text = prompt.strip()
     match = _PROMPT.match(prompt_text) if prompt_text.startswith("/") else None

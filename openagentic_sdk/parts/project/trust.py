@@ -80,7 +80,7 @@ def _files_of(root: str) -> GrantingFiles | None:
 
 
 def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
-    """The decision about a project in `DIR@sha256`, or several of these separated by spaces; None if there is none."""
+    """The decision about a project in `DIR@sha256`, or several of these separated by spaces; None if none exists."""
     real = os.path.realpath(root)
     for part in text.split():
         folder, _, trusted_digest = part.rpartition("@")
@@ -219,7 +219,7 @@ def _asks_for_nothing(root: str, name: str) -> bool:
 
 
 def _skill_of(root: str, name: str) -> str:
-    """The SKILL.md of the skill folder that contains a file; "" if there is none."""
+    """The SKILL.md of the skill folder that contains a file; "" if none exists."""
     folder, top = os.path.dirname(os.path.join(root, name)), os.path.join(root, *name.split("/")[:2])
     while is_within(folder, root) and folder != top:
         with os.scandir(folder) as entries:
@@ -318,7 +318,7 @@ class TrustStore:
             projects[real] = entry
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
-        """Delete a decision; return False if there is none. Raises `StorageError` like `remember`."""
+        """Delete a decision; return False if none exists. Raises `StorageError` like `remember`."""
         with self._file.changing() as projects:
             return projects.pop(os.path.realpath(root), None) is not None
 

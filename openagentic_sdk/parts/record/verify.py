@@ -57,7 +57,7 @@ class VouchedRange:
 class Approval:
     """An answer in the log: who gave it, how that was established, and whether this installation recorded it.
 
-    `is_recorded` is None if the installation's key is not available for checking.
+    `is_recorded` is `None` if the installation's key is not available for checking.
     """
 
     seq: int

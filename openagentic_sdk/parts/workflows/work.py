@@ -137,7 +137,7 @@ class StepsAtWork(StepLedger):
 
     @property
     def nearest_s(self) -> float:
-        """Seconds until the first step that waits for a time may run; infinite if there is none."""
+        """Seconds until the first step that waits for a time may run; infinite if no step does."""
         return min(map(self.wait_s, self.waiting), default=math.inf)
 
     def begin_due(self) -> None:

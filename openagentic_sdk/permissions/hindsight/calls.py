@@ -55,8 +55,8 @@ class RecordedCall:
 
     `policy` is the result of `Run.policy_record`, `facts` that of `Facts.told` plus a hook's request. `is_settled` is true
     for a call that no rule decides (a hook that blocks, the final answer), `by_rule` for a command in a text, which only an
-    allow rule permits. `input` is None if the log does not contain the judged input, `decision` is None while nobody has
-    answered. `objection` is the objection that a part had, or would have, to the call.
+    allow rule permits. `input` is `None` if the log does not contain the judged input, `decision` is `None` while nobody
+    has answered. `objection` is the objection that a part had, or would have, to the call.
     """
 
     session_id: str

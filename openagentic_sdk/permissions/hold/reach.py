@@ -52,7 +52,7 @@ class Reach:
 
 @frozen
 class Met:
-    """The first forbidden path that a walk reached, or the fact that it ended early (`rule` is None)."""
+    """The first forbidden path that a walk reached, or the fact that it ended early (`rule` is `None`)."""
 
     path: str
     rule: Rule | None

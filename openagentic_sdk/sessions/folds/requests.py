@@ -19,7 +19,7 @@ REFUSED = ("blocked:stop", "blocked:after_model_call", "blocked:input_guardrail"
 @frozen
 class KeyedRequest:
     """A prompt or rewind with a request id: its newest `seq`, the digest of a prompt's content (None in older logs), and
-    the end of the run that answered it, None while there is none.
+    the end of the run that answered it, None until then.
     """
 
     seq: int
@@ -80,7 +80,7 @@ class Requests(dict[str, KeyedRequest]):
             self[name] = replace(self[name], answer=self[name].answer or end)
 
     def answer_to(self, request_id: str | None) -> Result | None:
-        """The end of the run that answered this prompt, or None while there is none."""
+        """The end of the run that answered this prompt, or None until then."""
         request = None if request_id is None else self.get(request_id)
         return None if request is None else request.answer
 

@@ -98,7 +98,7 @@ def with_lease(state: RequestState, is_held: bool | None) -> RequestState:
 
 
 def find_request(events: Iterable[Event], is_wanted: Callable[[str], bool]) -> Request | None:
-    """The first request of a log with one of the given ids, from the events of its session; None if there is none. Pure."""
+    """The first request of a log with one of the given ids, from the events of its session; None if none exists. Pure."""
     request: Request | None = None
     began, last_seq, fold = 0, 0, _Course()
     for event in events:

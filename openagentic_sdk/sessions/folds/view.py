@@ -54,7 +54,7 @@ class Cut:
     """A compaction, as folds see it.
 
     `open_call_ids` are the calls that the model still waits for, `standing` the view's events that no rewind removed, and
-    `prompt_seq` is the `seq` of a person's newest prompt among them, 0 if there is none.
+    `prompt_seq` is the `seq` of a person's newest prompt among them, or 0.
     """
 
     open_call_ids: Container[str | None]
@@ -154,8 +154,8 @@ class SessionView:
     `events` are those since the last compaction at which older ones were released, and those of the older ones still in
     force.
 
-    `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
-    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests.
+    `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is `None` as soon
+    as one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests.
     `requests` are the prompts with a request id, `answers` maps the id of each answered question to its answer.
     `last_request_tokens` is the size of the newest request, None if the endpoint reported none. `controls` describes how
     requests are written since endpoints refused some. The state of features is in their folds: `fold`.

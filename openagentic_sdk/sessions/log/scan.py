@@ -254,7 +254,7 @@ def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position
 
 
 def _line_behind(disk: Disk, fd: int, offset: int, end: int) -> Position | None:
-    """The position after the first complete line that begins after `offset`; None if there is none up to `end`."""
+    """The position after the first complete line that begins after `offset`; None if no such line begins before `end`."""
     window_bytes = _FIRST_WINDOW_BYTES
     while True:
         window = read_range(disk, fd, offset, min(end, offset + window_bytes))

@@ -31,7 +31,7 @@ class SummaryBeside:
         self._folder = folder
 
     def kept(self) -> KeptSummary | None:
-        """The stored summary; None if there is none that could be this session's."""
+        """The stored summary; None if no file could be this session's."""
         # Its writer may be updating it during the read, which only takes a moment.
         looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
         return next((summary for summary in looks if summary), None)

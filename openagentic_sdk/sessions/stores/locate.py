@@ -25,7 +25,7 @@ FORMS = "file:FOLDER, sqlite:FILE, postgresql://USER@HOST/DATABASE, redis://HOST
 
 
 def open_store(url: str | None = None) -> SessionStore:
-    """Open the store named by `url`, or by `OPENAGENTIC_SDK_STORE` if it is None.
+    """Open the store named by `url`, or by `OPENAGENTIC_SDK_STORE` if it is `None`.
 
     The default is files in `OPENAGENTIC_SDK_HOME`, otherwise in `~/.openagentic-sdk`. A name that begins with `/`, `~` or
     `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and

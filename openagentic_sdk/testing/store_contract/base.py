@@ -164,7 +164,7 @@ class StoreTest(unittest.TestCase):
         return answers
 
     def needs_processes(self) -> str:
-        """The source that opens the store elsewhere; skip the test if there is none."""
+        """The source that opens the store elsewhere; skip the test if the store has none."""
         source = self.process_source()
         if source is None:
             self.skipTest("this store lives in one process")

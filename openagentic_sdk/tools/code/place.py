@@ -50,7 +50,7 @@ class CodeLimits:
 
 @contextmanager
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
-    """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if there is none."""
+    """How to run `source` in a sandbox that is removed after the block. Raises `ToolError` if none exists."""
     with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
         # Use the strongest sandbox in which code runs here.
         report = probe_sandbox()

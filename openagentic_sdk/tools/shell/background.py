@@ -235,7 +235,7 @@ class _ShellTool(BlockingTool):
 class BashOutputTool(_ShellTool):
     """Returns `{"shell_id", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code", "notes"}`.
 
-    The text is the output since the last call; `exit_code` is None while the shell runs.
+    The text is the output since the last call; `exit_code` is `None` while the shell runs.
     """
 
     name = "BashOutput"

@@ -503,7 +503,7 @@ def filter_program(
 
 
 def _allowed_values(call: int, argument: int, mask: int, values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    """Refuse a call whose argument is none of the values; afterwards the call's number is loaded again."""
+    """Refuse a call whose argument is not one of the values; afterwards the call's number is loaded again."""
     checks = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
     body = [
         (_LOAD, 0, 0, argument),

@@ -200,7 +200,7 @@ def _by_depth(mount: tuple[Any, ...]) -> tuple[int, int, str]:
 
 
 def _nothing() -> tuple[str, str]:
-    """A file and a folder that nobody can read without privileges; they stand in for what is hidden."""
+    """A file and a folder that nobody can read without privileges; they replace the hidden ones."""
     import atexit
     import tempfile
 
@@ -292,7 +292,7 @@ def placeholders(roots: Sequence[str], left_out: Sequence[str] = ()) -> Iterator
 
 @contextmanager
 def _claimed_folder(path: str) -> Iterator[bool]:
-    """Keep a folder in existence, as a placeholder if need be; return False if there is none and none can be created.
+    """Keep a folder in existence, as a placeholder if need be; return False if none exists and none can be created.
 
     A claim is a shared lock on the folder. Removing a folder on which another command has a mount would remove that mount,
     so a placeholder is removed only under an exclusive lock.

@@ -335,7 +335,7 @@ _WORD = regex(r"[^\s'\"<>|;&()]+")
 
 
 def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
-    """A named pipe or socket that a command names, or at the top of its folders; None if there is none.
+    """A named pipe or socket that a command names, or at the top of its folders; None if none exists.
 
     A copy of the folder contains another pipe, which leads nowhere.
     """

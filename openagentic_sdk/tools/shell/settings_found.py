@@ -187,8 +187,8 @@ def _set_aside(before: Survey, roots: Sequence[str], refusal: Callable[[str], st
 
 
 def _is_placeholder(path: str) -> bool:
-    """Whether it stands in for a missing folder while another command runs. A command can give any folder that mode, so
-    only an empty one counts.
+    """Whether it replaces a missing folder while another command runs. A command can give any folder that mode, so only an
+    empty one counts.
     """
     mode = os.lstat(path).st_mode
     is_marked = stat.S_ISDIR(mode) and stat.S_IMODE(mode) == PLACEHOLDER_MODE

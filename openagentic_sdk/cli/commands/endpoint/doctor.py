@@ -226,7 +226,7 @@ def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, 
 
 
 def traces_of(environ: Mapping[str, str]) -> list[str]:
-    """The outcome of an empty request to the collector in the environment; empty if there is none."""
+    """The outcome of an empty request to the collector in the environment; empty if none exists."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return []
     try:

@@ -46,7 +46,7 @@ CLEAN = ValueLabel()
 class Value:
     """A value and its label.
 
-    `data` is None, a bool, a number, a string, a list or tuple of values, a dict that maps each key to a pair of values
+    `data` is `None`, a bool, a number, a string, a list or tuple of values, a dict that maps each key to a pair of values
     (key and item), or a lambda of the plan.
     """
 

@@ -74,7 +74,7 @@ class ServerEntries:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def find(self, name: str) -> ServerEntry | None:
-        """The entry with this name, None if there is none."""
+        """The entry with this name, or None."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
 

@@ -20,7 +20,7 @@ from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share, o
 class Spending:
     """The usage of one model, or of all runs of one subagent; `kind` is `model` or `subagent`.
 
-    `usage` is normalized, None if no endpoint reported it; `cost_usd` is None if the price of any part is unknown.
+    `usage` is normalized, None if no endpoint reported it; `cost_usd` is `None` if the price of any part is unknown.
     """
 
     kind: str

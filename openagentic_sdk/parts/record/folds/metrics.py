@@ -15,8 +15,8 @@ class RunMetrics:
     """The activity and costs of one or several runs, including their subagents.
 
     `steps` counts the model calls of the runs themselves, `messages` prompts and answers, `retries` repeated attempts at
-    model calls, `failed_runs` runs that ended with an error. `usage` is None if no endpoint reported it, `cost_usd` None if
-    the price of a call is unknown. `seconds` is the duration of the runs.
+    model calls, `failed_runs` runs that ended with an error. `usage` is `None` if no endpoint reported it, `cost_usd` None
+    if the price of a call is unknown. `seconds` is the duration of the runs.
     """
 
     steps: int = 0

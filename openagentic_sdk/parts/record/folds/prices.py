@@ -1,11 +1,11 @@
 """The cost of tokens: a small price table that anyone can replace, and the calculation.
 
-The cost of a model that is not in the table is None, never 0. The table is a JSON file: `models` maps a model's name to US
-dollars per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without its
-own price costs the same as `input` (`cache_write_1h` the same as `cache_write`). `tiers` maps a service tier, or `batch`,
-to a factor; other tiers have no known price. `long`, if present, contains the prices of a request whose prompt exceeds
-`above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) can be loaded too, without their `above`
-tiers.
+The cost of a model that is not in the table is `None`, never 0. The table is a JSON file: `models` maps a model's name to
+US dollars per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without
+its own price costs the same as `input` (`cache_write_1h` the same as `cache_write`). `tiers` maps a service tier, or
+`batch`, to a factor; other tiers have no known price. `long`, if present, contains the prices of a request whose prompt
+exceeds `above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) can be loaded too, without their
+`above` tiers.
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def trace_request(spans: Sequence[Span], resource: Mapping[str, Any] | None = No
 
 
 def attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Attributes in OTLP's JSON form; those that are None are omitted."""
+    """Attributes in OTLP's JSON form; without those whose value is missing."""
     return [{"key": key, "value": _value(value)} for key, value in facts.items() if value is not None]
 
 

@@ -66,7 +66,7 @@ class ObservedFilesFold(Fold):
 class TextCommandsFold(Fold):
     """The commands run by the texts of skills and commands.
 
-    `ends` maps the id of each to its end, None as long as there is none.
+    `ends` maps the id of each to its end, None until it ends.
     """
 
     name = "text_commands"

@@ -81,7 +81,7 @@ class SearchFile:
     def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
         """The events that contain every word, newest session first; None if there can be no index.
 
-        `tenant` is the JSON of one tenant or of null; if it is None, all sessions are searched.
+        `tenant` is the JSON of one tenant or of null; if it is `None`, all sessions are searched.
         """
         for _ in range(2):
             try:
