@@ -181,7 +181,7 @@ def _rows(report: EvalReport, variant: str | None, is_one: bool) -> dict[tuple[s
     several = len(report.started.variants) > 1 and variant is None
     if several and is_one:
         raise OptionsError(
-            f"eval {report.session_id} has the variants {variants}: say which, as {report.session_id}:NAME"
+            f"eval {report.session_id} has the variants {variants}: choose one, as {report.session_id}:NAME"
         )
     rows = [row for row in report.rows() if variant in (None, row.variant)]
     return {(row.case, row.variant if several else ""): row for row in rows}

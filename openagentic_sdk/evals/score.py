@@ -200,7 +200,7 @@ def _problems(
     for call in lists["order"]:
         place = next((at + 1 for at in range(place, call_count) if fits(call, at)), call_count + 1)
         if place > call_count:
-            problems.append(f"{describe_call(call)} was not called in the order that is wanted")
+            problems.append(f"{describe_call(call)} was not called in the expected order")
             break
     exact = lists["exactly"]
     if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):

@@ -62,8 +62,8 @@ class Questions:
         Raises `ToolError` if nobody can be asked.
         """
         raise ToolError(
-            f"nobody can be asked {prompt!r} in this session: decide yourself and state your assumptions, or stop and "
-            "put the question in your answer"
+            f"nobody can be asked {prompt!r} in this session: decide yourself and say what you assumed, "
+            "or stop and put the question in your answer"
         )
 
 

@@ -92,8 +92,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
         raise ToolInputError(
-            f"{use.name}: the call did not arrive complete (the answer was cut off or withdrawn, or the arguments are "
-            f"not a JSON object), so it did not run; it received {shortened(use.raw_arguments, 500)!r}"
+            f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
+            f"object), so it did not run; what came is {shortened(use.raw_arguments, 500)!r}"
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
@@ -113,7 +113,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
         hook = next((event.name for event in events if event.action == "block"), None)
         return Proposed(use, tool, input, decision, hook)
     if hooked is not input:
-        hooked = tool.check_input(hooked, f"{use.name}, as changed by a hook")
+        hooked = tool.check_input(hooked, f"{use.name}, as a hook changed it")
     if decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     wishes = (event.name for event in events if event.details.get("permission") == decision.permission)
@@ -196,7 +196,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
     gate = run.gate
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:
-        input = tool.check_input(approval.updated_input, f"{use.name}, as edited")
+        input = tool.check_input(approval.updated_input, f"{use.name}, as it was edited")
         if input is not approval.updated_input:  # a default was added; the digest is of the final input
             approval = replace(approval, input_sha256=json_sha256(dict(input)))
     decision = decision_event(run, use, approval, gate, call.input)

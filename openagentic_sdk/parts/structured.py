@@ -303,7 +303,7 @@ def _json_in(text: str, any_kind: bool) -> Any:
         except (ValueError, RecursionError):
             continue
     if value is None:
-        raise ToolInputError("the answer contains no JSON")
+        raise ToolInputError("the answer has no JSON in it")
     return value
 
 

@@ -185,7 +185,7 @@ def _doubt(policy: Policy, subject: Subject) -> str | None:
     if not isinstance(line, CommandLine):
         rule = next(unheld_rules((*policy.deny.rules, *policy.ask.rules), confined=confined), None)
         if rule is not None:
-            return f"the command is not plain enough to be judged, and {enforced_by_words(rule, confined)}"
+            return f"the command is not simple enough to be evaluated, and {enforced_by_words(rule, confined)}"
     if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
         return "only the shell can say which command this runs, and rules forbid some"
     if paths and any(access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses):

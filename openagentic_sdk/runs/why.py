@@ -69,7 +69,7 @@ def find_cause(
     runs = [JudgedRun(session_id, events, bounds, uses, read, explain, base_url) for bounds in newest]
     last = runs[-1]
     if last.result is None and is_held is not False:
-        return Cause(session_id, "", task, "it still runs", f"nothing went wrong so far: {last.doing}")
+        return Cause(session_id, "", task, "it is still running", f"nothing went wrong so far: {last.doing}")
     cause = diagnose(last)
     if cause is None:
         earlier = next(((run, one) for run in reversed(runs[:-1]) if (one := diagnose(run)) is not None), None)
@@ -114,7 +114,7 @@ def _going_on_in_code(run: JudgedRun, cause: CauseInRun) -> tuple[str, ...]:
         for name, value in cause.settings
     )
     options = f"replace(options, resume={run.session_id!r}{changes})"
-    whose = f"in your program, which brings {short(', '.join(own), 120)}"
+    whose = f"in your program, which supplies {short(', '.join(own), 120)}"
     if isinstance(cause.event, UserQuestion):
         answer = f"await answer_question(store, {run.session_id!r}, {cause.event.question_id!r}, {cause.prompt!r})"
         return (f"{whose}: {answer}, then run_sync(prompt=None, options={options})",)

@@ -144,7 +144,7 @@ def _answer(entry: Mapping[str, Any]) -> str:
     """
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":
-        return "declined because the question was dismissed"
+        return "no because the question was dismissed"
     if isinstance(payload, Mapping):
         payload = payload.get("answer", payload.get("approved"))
     if isinstance(payload, bool):

@@ -577,7 +577,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             ([part_with(name="x" * 65)], "the name of Made"),
             ([part_with(name="a\n")], "the name of Made"),
             ([part_with(name=7)], "the name of Made is 7"),
-            ([Tally, partial(Tally)], r"parts\[1\]: there are two parts 'tally'"),
+            ([Tally, partial(Tally)], r"parts\[1\]: two parts are named 'tally'"),
             ([part_with(see_results=lambda self, result: None)], "Made.see_results is not a seam .* mean see_result"),
             ([part_with(beforestep=lambda self: None)], "did you mean before_step"),
             ([part_with(_state=1, send=2, lock=3, seen=4, verison=2)], "Made.verison is not a seam .* mean version"),

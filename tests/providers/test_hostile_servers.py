@@ -405,7 +405,7 @@ class SentencesOfErrors(HostileCase):
         for body, told in (
             (b"upstream is asleep", "it sent 'upstream is asleep'"),
             (b"null", "it sent 'null'"),
-            (b"", "no answer:"),
+            (b"", "without sending an answer:"),
         ):
             with self.subTest(body):
                 await self.ends_with(lambda c, r, body=body: c.reply(body), ProviderResponseError, told)
@@ -455,7 +455,7 @@ class Redirects(HostileCase):
 
     async def test_a_circle_ends(self) -> None:
         await self.ends_with(
-            lambda c, r: c.reply(b"", "308 Permanent", Location=r.path), ProviderResponseError, "in a circle"
+            lambda c, r: c.reply(b"", "308 Permanent", Location=r.path), ProviderResponseError, "in a loop"
         )
 
 

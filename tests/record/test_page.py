@@ -71,7 +71,7 @@ class Page(RecordCase):
         self.assertIn("The record holds: somebody vouches for events 1 to 10.", said[0][0])
         self.assertIn("(valid: the key's", said[0][1])
         self.assertIn("does not hold: 1 problems", said[1][0])
-        self.assertIn("event 3: it differs from what was signed", said[1][1])
+        self.assertIn("event 3: it is not what was signed", said[1][1])
 
     def test_what_is_no_record_is_said_to_be_none(self) -> None:
         path = self.folder / "x"

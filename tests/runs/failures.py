@@ -421,14 +421,19 @@ FAILURES = {
     "too little time": (
         "timeout",
         "result",
-        ["timeout_s", "the model was asked", "the model 599 s"],
+        ["timeout_s", "a request to the model was open", "the model 599 s"],
         lambda: written(
             ModelRequest(1, 1, "0" * 64, 1),
             ModelResponse(1, 1, complete=False, error_type="Cancelled", total_s=599.0),
             Result("", "s", "timeout", error_message="timeout_s has passed"),
         ),
     ),
-    "a person ends it": ("interrupted", "result", ["person", "the model was asked"], lambda: told_to_end("cancel")),
+    "a person ends it": (
+        "interrupted",
+        "result",
+        ["person", "a request to the model was open"],
+        lambda: told_to_end("cancel"),
+    ),
     "its process is told to end": ("suspended", "result", ["process"], lambda: told_to_end("suspend")),
     "it waits for a person": ("waiting", "user.question", ["order"], lambda: parked(COFFEE)),
     "another model answers": ("fallback", "model.retry", ["small", "overloaded"], fallback),

@@ -98,7 +98,7 @@ class WhyTest(unittest.TestCase):
     def test_a_program_with_tools_of_its_own_is_told_how_to_go_on_in_code(self):
         store, session_id = self.made["a tool raises"]
         (line,) = (line for line in why_session(store, session_id).lines() if "run_sync" in line)
-        self.assertIn("brings order, look, the model", line)
+        self.assertIn("supplies order, look, the model", line)
         code = line.partition("run_sync")[2]
         given = eval(f"dict{code}", {"replace": lambda options, **changes: changes, "options": None})
         self.assertEqual(given, {"prompt": "The problem is fixed: continue.", "options": {"resume": session_id}})

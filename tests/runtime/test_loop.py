@@ -309,7 +309,7 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         )
         events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks))
         result = next(event for event in events if event.type == "tool.result")
-        self.assertIn("as changed by a hook", result.error_message)
+        self.assertIn("as a hook changed it", result.error_message)
 
     async def test_a_permission_request_hook_answers_in_the_place_of_a_person(self):
         async def nobody(question):
@@ -357,7 +357,7 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         gate = PermissionGate(permission_mode="prompt", user_answerer=edit)
         events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], permission_gate=gate))
         result = next(event for event in events if event.type == "tool.result")
-        self.assertIn("as edited", result.error_message)
+        self.assertIn("as it was edited", result.error_message)
 
     async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
         gate = PermissionGate(permission_mode="deny")

@@ -101,7 +101,7 @@ class Commands(MemoryCase):
         self.assertIn("0B\t/memories/user", listing)
         self.do("rename", old_path=path, new_path="/memories/project/how/build.md")
         self.refused("already exists", "rename", old_path="/memories/short.md", new_path="/memories/project/how")
-        self.refused("stays within", "rename", old_path="/memories/short.md", new_path="/memories/user/short.md")
+        self.refused("must be within", "rename", old_path="/memories/short.md", new_path="/memories/user/short.md")
         self.refused("is a file", "create", path="/memories/short.md/deeper.md", file_text="x")
         self.assertEqual(self.do("delete", path="/memories/project/how"), "Successfully deleted /memories/project/how")
         self.refused("does not exist", "view", path=path)

@@ -197,7 +197,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
             ([data_part(PNG, media_type="image/gif")], "its bytes are image/png"),
             ([data_part(b"??")], "give its media_type"),
             ([data_part(wide)], "9,000 x 10 pixels"),
-            ([data_part(PNG + bytes(6 << 20))], "bytes and 5,242,880 can be sent"),
+            ([data_part(PNG + bytes(6 << 20))], "bytes, and the limit is 5,242,880"),
             (b"bytes", "a prompt is"),
         ]
         for prompt, text in cases:

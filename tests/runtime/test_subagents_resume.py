@@ -350,7 +350,7 @@ class LostTest(unittest.TestCase):
         others = NAMES[1:]
         agents = {name: AgentDefinition(name, f"You are {name}.", tools=("*",)) for name in others}
         tools = [TaskTool(dict.fromkeys(others, ""))]
-        self.assertIn("there is no agent 'north'", self.lost(agents=agents, tools=tools))
+        self.assertIn("unknown agent 'north'", self.lost(agents=agents, tools=tools))
 
     def test_when_another_run_holds_its_session(self):
         text = self.lost(lambda store, session_id: store.open_writer(session_id))

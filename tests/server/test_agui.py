@@ -147,7 +147,7 @@ class Inputs(unittest.TestCase):
         answer = {"id": "message.3", "role": "assistant", "content": "hello"}
         old = read_run_input({**BASE, "messages": [*BASE["messages"], answer], "state": {"a": 1}})
         self.assertEqual((old.prompt, old.known, old.left_out), (None, ["message.3"], ["state"]))
-        self.assertIn("nothing to do", refusal(old, []) or "")
+        self.assertIn("asks for nothing", refusal(old, []) or "")
         image = {"type": "image", "source": {"type": "data", "value": "AAAA", "mimeType": "image/png"}}
         document = {"type": "document", "source": {"type": "url", "value": "https://x/y.pdf"}}
         content = [{"type": "text", "text": "Look"}, image, document]

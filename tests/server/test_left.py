@@ -326,7 +326,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
             ask(two, "GET", f"{response}?stream=true", headers=SSE),
             socket_events(two, session_id, 0, "left"),
         )
-        self.assertIn("there is no agent 'tea' here", socket[-1]["message"])
+        self.assertIn("unknown agent 'tea'", socket[-1]["message"])
         self.assertIn(b"event: left", sse.body)
         self.assertEqual(told(sse)[-1], {"message": socket[-1]["message"]})
         last = told(streamed)[-1]

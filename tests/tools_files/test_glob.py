@@ -126,7 +126,7 @@ class Trees(ScratchCase):
         self.write("f")
         with self.assertRaisesRegex(NotADirectoryError, "is a file"):
             self.call(GlobTool(), pattern="*", root="f")
-        with self.assertRaisesRegex(FileNotFoundError, "no folder 'nothing'"):
+        with self.assertRaisesRegex(FileNotFoundError, "the folder 'nothing' does not exist"):
             self.call(GlobTool(), pattern="*", root="nothing")
         if os.geteuid() != 0:
             self.write("closed/f").parent.chmod(0)

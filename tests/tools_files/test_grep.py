@@ -157,7 +157,7 @@ class Searching(ScratchCase):
             with self.subTest(input=input):
                 self.assertEqual(self.call(GrepTool(), query="x", mode="files", **input)["files"], expected)
         self.assertIn("1 binary", self.call(GrepTool(), query="x", root="binary.py")["note"])
-        with self.assertRaisesRegex(FileNotFoundError, "no file or folder 'nothing'"):
+        with self.assertRaisesRegex(FileNotFoundError, "the file or folder 'nothing' does not exist"):
             self.lines(query="x", root="nothing")
 
     def test_text_of_other_encodings_is_found(self) -> None:

@@ -156,7 +156,7 @@ class Contents(ScratchCase):
         output = self.call(ReadTool(), file_path="f.png")
         self.assertEqual((output["width"], output["height"]), (640, 480))
         self.write("wide.png", header + (9000).to_bytes(4) + (1).to_bytes(4))
-        with self.assertRaisesRegex(ToolError, "9,000 x 1 pixels and 8,000 a side"):
+        with self.assertRaisesRegex(ToolError, "9,000 x 1 pixels, and the limit is 8,000 per side"):
             self.call(ReadTool(), file_path="wide.png")
 
     def test_a_notebook_is_shown_as_cells(self) -> None:

@@ -68,7 +68,7 @@ class Writing(ScratchCase):
         for path, content, error, words in (
             ("file/below", "x", NotADirectoryError, "is a file, not a folder"),
             ("new", "\ud800", ToolError, "lone surrogate at character 0"),
-            ("new", "x" * 101, ToolError, "more than 100"),
+            ("new", "x" * 101, ToolError, "more than the limit of 100"),
         ):
             with self.subTest(path=path), self.assertRaisesRegex(error, words):
                 self.call(WriteTool(max_bytes=100), file_path=path, content=content)

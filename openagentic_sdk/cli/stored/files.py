@@ -148,7 +148,7 @@ def _file_diff(store: SessionStore, file: ChangedFile, screen: Screen) -> list[s
     title = f"{what}: {on_one_line(file.path)}"
     before, after = (_text(store, file, digest) for digest in (file.before, file.after))
     if before is None or after is None:
-        return [f"{title} (its text cannot be shown: it is not kept, too big, or no longer as the session left it)"]
+        return [f"{title} (its text cannot be shown: it was not kept, is too big, or has changed since the session)"]
     mask = environment_redactor()
     return [title, *shown_diff(mask_value(before, mask), mask_value(after, mask), screen)]
 

@@ -275,11 +275,7 @@ class Node:
     def _not(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         part: Node = self.children["not"]
         fits = part._fits(value, path, run, None)
-        return (
-            Fault(path, lambda: f"must not be {wanted(part.schema) or 'a value that its schema forbids'}")
-            if fits
-            else None
-        )
+        return Fault(path, lambda: f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
 
     def _condition(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         when: Node = self.children["if"]
@@ -312,7 +308,7 @@ class Node:
                 parts += [other for pattern, other in patterns.items() if run.has_match(pattern, name)]
             if not parts and extra is not None:
                 if extra.is_never:
-                    return Fault((path, name), lambda: f"is unknown; the names are {listed(properties)}")
+                    return Fault((path, name), lambda: f"is not known; the names are {listed(properties)}")
                 parts = [extra]
             for part in parts:
                 fault = part.check(item, (path, name), run, None)
@@ -453,7 +449,7 @@ def _named_words(fault: Fault) -> Callable[[], str]:
 
 
 def _needed_words(name: str) -> Callable[[], str]:
-    return lambda: f"is missing: {show(name)} requires it"
+    return lambda: f"is missing: {show(name)} needs it"
 
 
 def _is_multiple(value: float, of: float) -> bool:

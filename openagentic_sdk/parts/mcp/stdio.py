@@ -231,7 +231,7 @@ class StdioWire:
         words = f"; its last words on standard error:\n{tail}" if tail else ""
         if self._strays:
             first = mask_secrets(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
-            words = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{words}"
+            words = f"; {self._strays} lines of its output were not messages, the first: {first[:200]!r}{words}"
         return words
 
     # --- end ---------------------------------------------------------------------------------------------------------

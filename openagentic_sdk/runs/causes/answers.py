@@ -39,7 +39,7 @@ def cut(run: JudgedRun, result: Result) -> CauseInRun | None:
     if result.cut_by is None or response is None:
         return None
     kind = "cut" if result.cut_by == "length" else "vendor"
-    return CauseInRun(kind, response, f"the last answer is not whole: the endpoint ended it for {result.cut_by!r}")
+    return CauseInRun(kind, response, f"the last answer is incomplete: the endpoint ended it for {result.cut_by!r}")
 
 
 def fallback(run: JudgedRun, result: Result) -> CauseInRun | None:
@@ -71,7 +71,7 @@ def dropped(run: JudgedRun, result: Result) -> CauseInRun | None:
         return None
     _, event, line, words = best
     cut = next(one for one in cuts if _drops(one, event, words))
-    why = f"the compaction at event {cut.seq} dropped what event {prompt.seq} asks for: event {event.seq} had it"
+    why = f"the compaction at event {cut.seq} dropped what event {prompt.seq} asks for, which was in event {event.seq}"
     text = f"In this session it was said: {line!r}. Go on."
     return CauseInRun("compaction", cut, why, (f"event {event.seq}: {short(line)}",), prompt=short(text))
 

@@ -42,7 +42,7 @@ class Cause:
         where = [f"went wrong: event {self.seq}, {self.event}, of session {self.session_id}"] if self.kind else []
         begin = 3 if self.go_on[1:2] == ("workflow",) else 2
         command = (*self.go_on[:begin], *flags, *self.go_on[begin:])
-        last = [f"to go on: {' '.join(map(_quoted, command))}"] if self.go_on else []
+        last = [f"to continue: {' '.join(map(_quoted, command))}"] if self.go_on else []
         lines = [f"asked: {self.asked}", f"ended: {self.ended}", *where, f"why: {self.why}"]
         lines += [f"  {line}" for line in self.more[: MAX_LINES - len(lines) - len(last)]]
         return [*map(on_one_line, lines), *last]

@@ -50,15 +50,17 @@ def diagnose(run: JudgedRun) -> CauseInRun | None:
 def dead(run: JudgedRun) -> CauseInRun:
     """The process died during the run."""
     last = next(run.of(ToolStarted, ModelRequest, UserQuestion), run.events[-1])
-    why = f"its process died, or could store no more, when {run.doing}"
-    return CauseInRun("dead", last, why, prompt="The process died: check what was done, and go on.")
+    why = f"its process died, or could not store events any more, when {run.doing}"
+    return CauseInRun("dead", last, why, prompt="The process died: check what was done, and continue.")
 
 
 def stopped(run: JudgedRun, result: Result) -> CauseInRun:
     """A person, or a part written by the caller, ended it."""
     if result.error_message and result.stop_reason == "interrupted":
         return CauseInRun("part", result, result.error_message)
-    who = "its process was told to end" if result.stop_reason == "suspended" else "a person or the caller ended it"
+    who = (
+        "its process was asked to end" if result.stop_reason == "suspended" else "a person or the caller interrupted it"
+    )
     return CauseInRun(result.stop_reason, result, f"{who}, when {run.doing}")
 
 

@@ -29,9 +29,9 @@ _MAX_PERIOD, _MIN_REPEATS, _MIN_REPEATS_OF_A_GIVEN_UP_LOOP = 8, 3, 5
 _ENDS: Mapping[str, str] = {
     "end": "it gave up",
     "max_steps": "max_steps ended the run",
-    "timeout": "timeout_s was over",
+    "timeout": "timeout_s had passed",
     "budget": "the budget was spent",
-    "interrupted": "somebody ended the run",
+    "interrupted": "somebody interrupted the run",
 }
 
 

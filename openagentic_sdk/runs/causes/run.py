@@ -102,7 +102,7 @@ class JudgedRun:
             return f"{self.call(open_calls[0])} was running"
         last = next(self.of(ModelRequest, ModelResponse, ToolResult), None)
         if isinstance(last, ModelRequest) or (isinstance(last, ModelResponse) and not last.complete):
-            return "the model was asked and had not answered"
+            return "a request to the model was open"
         return "no call was open"
 
     def call(self, tool_use_id: str) -> str:

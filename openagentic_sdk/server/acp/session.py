@@ -209,9 +209,7 @@ class EditorSession:
             try:
                 answer = await put_question(question)
             except RpcError as error:
-                answer = (
-                    "cancel" if "mcp" in question.details else f"declined because the editor could not ask: {error}"
-                )
+                answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
         approver = {"name": user_name(), "how": "editor", "editor": self._editor.name}
         return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}", approver)
 

@@ -140,7 +140,7 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     scheme = match["scheme"].lower()
     port = int(match["port"]) if match["port"] else DEFAULT_PORTS[scheme]
     if not 0 < port < 65536:
-        raise AddressRefusedError(url, f"port {port} does not exist")
+        raise AddressRefusedError(url, f"there is no port {port}")
     host = _checked_host(url, match["host"], allow_local_names)
     target = (match["target"] or "").partition("#")[0]  # a fragment is never sent
     path = "/" + target if target.startswith("?") else target
@@ -153,7 +153,7 @@ def _why_no_match(url: str) -> str:
         return "only http:// and https:// addresses are fetched"
     authority = re.split(r"[/?#]", url.partition("://")[2])[0]
     if "@" in authority:
-        return "it contains a user before the host: remove everything up to the @"
+        return "it names a user before the host: remove everything up to the @"
     return "it is not of the form http(s)://host[:port]/path"
 
 
@@ -188,7 +188,7 @@ def _ascii_host(url: str, host: str) -> str:
         or any(map(is_hidden, host))
         or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host)
     ):
-        raise AddressRefusedError(url, f"{host!r} contains characters that represent others: write the host plainly")
+        raise AddressRefusedError(url, f"{host!r} contains characters that stand for others: write the host plainly")
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError as error:
