@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import unittest
 from contextlib import closing
 from typing import Any
@@ -17,6 +18,7 @@ from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.redis import search
 
 from . import servers
+from .own_servers import OwnRedis
 
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 # More than a list reads without the index.
@@ -94,6 +96,10 @@ class RedisIndexTest(unittest.TestCase):
             "a",
         )
         self.assert_lists_agree(*queries, "nothinglikethis", "odd\ud800")
+        long = "".join(chr(0x4E00 + number) for number in range(20_000))
+        self.store.append_event("s000", SessionMeta(tags=[long[:180]]))
+        self.assert_lists_agree(long, long[:150])
+        self.assertEqual(self.store.search(long), [])
 
     def test_only_the_rows_of_a_rare_word_are_read_beyond_the_newest(self) -> None:
         self.store.append_event("s000", SessionMeta(tags=["rarest"]))
@@ -253,3 +259,29 @@ class RedisIndexTest(unittest.TestCase):
             self.store.update_search()
             self.assertEqual(self.found("secondword", other), [("s009", 2)])
             self.assertEqual(self.found("firstword"), [("s009", 1)])
+
+
+@unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+@unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
+class WithoutAnIndexTest(unittest.TestCase):
+    def test_a_server_that_takes_no_index_is_searched_by_reading_every_log(self) -> None:
+        import redis
+
+        server = OwnRedis("--save", "", "--appendonly", "no")
+        self.addCleanup(server.remove)
+        with closing(open_store(server.url)) as store:
+            for number in range(MANY):
+                store.create_session(session_id=f"s{number:03d}", metadata={"tags": [f"tag{number}."]})
+            store.append_event("s007", UserMessage("a rareword"))
+        with closing(redis.Redis.from_url(server.url)) as client:
+            for policy in ("noeviction", "allkeys-lru"):
+                with self.subTest(policy):
+                    client.config_set("maxmemory", 0)  # or the next line would have the server delete all keys at once
+                    client.config_set("maxmemory-policy", policy)
+                    client.config_set("maxmemory", 1 if policy == "noeviction" else 0)
+                    with closing(open_store(server.url)) as other:
+                        other.update_search()
+                        self.assertEqual([hit.session_id for hit in other.search("rareword")], ["s007"])
+                        self.assertEqual([row.id for row in other.list_session_summaries(query="tag9.")], ["s009"])
+                        self.assertEqual(other.ids_beginning("s009"), ["s009"])
+                        self.assertEqual(list(client.scan_iter(match="*:index:*")), [])

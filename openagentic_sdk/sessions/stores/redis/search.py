@@ -34,6 +34,8 @@ StoreCall = Callable[[str | None, Callable[[Any], Any]], Any]
 Progress = Callable[[int, int], None]
 # Bitmaps, each with one bit for every session: at most a kilobyte for a session.
 GRAMS = 8192
+# A script takes a limited number of arguments; more bitmaps of a long query would hardly leave out more.
+MOST_GRAMS = 500
 LEAST_LETTERS = 3
 STEP_SESSIONS = 50
 STEP_EVENTS = 25
@@ -79,7 +81,7 @@ class RedisIndex:
         grams = {gram for word in words for gram in _grams(word)} | ({_tenant(tenant)} if tenant is not None else set())
         if not grams:
             return None
-        bits: bytes = self._call(None, partial(run, "rows_with", [], [self._index, *sorted(grams)])) or b""
+        bits: bytes = self._call(None, partial(run, "rows_with", [], [self._index, *sorted(grams)[:MOST_GRAMS]])) or b""
         numbers = [at * 8 + bit for at, byte in enumerate(bits) if byte for bit in range(8) if byte & (128 >> bit)]
         return [(at, name) for at, name in self._placed(numbers).values() if at < before]
 
