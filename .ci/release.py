@@ -26,12 +26,15 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION_FILE = ROOT / "openagentic_sdk" / "version.py"
 CHANGELOG = ROOT / "CHANGELOG.md"
 NAME = "openagentic-sdk"
+# The second of two builds runs in another environment, as on somebody else's machine.
+OTHER_MACHINE = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
 
 
 class ReleaseError(Exception):
@@ -94,9 +97,9 @@ def build(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         first, second = Path(name, "first"), Path(name, "second")
-        for attempt in (first, second):
+        for attempt, machine in ((first, {}), (second, OTHER_MACHINE)):
             attempt.mkdir()
-            build_once(attempt)
+            build_once(attempt, machine)
         refuse_difference(first, second)
         wheel, sdist = next(first.glob("*.whl")), next(first.glob("*.tar.gz"))
         run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist))
@@ -111,19 +114,20 @@ def build(folder: Path) -> None:
             print(f"{path.stat().st_size:>9,}  {folder / path.name}")
 
 
-def build_once(folder: Path) -> None:
+def build_once(folder: Path, machine: Mapping[str, str]) -> None:
     """Build from an export of the newest commit, so that nothing uncommitted can get in."""
+    os.umask(0o022)  # the archives hold the modes of the exported files
     with tempfile.TemporaryDirectory() as name:
         archive = Path(name, "source.tar")
         run("git", "archive", "--output", str(archive), "HEAD")
         source = Path(name, "source")
         shutil.unpack_archive(archive, source, filter="data")
         committed = run("git", "log", "-1", "--format=%ct").strip()
-        times = {**os.environ, "SOURCE_DATE_EPOCH": committed}
+        times = {**os.environ, **machine, "SOURCE_DATE_EPOCH": committed}
         run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source), env=times)
         normalize_sdist(next(folder.glob("*.tar.gz")), int(committed))
         bundle = folder / f"{NAME}-{current_version()}.pyz"
-        run(sys.executable, "-m", "openagentic_sdk", "bundle", "-o", str(bundle), cwd=source)
+        run(sys.executable, "-m", "openagentic_sdk", "bundle", "-o", str(bundle), cwd=source, env=times)
 
 
 def normalize_sdist(path: Path, time_s: int) -> None:
