@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,9 +60,13 @@ class BundleTest(unittest.TestCase):
     def test_it_is_smaller_than_a_megabyte_and_three_quarters(self):
         self.assertLess(self.size, 1_750_000)
 
-    def test_the_same_source_makes_the_same_bytes(self):
+    def test_the_same_source_makes_the_same_bytes_under_another_umask_and_in_another_time_zone(self):
         again = self.folder / "again.pyz"
-        write_bundle(again)
+        source = "import os, sys; os.umask(0o077); from openagentic_sdk.cli.main import main; sys.exit(main())"
+        command = [sys.executable, "-c", source, "bundle", "-o", str(again)]
+        environ = {**os.environ, "TZ": "Asia/Kathmandu"}
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(again.read_bytes(), self.bundle.read_bytes())
 
     def test_a_command_that_fails_has_its_exit_code(self):

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 import zipapp
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from ..output.terminal import Screen
 
 _MAIN = "import sys\n\nfrom openagentic_sdk.cli.main import main\n\nsys.exit(main())\n"
 _SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
-# The time of every file in a bundle: a zip holds none before 1980.
-_EPOCH_S = 315_619_200
+# The local time of every file in a bundle: a zip holds none before 1980, and no time zone.
+_LOCAL_TIME = (1980, 1, 2, 0, 0, 0, 0, 0, -1)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,8 +49,12 @@ def write_bundle(target: Path) -> int:
         for path in Path(folder, "files").rglob("*.py"):
             path.write_text(without_docstrings(path.read_text(encoding="utf-8")), encoding="utf-8")
         Path(folder, "files", "__main__.py").write_text(_MAIN, encoding="utf-8")
-        for path in Path(folder, "files").rglob("*"):
-            os.utime(path, (_EPOCH_S, _EPOCH_S))  # so that the same source makes the same bytes
+        time_s = time.mktime(_LOCAL_TIME)
+        for path in Path(folder, "files").rglob(
+            "*"
+        ):  # the same source makes the same bytes, in each time zone and umask
+            os.utime(path, (time_s, time_s))
+            path.chmod(0o755 if path.is_dir() else 0o644)
         unfinished = Path(folder, "bundle.pyz")
         zipapp.create_archive(Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", compressed=True)
         data = unfinished.read_bytes()
