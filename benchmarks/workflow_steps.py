@@ -135,7 +135,13 @@ def _speed(ours: str, theirs: str) -> Iterator[Row]:
 
 
 def _bytes(ours: str, theirs: str) -> Iterator[Row]:
-    """What a step adds to the server's write-ahead log."""
+    """What a step adds to the server's write-ahead log.
+
+    Of our 3.3 kB (`pg_waldump --stats=record`), 1.7 are the rows of four events of 350 characters: the call, its permission,
+    its start and its result, each with a checksum and the signature of this installation. The session's row, with the end
+    of its log and its summary, is another 0.6, and nine entries of indexes are 0.7: lists are ordered by the newest write,
+    so each step moves the row in five indexes. DBOS stores one row for a step: its output.
+    """
     our_bytes = _written(ours, lambda: _ours(ours, 1, LONG)) / LONG
     their_bytes = _written(theirs, lambda: _dbos(theirs, "run", 1, LONG)) / LONG
     yield Row("bytes that the server writes for a step", our_bytes, "B", our_bytes / their_bytes, "DBOS")

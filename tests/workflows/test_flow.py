@@ -166,7 +166,7 @@ class Steps(FlowCase):
 
         with self.assertRaises(RunFailedError) as caught:
             await nap.run(options=self.options(), session="s")
-        self.assertIn("await flow.step(), flow.sleep() and the like", str(caught.exception))
+        self.assertIn("await only flow.step(), flow.sleep() and the like", str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
         use, branch = record.use, number.rpartition("-")[0]
         before = [other for other in body_steps if other.rpartition("-")[0] == branch]
         behind = (
-            f"behind step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch"
+            f"after step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch"
         )
         raise WorkflowChangedError(
             f"the workflow's code differs from the code that wrote this log: its step {number} was "
