@@ -230,7 +230,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         for item in [self.tools] if isinstance(self.tools, str | Tool) or callable(self.tools) else self.tools:
             if isinstance(item, str):
                 if item not in TOOL_SETS:
-                    raise OptionsError(f"tools: there is no set {item!r}: the sets are {', '.join(TOOL_SETS)}")
+                    raise OptionsError(f"tools: unknown set {item!r}: the sets are {', '.join(TOOL_SETS)}")
                 tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[item]]
             elif isinstance(item, Tool):
                 tools.append(item)
@@ -467,9 +467,7 @@ class _AgentRun:
         if unknown := self._settings.keys() - RunSettings.__annotations__.keys():
             names = ", ".join(RunSettings.__annotations__)
             name = min(unknown)
-            raise OptionsError(
-                f"there is no setting {name!r} of a run{agent.advice(name) or f': the settings are {names}'}"
-            )
+            raise OptionsError(f"a run has no setting {name!r}{agent.advice(name) or f': the settings are {names}'}")
         self._deps, self._prompt, self._context = deps, prompt, copy_context()
         self._left: dict[str, Any] = {}
         self._events: list[AnyEvent] = []

@@ -134,7 +134,7 @@ class SessionTest(RunTestCase):
         self.run_script(call("Read", file_path="gone"), call("Glob", pattern="*"), "Done.")
         told = self.told()
         self.assertEqual([each["hook_event_name"] for each in told], ["PostToolUseFailure", "PostToolUse"])
-        self.assertIn("there is no file", told[0]["error"])
+        self.assertIn("does not exist", told[0]["error"])
 
     def test_what_is_async_is_not_waited_for_and_once_runs_once(self) -> None:
         self.hooks(

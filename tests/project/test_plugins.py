@@ -72,7 +72,7 @@ class PluginTest(PluginTestCase):
         )
         found = self.skills()
         self.assertIn("notes:jot", found)
-        self.assertIn("the plugin 'x@github' is not here", found)
+        self.assertIn("the plugin 'x@github' is not installed", found)
 
     def test_check_says_what_a_plugin_brings_and_what_is_wrong(self) -> None:
         code, out = self.command("check", str(self.market / "notes"))
@@ -107,7 +107,7 @@ class PluginTest(PluginTestCase):
     def test_hooks_that_are_no_object_are_a_finding(self) -> None:
         (self.market / "notes/hooks/hooks.json").write_text('{"hooks": ["echo"]}')
         out = self.command("check", str(self.market / "notes"))[1]
-        self.assertIn("hooks is left out: an object is expected", out)
+        self.assertIn("hooks is ignored: it must be an object", out)
         self.assertIn("plugin notes", out)
         self.assertEqual(self.command("add", str(self.market / "notes"))[0], 0)
         self.assertIn("notes:jot", self.skills())
@@ -231,7 +231,7 @@ class MarketplaceTest(PluginTestCase):
         )
         code, out = self.command("add", str(self.market))
         self.assertEqual((code, "added arts@pub" in out, "added notes@pub" in out), (0, True, False))
-        self.assertIn("its own manifest names agents too", out)
+        self.assertIn("its own manifest also names agents", out)
 
     def test_an_entry_that_changed_since_it_was_added_counts_no_more(self) -> None:
         self.publish({"name": "arts", "source": "./", "strict": False, "skills": ["./skills/art"]})
@@ -279,4 +279,4 @@ class MarketplaceTest(PluginTestCase):
         self.publish({"name": "far", "source": {"source": "npm", "package": "a"}})
         code, out = self.command("add", str(self.market))
         self.assertEqual(code, 2)
-        self.assertIn("plugins of the source npm are not here", out)
+        self.assertIn("plugins of the source npm are not supported", out)

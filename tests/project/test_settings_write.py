@@ -77,7 +77,7 @@ class AddAllowRule(ProjectTestCase):
         self.write({}, links={".claude": "../outside/home"})
         with self.assertRaises(OptionsError) as caught:
             add_allow_rule(self.project, RULE)
-        self.assertIn("outside of", str(caught.exception))
+        self.assertIn("outside ", str(caught.exception))
         self.assertEqual((self.parent / "outside/home/settings.local.json").read_text(encoding="utf-8"), "{}")
 
     @skipIf(os.name == "nt", "links need a privilege on Windows")

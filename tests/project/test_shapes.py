@@ -43,7 +43,7 @@ class RuleTest(RunTestCase):
         source = self.project / ".claude/settings.json"
         said, _ = self.notices({"allow": ["Read", "Bash(echo $(x))"], "deny": ["Bash(echo $X)", "Glob(*.py)", "((("]})
         self.assertEqual([text.split(": ")[0] for text in said], [f"{source}:{line}" for line in (5, 8, 9, 10)])
-        self.assertIn("the allow rule 'Bash(echo $(x))' is not understood and is left out", said[0])
+        self.assertIn("the allow rule 'Bash(echo $(x))' is not understood and is ignored", said[0])
         self.assertIn("the deny rule 'Bash(echo $X)' is not understood and is applied to all of Bash", said[1])
         self.assertIn("every tool", said[3])
 
@@ -335,7 +335,7 @@ class AgentTest(RunTestCase):
         self.agent(isolation="worktree")
         _, result = self.contexts()
         (refused,) = [e for e in result.events if e.type == "tool.result"]
-        self.assertIn("wants isolation 'worktree'", refused.error_message)
+        self.assertIn("requests isolation 'worktree'", refused.error_message)
 
     def test_fields_without_effect_are_said(self) -> None:
         self.agent(memory="project", colour="red", color="blue")

@@ -162,7 +162,7 @@ class WholeProjectTest(RunTestCase):
         result = self.walk(*calls, call("Task", agent="apart", prompt="x"), "Done.", "Done.")
         results = [event for event in result.events if event.type == "tool.result"]
         self.assertEqual([event.outcome for event in results], ["ok", "ok", "error"])
-        self.assertIn("wants isolation 'worktree'", results[-1].error_message)
+        self.assertIn("requests isolation 'worktree'", results[-1].error_message)
         reader = self.walk(call("Task", agent="reader", prompt="x"), "Read.", "Done.", "Done.")
         contexts = [event.model for event in reader.events if event.type == "model.context"]
         self.assertEqual(contexts[:2], ["m", "small-1"])

@@ -83,7 +83,7 @@ class Nested(NameTestCase):
             with self.subTest(prompt):
                 self.assertIsNone(unknown_name(prompt, ["deploy"]))
                 self.assertEqual(self.prompts(self.run_script("Done.", prompt=prompt)), [prompt])
-        self.assertIn("the command is empty", unknown_name("/usr", ["deploy"]) or "")
+        self.assertIn("unknown command or skill", unknown_name("/usr", ["deploy"]) or "")
 
 
 class Stacked(NameTestCase):

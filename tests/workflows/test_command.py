@@ -98,7 +98,7 @@ class WorkflowCommand(CommandCase):
         code, out, err = self.run_flow("review", "repository=/srv", "most=2", "--session", "r")
         self.assertEqual(code, WAITING, err)
         self.assertIn("? Publish? (yes, no)", out)
-        go_on = shlex.split(err.strip().removeprefix("to go on: openagentic-sdk "))
+        go_on = shlex.split(err.strip().removeprefix("to continue: openagentic-sdk "))
         self.assertEqual(self.command("workflow", "query", "r", "files")[:2], (OK, "2\n"))
         self.assertEqual(json.loads(self.command("workflow", "query", "r", "--json")[1])["value"], {"files": 2})
         self.assertIn("it has published files", self.command("workflow", "query", "r", "pages")[2])
@@ -194,7 +194,7 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(done.returncode, INTERRUPTED, done.stderr)
         self.assertEqual(self.shown("n")["state"], "suspended")
         (self.app / "up").touch()
-        code, out, _ = self.command(*shlex.split(done.stderr.partition("to go on: openagentic-sdk ")[2]))
+        code, out, _ = self.command(*shlex.split(done.stderr.partition("to continue: openagentic-sdk ")[2]))
         self.assertEqual((code, out.splitlines()[-1]), (OK, "rested"))
 
 

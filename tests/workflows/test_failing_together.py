@@ -188,8 +188,8 @@ class TheSame(unittest.IsolatedAsyncioTestCase):
         for body, words in (
             (limited, "limit a time with flow.first"),
             (grouped, "several at once with flow.gather"),
-            (gathered, "which no log holds"),
-            (slept, "which no log holds"),
+            (gathered, "which no log records"),
+            (slept, "which no log records"),
         ):
             with self.subTest(body.__name__), self.assertRaisesRegex(RunFailedError, words):
                 await workflow(body).run(options=OpenAgenticOptions(session_store=MemorySessionStore()))

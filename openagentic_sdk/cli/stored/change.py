@@ -94,7 +94,7 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                     continue
                 seen.add(name)
                 copied += is_new
-                state = f"{target.last_seq(name)} events" if is_new else "is there already"
+                state = f"{target.last_seq(name)} events" if is_new else "exists already"
                 screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
         target.update_search(IndexProgress())
     screen.line(f"{copied} sessions were copied")

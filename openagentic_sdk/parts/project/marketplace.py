@@ -131,7 +131,7 @@ def with_entry(own: Mapping[str, Any] | None, listed: ListedPlugin) -> dict[str,
     twice = [key for key in COMPONENTS if key in manifest]
     if twice:
         raise ValueError(
-            f"its marketplace says all that {listed.name} brings (strict: false), and its own manifest names "
+            f"its marketplace defines all of {listed.name} (strict: false), and its own manifest also names "
             f"{', '.join(twice)}: remove that, or `strict: false`"
         )
     return manifest | entry | {"name": listed.name}
