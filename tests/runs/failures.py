@@ -246,7 +246,7 @@ FAILURES = {
     "a tool that there is not": (
         "tool",
         "tool.result",
-        ["unknown tool 'buy'"],
+        ["there is no tool 'buy'"],
         lambda: record(call("buy"), "Sorry."),
     ),
     "arguments that do not fit": (
