@@ -243,7 +243,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return tools
 
     @cached_property
-    def _asked(self) -> tuple[Provider | None, str | None]:
+    def _model_place(self) -> tuple[Provider | None, str | None]:
         """The provider and model to ask, created on first use: an agent can be defined without a key."""
         return _place_of(self.model, self.options)
 
@@ -291,9 +291,9 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     async def _options(self, run: _AgentRun, parent: Agent[Any, Any] | None = None, runs_as: str | None = None) -> Any:
         """The options for one run of this agent, also as the subagent `runs_as` of `parent`."""
         base, deps = self.options, run.deps_for(self)
-        provider, model = self._asked if parent is not None or run.model is None else _place_of(run.model, base)
+        provider, model = self._model_place if parent is not None or run.model is None else _place_of(run.model, base)
         if parent is not None and provider is None:
-            provider, model = parent._asked
+            provider, model = parent._model_place
         after = self._next_agents() if parent is None and run.handoffs < MAX_HANDOFFS else {}
         children = [each for each in self._own_tools if isinstance(each, AgentTool)]
         definitions = {

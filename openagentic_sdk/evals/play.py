@@ -51,7 +51,7 @@ class Player:
         if job.planned.mode == "live":
             await self._say(options, session_id, await self._prompts(job.planned))
         else:
-            await self._what_if(job, options, session_id)
+            await self._run_what_if(job, options, session_id)
         run = played(session_id, await self._read(session_id), is_fork=job.planned.mode == "whatif")
         return None if run.stop_reason == "budget" and self.budget.complaint() else run
 
@@ -80,9 +80,9 @@ class Player:
             events, text = replay.events, replay.text
         return played(job.planned.session_id, events, spent=recorded, difference=text)
 
-    async def _what_if(self, job: EvalJob, options: OpenAgenticOptions, session_id: str) -> None:
+    async def _run_what_if(self, job: EvalJob, options: OpenAgenticOptions, session_id: str) -> None:
         case = job.planned.case
-        source_id = job.planned.session_id or await self._brought(job.planned)
+        source_id = job.planned.session_id or await self._imported_source(job.planned)
         prompts = prompts_of(await self._read(source_id))
         at_seq = case.at or (prompts[0].seq if prompts else None)
         if at_seq is None:
@@ -158,7 +158,7 @@ class Player:
             )
         return [prompt.text for prompt in prompts]
 
-    async def _brought(self, planned: Planned) -> str:
+    async def _imported_source(self, planned: Planned) -> str:
         """Import a log file into this store, where a what-if can fork it; return the session's id."""
         session_id = EvalJob(planned=planned, variant="", repeat=0).session_id(self.eval_id, "source")
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):

@@ -160,7 +160,7 @@ class _SetLimits:
         self._looked_at: float | None = None
         self._found: list[Any] = []
 
-    def _found_lately(self) -> list[Any]:
+    def _recent_names(self) -> list[Any]:
         """The first column of the `look` query; queries the database at most once a second."""
         now = time.monotonic()
         if self._looked_at is None or now - self._looked_at > LOOK_S:
@@ -230,7 +230,7 @@ class FleetLimits(_SetLimits):
     @property
     def are_any(self) -> bool:
         """Whether claims have to be serialized; queries the database at most once a second."""
-        return bool(self._found_lately())
+        return bool(self._recent_names())
 
     def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
         """Reserve money for a run that this process owns; return the run's limit, or None if its tenant has no budget.
@@ -301,7 +301,7 @@ class Rates(_SetLimits):
 
     def is_known(self, name: str) -> bool:
         """Whether this key has a limit or a block; queries the database at most once a second, for all keys."""
-        return name in self._found_lately()
+        return name in self._recent_names()
 
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
         """Limit a key; None means no limit. Raises `OptionsError`."""

@@ -24,6 +24,8 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR =
 REQUEST_CANCELLED = -32800
 
 Id = str | int | None
+# A JSON object.
+Json = dict[str, Any]
 Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 # In ASCII JSON: a lone surrogate, high or low.

@@ -69,8 +69,8 @@ class RequestContext:
         run = self._run
         part_facts = [part.facts() for part in run.parts.at(Part.facts)]
         state = (context, fresh, *part_facts)
-        shown = run.view.conversation.shown
-        if self._announced is not None and self._announced[1] == shown and all(map(is_, self._announced[0], state)):
+        view_seq = run.view.conversation.shown
+        if self._announced is not None and self._announced[1] == view_seq and all(map(is_, self._announced[0], state)):
             return
         now = {**fresh.facts(), **{about: text for facts in part_facts for about, text in facts.items()}}
         old_facts = {**_prompt_of(context).facts(), **run.view.conversation.told}

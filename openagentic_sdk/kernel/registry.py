@@ -21,14 +21,14 @@ class ToolRegistry:
         self._tools: dict[str, BareTool] = {}
         for tool in tools:  # like `register`, without a call per tool and run
             if tool.name in self._tools:
-                raise _taken(tool)
+                raise _duplicate(tool)
             self._tools[tool.name] = tool
         self._specs = None if specs is None else written(specs)
 
     def register(self, tool: BareTool) -> None:
         """Add a tool. Raises `OptionsError` if its name is in use."""
         if tool.name in self._tools:
-            raise _taken(tool)
+            raise _duplicate(tool)
         self._tools[tool.name] = tool
         self._specs = None
 
@@ -63,7 +63,7 @@ class ToolRegistry:
         return name in self._tools
 
 
-def _taken(tool: BareTool) -> OptionsError:
+def _duplicate(tool: BareTool) -> OptionsError:
     return OptionsError(f"two tools are named {tool.name!r}: rename one of them")
 
 

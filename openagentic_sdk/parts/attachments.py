@@ -115,16 +115,16 @@ class Attachments(Part):
         """Store the images, documents and audio of a result as blobs; return the result with digests in their place."""
         output, attachments = result.output, [await self._beside_the_log(part) for part in result.attachments]
         if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
-            output = self._as_taken(await self._beside_the_log(output))
+            output = self._as_accepted(await self._beside_the_log(output))
         if attachments:
-            originals, attachments = attachments, [self._as_taken(part) for part in attachments]
+            originals, attachments = attachments, [self._as_accepted(part) for part in attachments]
             notes = [f"[{new['note']}]" for new, old in zip(attachments, originals, strict=True) if new is not old]
             output = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
         if output is result.output and not attachments:
             return result
         return replace(result, output=output, attachments=attachments)
 
-    def _as_taken(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _as_accepted(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """The part in a form that can be sent: one that the endpoint does not accept becomes a note and stays stored."""
         kind, media_type = str(part.get("type")), str(part.get("media_type"))
         is_sound_of_use = kind != "audio" or media_type in ("audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3")

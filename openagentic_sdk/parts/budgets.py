@@ -309,7 +309,7 @@ class SharedLimits:
         entry_keys = [(entry.scope, entry.pattern, entry.window) for entry in self.entries]
         spending_keys = sorted((scope, name, window) for window, scope, name in spending.sums)
         return tuple(
-            _left(window, scope, name, entry, budget, now)
+            _remainder(window, scope, name, entry, budget, now)
             for scope, name, window in dict.fromkeys([*entry_keys, *spending_keys])
             for entry, budget in self._budgets(spending, scope, name, window)
         )
@@ -342,7 +342,7 @@ class SharedLimits:
             )
 
 
-def _left(window: Window, scope: CostScope, name: str, entry: LimitEntry, budget: Budget, now: float) -> LimitLeft:
+def _remainder(window: Window, scope: CostScope, name: str, entry: LimitEntry, budget: Budget, now: float) -> LimitLeft:
     usd, tokens, cost = budget.max_cost_usd, budget.max_tokens, budget.cost_usd
     size_s = SECONDS_PER_DAY if window == "day" else SECONDS_PER_HOUR
     return LimitLeft(

@@ -77,7 +77,7 @@ class ServerTools(Part):
     def facts(self) -> Mapping[str, str]:
         return self._facts
 
-    def _tell_held(self, changes: Iterable[McpServerChanged]) -> None:
+    def _note_withheld(self, changes: Iterable[McpServerChanged]) -> None:
         """Tell the model which tools are withheld because nobody has agreed to their current definitions."""
         facts = dict(self._facts)
         for event in changes:
@@ -104,7 +104,7 @@ class ServerTools(Part):
         await self._servers.ready()
         changes = self._servers.changes(self._known_changes)
         await self.run.record(*[event for event in changes if event != self._last_recorded(event.name)])
-        self._tell_held(changes)
+        self._note_withheld(changes)
         await self._announce(tuple(self._servers.instructions()))
         tools = (*self._own, *self._served())
         if len(tools) == len(self._offered) and all(map(is_, tools, self._offered)):

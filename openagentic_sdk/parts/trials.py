@@ -193,7 +193,7 @@ class _TriedCall(BareTool):
                 return await run_in_thread(partial(self._tool.keep, tried, ctx), ctx.cancelled)
         else:
             judged = _TrialVerdict("before", "other programs changed the same files whenever it was tried")
-        return await self._run_as_asked(input, ctx, judged.reason)
+        return await self._run_after_asking(input, ctx, judged.reason)
 
     def _try_out(self, input: Mapping[str, Any], ctx: ToolContext, stack: ExitStack) -> TriedCommand:
         policy: FilePolicy = self._gate.file_policy(str(input["command"]), self._context, asked=False)
@@ -293,7 +293,7 @@ class _TriedCall(BareTool):
         )
         return await self._gate.ask_to_keep(_SHELL, call.input, self._context, proposal, details)
 
-    async def _run_as_asked(self, input: Mapping[str, Any], ctx: ToolContext, reason: str) -> Any:
+    async def _run_after_asking(self, input: Mapping[str, Any], ctx: ToolContext, reason: str) -> Any:
         """Ask before the command runs, as without a trial, and include what the trial showed."""
         use = self._call.use
         approval = await self._run.gate.approve(use.name, input, _with_reason(self._context, reason))

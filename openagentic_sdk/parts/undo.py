@@ -43,11 +43,11 @@ class KeptFiles(Part, FileCopies):
         """Store a `file.kept` event for each file that this run changes for the first time; on return they are on disk."""
         new = [path for path in dict.fromkeys(paths) if path not in self._kept_paths]
         if new:
-            events = [self._kept(ctx, path, number) for number, path in enumerate(new)]
+            events = [self._kept_event(ctx, path, number) for number, path in enumerate(new)]
             self._on_loop(ctx.services.get(SessionLog).record(*events))
             self._kept_paths.update(new)
 
-    def _kept(self, ctx: ToolContext, path: str, number: int) -> FileKept:
+    def _kept_event(self, ctx: ToolContext, path: str, number: int) -> FileKept:
         use_id = ctx.tool_use_id or ""
         try:
             before = read_snapshot(path, _MAX_KEPT_BYTES)

@@ -258,7 +258,7 @@ class RuleBook:
         """The first rule about every use of the tool."""
         if not self.tools:
             return None
-        return _kept(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
+        return _cached(self._by_tool, tool_name, lambda: next((r for r in self.tools if r.covers(tool_name)), None))
 
     def for_command(self, argv: Sequence[str]) -> Rule | None:
         """The first rule whose words begin this argument list, or equal it."""
@@ -303,7 +303,7 @@ class RuleBook:
         """
         if not self.paths:
             return None
-        rules = _kept(self._forbidding, (bases, write), lambda: _WorkspacePathRules(self.paths_about(write), bases))
+        rules = _cached(self._forbidding, (bases, write), lambda: _WorkspacePathRules(self.paths_about(write), bases))
         return rules.first(names)
 
     def paths_about(self, write: bool) -> tuple[Rule, ...]:
@@ -339,10 +339,10 @@ _BOOKS: dict[tuple[int, ...], RuleBook] = {}
 def rule_book(rules: Sequence[Rule]) -> RuleBook:
     """The book of these rules, shared by all runs of this process with the same rules."""
     rules = tuple(rules)
-    return _kept(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it keeps them, so their ids stay unique
+    return _cached(_BOOKS, tuple(map(id, rules)), lambda: RuleBook(rules))  # it keeps them, so their ids stay unique
 
 
-def _kept(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
+def _cached(values: dict[K, V], key: K, make: Callable[[], V]) -> V:
     """The cached value of a key, created if missing. Threads may share the values."""
     try:
         return values[key]

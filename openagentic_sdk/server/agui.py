@@ -34,6 +34,7 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import frozen
+from ..ground.jsonrpc import Json
 from ..parts.masking import environment_redactor, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
@@ -42,8 +43,6 @@ from ..sessions.folds.standing import Request, RequestState, find_request, is_en
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
 from ..sessions.rebuild import result_text
-
-Json = dict[str, Any]
 
 VERSION = "1.0"
 MAX_ID_CHARS = 200
@@ -278,12 +277,12 @@ class RunEvents:
             return []
         events = self.begin()
         for piece in self._streamed.take(event):
-            events += self._said(piece)
+            events += self._piece_events(piece)
         return events + self._beside(event)
 
     # --- messages and calls ------------------------------------------------------------------------------------------
 
-    def _said(self, piece: Piece) -> list[Json]:
+    def _piece_events(self, piece: Piece) -> list[Json]:
         """The AG-UI events for a piece of a message or thought."""
         kind = "REASONING_MESSAGE" if piece.is_thought else "TEXT_MESSAGE"
         place = {"messageId": piece.id}
@@ -398,7 +397,7 @@ class RunEvents:
         self.is_done = True
         events = []
         for wire_id in sorted(self._open):
-            events += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
+            events += self._piece_events(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
         for wire_id in self._subagents.values():
             events.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
         for call_id in list(self._steps):  # parked: a run ends with no step in progress

@@ -348,7 +348,7 @@ class Desk(Shelf):
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
-        shown_row = self._seen(row)
+        shown_row = self._shown_row(row)
         if shown_row.state in LEFT_STATES:  # clients that poll wait no longer than followers
             self.left.want(session_id)
         return shown_row
@@ -364,7 +364,7 @@ class Desk(Shelf):
         agent = str(metadata.get(AGENT_KEY))
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
-    def _seen(self, row: SessionSummary) -> SessionSummary:
+    def _shown_row(self, row: SessionSummary) -> SessionSummary:
         """The summary as clients see it: a run of this process that has not locked its session yet counts as running."""
         return replace(row, state="running") if row.state == "stopped" and self.goes_on(row.id) else row
 

@@ -41,7 +41,7 @@ class FleetDesk(Desk):
         message = replace(read_message(prompt), request_id=request_id, may_answer=who.may_answer)
         if await is_request_known(self.store, session_id, request_id, key):
             return
-        await self._check_may_say(message, session_id)
+        await self._check_may_prompt(message, session_id)
         if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
             raise RequestRefusedError(409, "no run is in progress in this session: send a prompt", "no_run")
         agent = metadata.get(AGENT_KEY) or self.agents.default
@@ -79,7 +79,7 @@ class FleetDesk(Desk):
         if runs:
             return
         if prompt is not None:
-            await self._check_may_say(prompt, session_id)
+            await self._check_may_prompt(prompt, session_id)
         metadata = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
         run_metadata = options.session_metadata
         await self._fleet.enqueue(
@@ -91,7 +91,7 @@ class FleetDesk(Desk):
             wishes=(metadata if prompt is None else run_metadata).get(WISHES_KEY),
         )
 
-    async def _check_may_say(self, prompt: Said, session_id: str) -> None:
+    async def _check_may_prompt(self, prompt: Said, session_id: str) -> None:
         """Raise `QuestionOpenError` early, before the run; the run itself checks questions asked later."""
         open_ids = (
             () if prompt.may_answer else (await off_loop(True, self.store.read_summary, session_id)).open_questions

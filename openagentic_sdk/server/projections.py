@@ -11,11 +11,11 @@ from functools import partial
 
 from ..errors import OpenAgentSdkError, OptionsError, RequestRefusedError
 from ..events import Event, Result, UserAnswer
+from ..ground.jsonrpc import Json
 from ..kernel.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.folds.standing import Request, RequestState, find_request, state_after, with_lease
 from . import agui, responses
-from .agui import Json
 from .call import COMMENT_S, EventStream, HttpCall
 from .contract.refusals import REFUSALS, code_of, refusal_of
 from .desk import note_key

@@ -28,13 +28,12 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import frozen
+from ..ground.jsonrpc import Json
 from ..ground.patterns import regex
 from ..serialization import dumps_json
 from ..sessions.folds.standing import RequestState, is_end
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.usage import Usage, add_usage
-
-Json = dict[str, Any]
 
 # More than the characters of any answer; numbers remain exact in JavaScript (2**53) up to event 134 million.
 SPAN = 1 << 26
@@ -380,7 +379,10 @@ class ResponseEvents:
             return []
         seq = self._seq = event.seq or self._seq
         events = [
-            each for piece in self._streamed.take(event) if not piece.is_thought for each in self._said(piece, seq)
+            each
+            for piece in self._streamed.take(event)
+            if not piece.is_thought
+            for each in self._piece_events(piece, seq)
         ]
         match event:
             case SystemInit() if self._response["created_at"] == 0:
@@ -431,7 +433,7 @@ class ResponseEvents:
             self._response["incomplete_details"] = {"reason": _GOES_ON}
             self._response["metadata"] = {**self._response["metadata"], "stop_reason": reason, **extra}
 
-    def _said(self, piece: Piece, seq: int) -> list[Json]:
+    def _piece_events(self, piece: Piece, seq: int) -> list[Json]:
         """The stream events for a piece of a message."""
         events, begin = [], piece.seq * SPAN
         if piece.id not in self._items:

@@ -277,10 +277,10 @@ async def show_context(call: HttpCall, office: Office) -> None:
     if window == 0:
         raise RequestRefusedError(400, "window is the size of the model's window in tokens, from 1 on")
     await office.desk.row(call.principal, session_id)
-    found = await off_loop(True, session_window, office.desk.store, session_id, window)
-    dropped = [{"seq": seq, "text": text} for seq, text in found.dropped]
-    shown = {"session_id": session_id, **vars(found), "dropped": dropped, "lines": found.lines()}
-    await call.reply(200, shown)
+    contents = await off_loop(True, session_window, office.desk.store, session_id, window)
+    dropped = [{"seq": seq, "text": text} for seq, text in contents.dropped]
+    answer = {"session_id": session_id, **vars(contents), "dropped": dropped, "lines": contents.lines()}
+    await call.reply(200, answer)
 
 
 async def show_events(call: HttpCall, office: Office) -> None:

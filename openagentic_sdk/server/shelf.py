@@ -28,7 +28,7 @@ class Shelf(ABC):
     store: SessionStore
 
     @abstractmethod
-    def _seen(self, row: SessionSummary) -> SessionSummary:
+    def _shown_row(self, row: SessionSummary) -> SessionSummary:
         """The summary as clients see it."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Shelf(ABC):
         self, who: Principal, keep: Callable[[SessionSummary], bool], *, limit: int, after: str | None = None
     ) -> SessionPage:
         """A page of the tenant's sessions that `keep` accepts, after a cursor; see `SessionStore.page_sessions`."""
-        seen = self._seen
+        seen = self._shown_row
         read_page = partial(self.store.page_sessions, tenant=who.tenant, limit=limit, after=after)
         page: SessionPage = await off_loop(True, partial(read_page, keep=lambda row: keep(seen(row))))
         return replace(page, rows=[seen(row) for row in page.rows])
@@ -54,7 +54,7 @@ class Shelf(ABC):
         """A page of the tenant's sessions, most recently updated first."""
         list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
         rows: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
-        return [self._seen(row) for row in rows]
+        return [self._shown_row(row) for row in rows]
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
         """Events of the tenant's sessions that contain all words."""

@@ -197,7 +197,7 @@ class Follower:
         """The events available after the last one seen, then the deltas after those."""
         events = self._feed.page(self.after_seq)
         if events:
-            self._stand_at(events)
+            self._move_to(events)
             self._knows_end = True  # up to the newest event known here
         if self._wants_deltas and self._feed.last_seq == self.after_seq and len(self._feed.deltas) > self._deltas_taken:
             fresh = self._feed.deltas[self._deltas_taken :]
@@ -216,11 +216,11 @@ class Follower:
         # Events that are read and omitted are read again, so the limit is small if events are large.
         self._page_events = len(page) if is_cut else min(limit * 2, _PAGE_EVENTS)
         if page:
-            self._stand_at(page)
+            self._move_to(page)
         self._feed.learn(self.after_seq)
         return page
 
-    def _stand_at(self, events: Sequence[Event]) -> None:
+    def _move_to(self, events: Sequence[Event]) -> None:
         self.after_seq, self._deltas_taken = events[-1].seq or self.after_seq, 0
 
 

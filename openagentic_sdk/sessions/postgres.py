@@ -252,8 +252,8 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
     def _row_texts(self, keys: Sequence[int]) -> dict[int, str]:
         """The texts in which lists look for words, by the keys of sessions; those of damaged ones are missing."""
         texts: dict[int, str] = {}
-        asked = ("SELECT unnest(%s::integer[])", [list(keys)])
-        for at in self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=asked):
+        key_query = ("SELECT unnest(%s::integer[])", [list(keys)])
+        for at in self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=key_query):
             with suppress(LogCorruptError, InvalidEventError, SessionNotFoundError):
                 row = at.head.summary if at.head.is_kept else self.kept_summary(at.id)
                 texts[at.key] = summary_text(row).encode("utf-8", "replace").decode().replace("\0", " ")

@@ -321,7 +321,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
         if not query or self._file.is_memory:
             return self._shown_behind(after, page)
-        return self._found_behind(after, page, query)
+        return self._indexed_behind(after, page, query)
 
     def _page(
         self,
@@ -413,9 +413,9 @@ class _SqliteWriter(SessionWriter):
         self._lock = threading.RLock()
         # Set during an append: after Ctrl-C, the log shows whether it took effect.
         self._in_doubt = False
-        self._stands(at)
+        self._read_end(at)
 
-    def _stands(self, at: SessionRow) -> None:
+    def _read_end(self, at: SessionRow) -> None:
         """Read the end of the log from its row."""
         self._head, self.metadata = at.head, at.metadata
         self._last_seq, self._updated = at.head.last_seq, at.head.updated
@@ -443,7 +443,7 @@ class _SqliteWriter(SessionWriter):
                 # After an interrupted append, read the end of the log. Only this writer changes it in its epoch.
                 at = self._store._position(self.session_id)
                 if at.epoch == self.epoch:
-                    self._stands(at)
+                    self._read_end(at)
             self._in_doubt = True
             stored_events = self._append(events)
             self._in_doubt = False

@@ -172,7 +172,7 @@ class LivePrinter(EventPrinter):
         for row in wrapped(text, self._screen.width - 1):
             super()._line(row, style, depth)
 
-    def _said(self, event: UserMessage) -> None:
+    def _show_prompt(self, event: UserMessage) -> None:
         """Show a prompt that was not typed here; a typed one is already on the screen."""
         if event.origin not in ("user", "steering"):
             self._prompt(event)
@@ -431,7 +431,7 @@ _ACTS: dict[str, Callable[[LivePrinter, Any], None]] = {
     ToolStarted.type: LivePrinter._call_begins,
     ToolResult.type: LivePrinter._call_ends,
     TodoUpdated.type: LivePrinter._on_todos,
-    UserMessage.type: LivePrinter._said,
+    UserMessage.type: LivePrinter._show_prompt,
     UserAnswer.type: LivePrinter._on_question,
     UserQuestion.type: LivePrinter._on_question,
     Result.type: LivePrinter._finish,

@@ -29,6 +29,6 @@ def add_actions(actions: ActionList) -> None:
 def _context(store: SessionStore, args: argparse.Namespace) -> int:
     if args.window is not None and args.window < 1:
         raise OptionsError(f"--window {args.window} is not a number of tokens: give the model's window, such as 200000")
-    found = session_window(store, find_session(store, args.id), args.window)
-    Screen(sys.stdout).tell(args.json, vars(found), found.lines())
+    contents = session_window(store, find_session(store, args.id), args.window)
+    Screen(sys.stdout).tell(args.json, vars(contents), contents.lines())
     return OK

@@ -337,7 +337,7 @@ class ProjectGuidance:
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
             is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
             name = f"command /{expansion.command.name}"
-            notices = list(self._commands_left(name, trusted, view) if is_left else ())
+            notices = list(self._commands_not_run(name, trusted, view) if is_left else ())
             if (word := unmapped_model(expansion.command.model, names)) is not None:
                 message = (
                     f"{name}: its model alias {word!r} is not mapped to a model, so the current model is used: "
@@ -359,12 +359,12 @@ class ProjectGuidance:
             if activation.event is None:
                 continue
             is_left = activation.draft is None and draft_of(activation.event.body) is not None
-            leftover = self._commands_left(f"skill {skill.name}", activation.trusted, view) if is_left else ()
+            leftover = self._commands_not_run(f"skill {skill.name}", activation.trusted, view) if is_left else ()
             events += (activation.event, *activation.notices, *leftover)
             drafts += () if activation.draft is None else (activation.draft,)
         return expansion, events, drafts
 
-    def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
+    def _commands_not_run(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
         """A notice, once per session, that commands in a text were not run, and how to enable them."""
         switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
         why = switch if trusted else f"the project is not trusted; once it is, {switch}"
@@ -374,7 +374,7 @@ class ProjectGuidance:
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """Notices that are new to this session: about omitted settings, and about skills whose files changed."""
         if self._brings is not None:
-            return self._brought(self._brings, view, session_id)
+            return self._activations(self._brings, view, session_id)
         project = self._project
         earlier_notices = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
         for path in view.fold(ObservedFilesFold).digests:  # skills offered in an earlier run remain available
@@ -382,7 +382,7 @@ class ProjectGuidance:
         notices = [*self._notices(), *self._findings()]
         active_names = {event.name for event in view.fold(SkillsFold).events if isinstance(event, SkillActivated)}
         return [
-            *self._brought([name for name in self._active if name not in active_names], view, session_id),
+            *self._activations([name for name in self._active if name not in active_names], view, session_id),
             *(notice for notice in notices if (notice.code, notice.message) not in earlier_notices),
             *project.library.find_drift(view.fold(SkillsFold).events, project_dir=project.root, session_id=session_id),
         ]
@@ -441,7 +441,7 @@ class ProjectGuidance:
             ),
         ]
 
-    def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
+    def _activations(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
         """Activate the skills named by options or a subagent's definition, except those that only people may start."""
         events: list[Event] = []
         index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())

@@ -61,13 +61,13 @@ class CustomPartRun(Part):
         await self._ask("begin", PartPlace(run.session_id, agent.cwd, agent.project_dir, agent.name))
         if type(part).state is not CustomPart.state:
             standing = standing_events(run.view.events)
-            self._unseen.extend(self._seen(event for event in standing if (event.seq or 0) > seen_up_to))
+            self._unseen.extend(self._visible_events(event for event in standing if (event.seq or 0) > seen_up_to))
         await self._show_unseen()
         await self._take_block()
         await self._keep_state()
 
     def stored(self, events: Sequence[Event]) -> None:
-        self._unseen.extend(self._seen(events))
+        self._unseen.extend(self._visible_events(events))
 
     def facts(self) -> Mapping[str, str]:
         return self._block
@@ -147,13 +147,13 @@ class CustomPartRun(Part):
     def _shown(self, event: Seen) -> tuple[str, SeenPrompt | SeenAnswer | SeenResult]:
         """The seam for an event, and its argument."""
         if isinstance(event, ToolResult):
-            return "see_result", self._seen_result(event)
+            return "see_result", self._visible_result(event)
         text = self.run.parts.masked(event.text)
         if isinstance(event, AssistantMessage):
             return "see_answer", SeenAnswer(text, event.incomplete)
         return "see_prompt", SeenPrompt(text, event.origin)
 
-    def _seen_result(self, event: ToolResult) -> SeenResult:
+    def _visible_result(self, event: ToolResult) -> SeenResult:
         call = self.run.view.calls.get(event.tool_use_id)
         name, input = ("", {}) if call is None else (call.use.name, call.use.input)
         if call is not None and call.started is not None and call.started.input is not None:
@@ -208,7 +208,7 @@ class CustomPartRun(Part):
                 raise self._failure(seam, f"it did not return within {self._timeout_s:g} s") from None
             raise self._failure(seam, ": ".join(error_words(error))) from error
 
-    def _seen(self, events: Iterable[Event]) -> Iterable[Seen]:
+    def _visible_events(self, events: Iterable[Event]) -> Iterable[Seen]:
         """Iterate over the events that the part may see: people's prompts, the model's answers, and results."""
         for event in events:
             is_prompt = isinstance(event, UserMessage) and event.origin in ("user", "steering")

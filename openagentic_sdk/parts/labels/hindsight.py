@@ -93,7 +93,7 @@ class RecordedSession:
     ) -> Objection | None:
         facts = self._facts.get(tool_use_id, {})
         names = tuple(map(str, as_list(facts.get("rule_names"))))
-        tool = self._tools.get(name) or _known_tool(name, str(facts.get("effect")))
+        tool = self._tools.get(name) or _recorded_tool(name, str(facts.get("effect")))
         record = self.view.calls.get(tool_use_id)
         carried = None if record is None else CarriedLabels.of(record.use)
         return object_to(rules, tool, lambda input: names, input, (self.view, *self._starters), carried)
@@ -154,7 +154,7 @@ def _built_in() -> Mapping[str, BareTool]:
     return {tool.name: tool for tool in default_tools()}
 
 
-def _known_tool(name: str, effect: str) -> ActingTool:
+def _recorded_tool(name: str, effect: str) -> ActingTool:
     """A tool of which the log records only the name and the effect."""
     tool = _built_in().get(name)
     if tool is not None:

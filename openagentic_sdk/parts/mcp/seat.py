@@ -216,7 +216,7 @@ class Seat:
                     roots=self._roots,
                     auth=self._auth,
                     era=self.settings.era or self._era,
-                    began=self._begun,
+                    began=self._note_connecting,
                 )
                 why = McpError(self._why(), server=self.name) if before is not None else None
                 await self._read_tools(session)
@@ -234,7 +234,7 @@ class Seat:
             if session is not None and session is not self._session:
                 await session.close()
 
-    def _begun(self, session: McpSession) -> None:
+    def _note_connecting(self, session: McpSession) -> None:
         self._connecting = session
 
     def _died(self) -> None:

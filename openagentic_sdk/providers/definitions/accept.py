@@ -191,7 +191,7 @@ class _ParametersWriter:
     def _named(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         """A property's schema; if the property was renamed, the description contains its own name."""
         if name in self._sent:
-            target = schema["anyOf"][0] if self._stands_alone(schema) else schema
+            target = schema["anyOf"][0] if self._is_lone_union(schema) else schema
             if "$ref" not in target:
                 describe(target, [f"(its name is {shortened(json.dumps(name), 100)})"])
         return schema
@@ -206,13 +206,13 @@ class _ParametersWriter:
             self._notes += notes
         else:
             describe(schema, notes)
-        if self._stands_alone(schema):
-            self._let_stand_alone(schema)
+        if self._is_lone_union(schema):
+            self._isolate_union(schema)
 
-    def _stands_alone(self, schema: Mapping[str, Any]) -> bool:
+    def _is_lone_union(self, schema: Mapping[str, Any]) -> bool:
         return self._rules.needs_lone_unions and bool(schema.get("anyOf"))
 
-    def _let_stand_alone(self, schema: dict[str, Any]) -> None:
+    def _isolate_union(self, schema: dict[str, Any]) -> None:
         """Leave a union as the only keyword of its schema, or remove it if the rest of the schema is more specific."""
         if not {"properties", "items", "enum"}.isdisjoint(schema):
             del schema["anyOf"]

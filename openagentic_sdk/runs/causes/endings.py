@@ -44,7 +44,7 @@ def diagnose(run: JudgedRun) -> CauseInRun | None:
         return dead(run)
     reason = result.stop_reason
     causes = _BY_END.get(reason) or _BY_END.get(reason.partition(":")[0], (failed,))
-    return next((found for cause in causes if (found := cause(run, result)) is not None), None)
+    return next((diagnosis for cause in causes if (diagnosis := cause(run, result)) is not None), None)
 
 
 def dead(run: JudgedRun) -> CauseInRun:

@@ -21,7 +21,7 @@ from ...assemble import open_project
 from ...errors import ApiKeyError, OpenAgentSdkError, OptionsError, RpcError, SessionError, SessionNotFoundError
 from ...events import Event, SubagentStarted
 from ...ground.checks import NAME, check_settings
-from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, AnswerThen, Peer
+from ...ground.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, AnswerThen, Json, Peer
 from ...ground.loose import as_mapping
 from ...ground.text import on_one_line
 from ...ground.threads import run_in_thread
@@ -33,7 +33,7 @@ from ...parts.record.lifecycle import delete_session
 from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
 from ...version import __version__
-from .calls import Json, plain
+from .calls import plain
 from .prompts import read_blocks
 from .session import Editor, EditorSession
 from .view import replay, with_subagents

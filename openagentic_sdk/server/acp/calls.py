@@ -14,12 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...events import ToolResult
+from ...ground.jsonrpc import Json
 from ...ground.patterns import regex
 from ...ground.text import escape, is_hidden, on_one_line
 from ...parts.record.folds.notes import describe_input, printed_by_plan
 from ...serialization import dumps_json, nesting
-
-Json = dict[str, Any]
 
 KINDS = {
     "Bash": "execute",

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...events import UserQuestion
+from ...ground.jsonrpc import Json
 from ...ground.loose import as_mapping
 from ...ground.text import on_one_line
 from ...sessions.answers import read_answer, takes_own_words
 from .buffers import saved_text
-from .calls import Json, content, describe_call, diffs, fenced
+from .calls import content, describe_call, diffs, fenced
 from .view import MAX_OLD_BYTES, ShownCall
 
 STOP = "stop"

@@ -12,7 +12,7 @@ from ...assemble import build_agent
 from ...errors import OptionsError, RpcError, SessionError
 from ...events import AssistantMessage, FileKept, Result, UserAnswer, UserQuestion
 from ...ground.frozen import frozen
-from ...ground.jsonrpc import INTERNAL_ERROR, Peer
+from ...ground.jsonrpc import INTERNAL_ERROR, Json, Peer
 from ...ground.system import user_name
 from ...ground.threads import run_in_thread
 from ...hooks.engine import HookEngine
@@ -23,7 +23,6 @@ from ...permissions.policy import PermissionMode
 from ...runs.turns import Turns
 from ...sessions.base import SessionStore
 from .buffers import unsaved_guard
-from .calls import Json
 from .questions import NO_ANSWER, STOP, choice_params, chosen, form_answer, form_params, permission_params
 from .view import EditorView
 

@@ -41,6 +41,7 @@ from ...events import (
     UserMessage,
 )
 from ...ground.frozen import mutable
+from ...ground.jsonrpc import Json
 from ...ground.patterns import regex
 from ...ground.text import on_one_line
 from ...parts.masking import environment_redactor, shown
@@ -49,7 +50,7 @@ from ...parts.record.folds.window import model_window
 from ...sessions.folds.streamed import Piece, Streamed
 from ...sessions.folds.summary import total_tokens
 from ...sessions.rebuild import describe_attachment
-from .calls import Json, content, describe_call, describe_result, fenced, plain, text_block
+from .calls import content, describe_call, describe_result, fenced, plain, text_block
 
 ReadBlob = Callable[[str], bytes | None]
 
@@ -153,12 +154,12 @@ class EditorView:
                 return [{**update, "status": "completed", "summary": [text_block(event.summary)]}]
             case Result() if event.stop_reason not in ("end", "interrupted"):
                 why = event.error_message or "continue with another prompt"
-                return self._told(event, f"Stopped ({on_one_line(event.stop_reason, 80)}): {why}")
+                return self._message_chunk(event, f"Stopped ({on_one_line(event.stop_reason, 80)}): {why}")
             case _ if isinstance(event, (*_TOLD, *_NOTICES)):
                 return self._note(event)
         return []
 
-    def _told(self, event: Event, text: str) -> list[Json]:
+    def _message_chunk(self, event: Event, text: str) -> list[Json]:
         block = text_block(text)
         return [{"sessionUpdate": "agent_message_chunk", "messageId": f"note.{event.seq}", "content": block}]
 
@@ -170,7 +171,7 @@ class EditorView:
             isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
         )
         if text and (is_missed or isinstance(event, _TOLD)):
-            return self._told(event, text[:1].upper() + text[1:] + ".")
+            return self._message_chunk(event, text[:1].upper() + text[1:] + ".")
         if not text or not self._notices:
             return []
         severity = "warning" if style == "yellow" else "info"

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, get_args, get_origin
 
 from ...events import EVENT_CLASSES, Event
+from ...ground.jsonrpc import Json
 from ...ground.patterns import regex
 from ...ground.schemas.typed import hints_of, json_schema
 from ...version import __version__
@@ -17,7 +18,6 @@ from . import values
 from .refusals import CODES
 from .table import ENDPOINTS, EVENTS, Endpoint, QueryField
 
-Json = dict[str, Any]
 _PARAMETER = regex(r"\{(\w+)\}")
 _KINDS = {str: "string", int: "integer", bool: "boolean"}
 LATER_EVENT = {"$ref": "#/components/schemas/UnknownEvent"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
@@ -17,6 +17,8 @@ from ...ground.patterns import regex
 from .summary import plain_line
 
 CONTEXT_CHARS = 120
+# The progress of an index update: the number of sessions done, and of all sessions.
+Progress = Callable[[int, int], None]
 _WORD = regex(r"[^\W_]+")
 
 

@@ -394,7 +394,7 @@ class SessionView:
         """Reset the costs: the session that the events were copied from paid for them."""
         self.usage, self.cost_usd = None, 0.0
 
-    def _asked(self, event: UserMessage | SessionRewound | Result) -> None:
+    def _apply_request(self, event: UserMessage | SessionRewound | Result) -> None:
         self.requests.apply(event, self.last_text)
 
     def _spent(self, event: ModelResponse | SubagentFinished) -> None:
@@ -437,7 +437,7 @@ class SessionView:
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     SystemInit.type: SessionView._text,
-    UserMessage.type: SessionView._asked,
+    UserMessage.type: SessionView._apply_request,
     ModelContext.type: SessionView._context,
     ModelRequest.type: SessionView._request,
     ModelRetry.type: SessionView._retry,
@@ -448,8 +448,8 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     ToolStarted.type: SessionView._progress,
     ToolResult.type: SessionView._tool_result,
     SubagentFinished.type: SessionView._spent,
-    Result.type: SessionView._asked,
-    SessionRewound.type: SessionView._asked,
+    Result.type: SessionView._apply_request,
+    SessionRewound.type: SessionView._apply_request,
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,

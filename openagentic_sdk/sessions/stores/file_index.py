@@ -25,14 +25,14 @@ from ...events import Event
 from ...ground.clock import elapsed_s
 from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_json
-from ..folds.search import event_text, search_words
+from ..folds.search import Progress, event_text, search_words
 from ..folds.summary import SessionSummary
 from ..log.folder import is_session_id
 from ..log.lock import is_locked
 from .sqlite.clock import boot
 from .sqlite.forks import Guarded, connecting, driver, make_private
 from .sqlite.schema import place_of
-from .sqlite.search import TOLD, Progress, tell_of, trigram_query
+from .sqlite.search import TOLD, tell_of, trigram_query
 
 if TYPE_CHECKING:
     import sqlite3

@@ -47,8 +47,8 @@ def without_user(url: str) -> str:
     """The URL to show: without the name and password of a user, whatever else is wrong with it."""
     scheme, _, rest = url.partition(":")
     slashes = "//" if rest.startswith("//") else ""
-    shown = f"{scheme}:{slashes}{rest.rpartition('@')[2]}" if "@" in rest else url
-    return re.sub("(password=)[^& ]*", r"\1...", shown)
+    safe_url = f"{scheme}:{slashes}{rest.rpartition('@')[2]}" if "@" in rest else url
+    return re.sub("(password=)[^& ]*", r"\1...", safe_url)
 
 
 def _open_memory(url: str) -> SessionStore:

@@ -133,7 +133,7 @@ class News:
     def _run(self) -> None:
         listener: Listener | None = None
         listens, polled, took_s = False, time.monotonic(), 0.0
-        while names := self._wanted():
+        while names := self._followed_ids():
             try:
                 if not listens:
                     listener, listens = self._source.listen(self._channel), True
@@ -154,7 +154,7 @@ class News:
                 self._pause(POLL_S)
         self._end(listener)
 
-    def _wanted(self) -> list[str]:
+    def _followed_ids(self) -> list[str]:
         """The sessions that are, or just were, followed; none stops the listener."""
         now = time.monotonic()
         with self._changed:

@@ -94,7 +94,7 @@ def read_entries(project: OpenedProject, own: KeptFile | None) -> ServerEntries:
 
 def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagnostic]) -> Iterator[ServerEntry]:
     folders, root = project.folders, os.path.realpath(project.root)
-    scopes, path = _kept(own, problems), claude_json(folders)
+    scopes, path = _own_entries(own, problems), claude_json(folders)
     is_there = path is not None and os.path.isfile(path)
     claude = read_json_file(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
     projects = _object(claude, "projects")
@@ -118,7 +118,7 @@ def _in_order(project: OpenedProject, own: KeptFile | None, problems: list[Diagn
         yield from plugin_entries(plugin, problems, root)
 
 
-def _kept(own: KeptFile | None, problems: list[Diagnostic]) -> dict[str, Any]:
+def _own_entries(own: KeptFile | None, problems: list[Diagnostic]) -> dict[str, Any]:
     try:
         return {} if own is None else own.read()
     except StorageError as error:

@@ -178,7 +178,7 @@ class OAuth:
             resource = await self._discover(read_challenge(reply.challenge))
             challenge_scope = read_challenge(reply.challenge).scope
             return await self._authorize(
-                resource, scope if scope is not None else self._wanted(challenge_scope, resource)
+                resource, scope if scope is not None else self._scope_to_request(challenge_scope, resource)
             )
 
     async def _after_401(self, challenge: Challenge) -> bool:
@@ -209,10 +209,10 @@ class OAuth:
                 "configure a token"
             )
         resource = resource or await self._discover(challenge)
-        await self._authorize(resource, self._wanted(challenge.scope, resource))
+        await self._authorize(resource, self._scope_to_request(challenge.scope, resource))
         return True
 
-    def _wanted(self, challenge_scope: str | None, resource: Resource) -> str:
+    def _scope_to_request(self, challenge_scope: str | None, resource: Resource) -> str:
         return joined_scopes(self._settings.get("scopes"), challenge_scope or " ".join(resource.scopes))
 
     def _tokens(self) -> Tokens | None:

@@ -99,8 +99,8 @@ class ContextWindow:
                 "starts one before"
             )
         else:
-            left = self.starts_at - self.tokens
-            when = f"{left:,} from now" if left > 0 else "before the next request"
+            room = self.starts_at - self.tokens
+            when = f"{room:,} from now" if room > 0 else "before the next request"
             lines.append(f"a compaction starts at {self.starts_at:,} tokens, {when}")
         lines += self._lost()
         lines += [
@@ -111,10 +111,10 @@ class ContextWindow:
     def _lost(self) -> list[str]:
         """What a compaction would remove from the model's view."""
         if self.cleared:
-            named = on_one_line(", ".join(self.cleared[:_MAX_LISTED]))
+            names = on_one_line(", ".join(self.cleared[:_MAX_LISTED]))
             more = len(self.cleared) - _MAX_LISTED
             others = f" and {more} more" if more > 0 else ""
-            return [f"it would clear the outputs of {plural(len(self.cleared), 'call')}: {named}{others}"]
+            return [f"it would clear the outputs of {plural(len(self.cleared), 'call')}: {names}{others}"]
         if self.up_to_seq is None:
             return ["a compaction could drop nothing now"]
         gone = f"{plural(self.dropped_messages, 'message')}, about {self.dropped_tokens:,} tokens"

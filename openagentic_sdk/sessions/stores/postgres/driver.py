@@ -34,9 +34,9 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     deadline: float | None = None
 
-    def wait(self, gen: Any, *how: Any, **named: Any) -> Any:
+    def wait(self, gen: Any, *how: Any, **kwargs: Any) -> Any:
         try:
-            return super().wait(_until(self.deadline, gen), *how, **named)
+            return super().wait(_until(self.deadline, gen), *how, **kwargs)
         except WaitedTooLong:
             # A late answer must not be mistaken for that of the next query.
             self.pgconn.finish()

@@ -11,12 +11,12 @@ from typing import Any
 from ....errors import StorageError
 from ....ground.frozen import changed
 from ...base import SOME_IDS, Place
-from ...folds.search import SearchHit, search_words
+from ...folds.search import Progress, SearchHit, search_words
 from ...folds.summary import SessionSummary, page_of, summary_matches
 from ..database import SessionRow, text_key
 from .link import driver
 from .rewriting import RewritingRedis
-from .search import Progress, RedisIndex
+from .search import RedisIndex
 
 PAGE_ROWS = 100
 # A list reads so many rows before it asks the index, and brings as many into it when it does.
@@ -45,8 +45,8 @@ class ListedRedis(RewritingRedis):
         index = self._words if start else None
         if index is None:
             return super().ids_beginning(start)
-        found = _unless_refused(lambda: index.ids_beginning(start, SOME_IDS))
-        return super().ids_beginning(start) if found is None else found
+        ids = _unless_refused(lambda: index.ids_beginning(start, SOME_IDS))
+        return super().ids_beginning(start) if ids is None else ids
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that contain every word of `query`, newest session first, of one tenant as in lists.
@@ -62,8 +62,8 @@ class ListedRedis(RewritingRedis):
             index.update_words()
             return index.search(words, limit, tenant)
 
-        found = _unless_refused(ask)
-        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+        hits = _unless_refused(ask)
+        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
 
     def update_search(self, progress: Progress | None = None) -> None:
         index = self._words
@@ -79,16 +79,16 @@ class ListedRedis(RewritingRedis):
         query: str = "",
         cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
-        asked = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
+        matches = partial(summary_matches, cwd=cwd, include_children=include_children, tenant=tenant)
         if (index := self._words) is None:
-            found = super()._rows_behind(after, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
+            rows = super()._rows_behind(after, tenant=tenant, include_children=include_children, query=query, cwd=cwd)
         else:
             key = "all" if include_children else "top"
             page = partial(self._page_behind, self._key("by", key if cwd is None else f"{key}:{text_key(cwd)}"))
-            found = self._found_behind(after, page, index, query, tenant)
-        return ((place, row) for place, row in found if asked(row))
+            rows = self._indexed_behind(after, page, index, query, tenant)
+        return ((place, row) for place, row in rows if matches(row))
 
-    def _found_behind(
+    def _indexed_behind(
         self,
         after: Place | None,
         page: Callable[..., Iterator[SessionRow]],
@@ -113,17 +113,17 @@ class ListedRedis(RewritingRedis):
 
     def _page_behind(self, key: str, *, before: float | None, limit: int) -> Iterator[SessionRow]:
         below = "+inf" if before is None else f"({before:.0f}"
-        found = self._call(None, lambda client: client.zrevrangebyscore(key, below, "-inf", 0, limit, withscores=True))
-        return self._touched_rows([(score, name.decode()) for name, score in found])
+        scored = self._call(None, lambda client: client.zrevrangebyscore(key, below, "-inf", 0, limit, withscores=True))
+        return self._touched_rows([(score, name.decode()) for name, score in scored])
 
     def _page_of(
         self, chosen: Iterator[tuple[float, str]], *, before: float | None, limit: int
     ) -> Iterator[SessionRow]:
         return self._touched_rows(list(islice(chosen, limit)))
 
-    def _touched_rows(self, found: Sequence[tuple[float, str]]) -> Iterator[SessionRow]:
-        rows = self._positions_of([name for _, name in found])
-        return (changed(at, touched=score) for at, (score, _) in zip(rows, found, strict=True))
+    def _touched_rows(self, scored: Sequence[tuple[float, str]]) -> Iterator[SessionRow]:
+        rows = self._positions_of([name for _, name in scored])
+        return (changed(at, touched=score) for at, (score, _) in zip(rows, scored, strict=True))
 
     def _list_page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
@@ -132,8 +132,8 @@ class ListedRedis(RewritingRedis):
             return super()._list_page(
                 cwd=cwd, tenant=tenant, include_children=include_children, limit=limit, offset=offset
             )
-        found = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
-        return page_of((row for _, row in found), limit=limit, offset=offset)
+        rows = self._rows_behind(None, tenant=tenant, include_children=include_children, cwd=cwd)
+        return page_of((row for _, row in rows), limit=limit, offset=offset)
 
 
 def _unless_refused(ask: Callable[[], Any]) -> Any:

@@ -25,13 +25,12 @@ from ....errors import InvalidEventError, LogCorruptError, SessionError, Session
 from ....events import Event, RecordErased
 from ....ground.frozen import changed, frozen
 from ...base import SessionStore, loads_stored
-from ...folds.search import SearchHit, event_text, scan_events, search_words
+from ...folds.search import Progress, SearchHit, event_text, scan_events, search_words
 from ...folds.summary import SessionSummary, summary_text
 from ..database import SessionRow
 from .scripts import run
 
 StoreCall = Callable[[str | None, Callable[[Any], Any]], Any]
-Progress = Callable[[int, int], None]
 # Bitmaps, each with one bit for every session: at most a kilobyte for a session.
 GRAMS = 8192
 # A script takes a limited number of arguments; more bitmaps of a long query would hardly leave out more.
@@ -128,13 +127,13 @@ class RedisIndex:
         if not numbers:
             return {}
         names = self._call(None, lambda client: client.hmget(f"{self._index}names", numbers))
-        named = [(number, name) for number, name in zip(numbers, names, strict=True) if name is not None]
-        if not named:
+        living = [(number, name) for number, name in zip(numbers, names, strict=True) if name is not None]
+        if not living:
             return {}
-        scores = self._call(None, lambda client: client.zmscore(self._all, [name for _, name in named]))
+        scores = self._call(None, lambda client: client.zmscore(self._all, [name for _, name in living]))
         rows = [
             (score, number, name.decode())
-            for (number, name), score in zip(named, scores, strict=True)
+            for (number, name), score in zip(living, scores, strict=True)
             if score is not None
         ]
         return {number: (score, name) for score, number, name in sorted(rows, reverse=True)}
@@ -202,7 +201,7 @@ class RedisIndex:
                 return 0
             names, at = [name.decode() for name, _ in page], page[-1][1]
 
-    def _known(self, names: Sequence[str], part: str) -> dict[str, str]:
+    def _index_entries(self, names: Sequence[str], part: str) -> dict[str, str]:
         entries = self._call(None, lambda client: client.hmget(f"{self._index}{part}", names))
         return {name: (entry or b"").decode() for name, entry in zip(names, entries, strict=True)}
 
@@ -215,7 +214,7 @@ class RedisIndex:
         return [at for at in rows.values() if at.key is not None]
 
     def _add_rows(self, names: Sequence[str]) -> None:
-        rows, entries = self._living(names), self._known(names, "rows")
+        rows, entries = self._living(names), self._index_entries(names, "rows")
         steps = []
         for at in rows:
             state = (at.revision, at.head.last_seq, at.key)
@@ -242,7 +241,7 @@ class RedisIndex:
 
     def _add_words(self, names: Sequence[str]) -> None:
         """Add the words of the events after those indexed, as long as nothing is replaced in a log meanwhile."""
-        entries = self._known(names, "upto")
+        entries = self._index_entries(names, "upto")
         logs = [_UnreadLog.of(at, entries[at.id]) for at in self._living(names)]
         self._add_batches([(log, ()) for log in logs if log.is_read])
         erased_ids: list[str] = []

@@ -8,11 +8,10 @@ from itertools import islice
 
 from ....serialization import dumps_json
 from ...base import SOME_IDS, Place, as_it_is
-from ...folds.search import SearchHit, search_words
+from ...folds.search import Progress, SearchHit, search_words
 from ...folds.summary import SessionSummary
 from ..database import SessionRow
 from .rewriting import RewritingSqlite
-from .search import Progress
 
 # The number of rows that a list reads before it queries the index for others with a word, and of keys per query.
 LISTED_UNASKED = 100
@@ -49,7 +48,7 @@ class ListedSqlite(RewritingSqlite):
         hits = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
         return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
 
-    def _found_behind(
+    def _indexed_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
         """Like `_shown_behind`, but after the newest rows, which usually contain a common word, an index selects

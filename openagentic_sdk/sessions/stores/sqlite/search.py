@@ -16,7 +16,7 @@ from typing import Any
 
 from ....errors import InvalidEventError, LogCorruptError, SessionError
 from ...base import loads_stored
-from ...folds.search import SearchHit, event_text, search_words
+from ...folds.search import Progress, SearchHit, event_text, search_words
 from ...folds.summary import SessionSummary, summary_text
 from ..database import search_hits
 from ..per_process import PerProcess
@@ -24,8 +24,6 @@ from .forks import Guarded, connecting, driver, make_private
 from .schema import LAST_SEQ, place_of
 
 STEP_EVENTS = 64
-# The progress of an update: the number of sessions done, and of all sessions.
-Progress = Callable[[int, int], None]
 STEP_BYTES = 1024 * 1024
 BUSY_S = 30.0
 # The texts from the summaries of sessions in which lists search for words.
