@@ -107,8 +107,8 @@ class Recorder:
             self._held = ()
             try:
                 stored_events, cancelled = await self._write(joined(queue, batch))
-            except BaseException:
-                self._is_closed = self._is_closed or bool(queue)  # the view is ahead of the log: no event may follow
+            except BaseException as error:  # where log and view may differ, no event may follow
+                self._is_closed |= bool(queue) or (isinstance(error, StorageError) and not error.retryable)
                 raise
             for event in stored_events[len(queue) :]:
                 self._view.apply(event, made_here=True)

@@ -54,6 +54,7 @@ from .log.folder import (
     folder_lock,
     is_session_folder,
     is_session_id,
+    path_in,
     read_cache,
     storage_errors,
     sweep_unfinished,
@@ -94,6 +95,7 @@ class FileSessionStore(ListedFiles):
         seal: Seal | None = None,
     ) -> None:
         self.root_dir = Path(root_dir)
+        self._sessions = path_in(self.root_dir, "sessions")
         self.durability: Durability = check_durability(durability)
         self.read_only = read_only
         self._clock = clock or SystemClock()
@@ -101,9 +103,9 @@ class FileSessionStore(ListedFiles):
         self.seal = seal or Seal()
         self._guard = threading.Lock()
         self._is_swept = False
-        self._inbox = InboxFile(self._disk, self.root_dir / "inbox", sync=durability != "flush")
+        self._inbox = InboxFile(self._disk, path_in(self.root_dir, "inbox"), sync=durability != "flush")
         self._lengths: dict[str, tuple[int, int]] = {}  # of logs without events after a seq
-        self._index = FileIndex(self.root_dir / "sessions", self.root_dir / "index", LOG_NAME)
+        self._index = FileIndex(self._sessions, path_in(self.root_dir, "index"), LOG_NAME)
 
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
@@ -133,7 +135,7 @@ class FileSessionStore(ListedFiles):
 
         Raises `LogCorruptError` for damage up to `at_seq`.
         """
-        path = self.session_dir(source_id) / LOG_NAME
+        path = self._log(source_id)
         now = self._clock.now()
         blobs_by_digest = ((digest, self.read_blob(source_id, digest)) for digest in self.list_blobs(source_id))
         with self._opened(source_id, path) as fd:
@@ -147,13 +149,14 @@ class FileSessionStore(ListedFiles):
 
     def open_writer(self, session_id: str) -> LogWriter:
         self._refuse_when_read_only(session_id)
-        path = self.session_dir(session_id) / LOG_NAME
+        folder = self.session_dir(session_id)
+        path = path_in(folder, LOG_NAME)
         writer = open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
         try:
             with storage_errors(session_id, "summary cannot be kept"):
-                beside = SummaryBeside(self._disk, path.parent)
+                beside = SummaryBeside(self._disk, folder)
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
-                writer.keep_views(Checkpoint(self._disk, path.parent, self.seal).write)
+                writer.keep_views(Checkpoint(self._disk, folder, self.seal).write)
             self._index.touch(session_id)
         except BaseException:  # after any error, the lock must be released
             writer.close()
@@ -162,7 +165,7 @@ class FileSessionStore(ListedFiles):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         """Like `SessionStore.iter_events`; durable lines up to `after_seq` are neither checked nor read."""
-        path = self.session_dir(session_id) / LOG_NAME
+        path = self._log(session_id)
         return islice(self._events(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
 
     def _events(self, session_id: str, path: Path, after_seq: int, position: Position | None = None) -> Iterator[Event]:
@@ -175,14 +178,14 @@ class FileSessionStore(ListedFiles):
         checkpoint = Checkpoint(self._disk, folder, self.seal).read()
         if checkpoint is not None:
             position, view = checkpoint
-            with self._opened(session_id, folder / LOG_NAME) as fd:
+            with self._opened(session_id, path_in(folder, LOG_NAME)) as fd:
                 if is_at(self._disk, fd, position):
-                    return view, self._events(session_id, folder / LOG_NAME, position.seq, position)
+                    return view, self._events(session_id, path_in(folder, LOG_NAME), position.seq, position)
         return None, self.iter_events(session_id)
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log, found without reading the whole log."""
-        path = self.session_dir(session_id) / LOG_NAME
+        path = self._log(session_id)
         with self._opened(session_id, path) as fd:
             return find_end(self._disk, fd, session_id).position.seq
 
@@ -223,7 +226,7 @@ class FileSessionStore(ListedFiles):
             self._index.touch(session_id)
 
     def is_held(self, session_id: str) -> bool:
-        with self._opened(session_id, self.session_dir(session_id) / LOG_NAME) as fd:
+        with self._opened(session_id, self._log(session_id)) as fd:
             return is_locked(fd)
 
     def kept_summary(self, session_id: str) -> SessionSummary:
@@ -231,7 +234,7 @@ class FileSessionStore(ListedFiles):
         folder = self.session_dir(session_id)
         beside = SummaryBeside(self._disk, folder)
         summary = beside.kept()
-        with self._opened(session_id, folder / LOG_NAME) as fd:
+        with self._opened(session_id, path_in(folder, LOG_NAME)) as fd:
             if summary and summary.position.offset == self._disk.fstat(fd).st_size:
                 return summary.summary
             return beside.brought_up(fd, partial(self._start_summary, session_id), keep=not self.read_only)
@@ -242,14 +245,13 @@ class FileSessionStore(ListedFiles):
 
     def list_lost(self) -> list[str]:
         """The ids of sessions whose log was removed, while files beside it remain."""
-        sessions = self.root_dir / "sessions"
-        with listing_errors(sessions):
-            names = os.listdir(sessions) if sessions.is_dir() else []
-        folders = {name: sessions / name for name in sorted(names) if is_session_id(name)}
+        with listing_errors(self._sessions):
+            names = os.listdir(self._sessions) if self._sessions.is_dir() else []
+        folders = {name: self._sessions / name for name in sorted(names) if is_session_id(name)}
         return [
             name
             for name, folder in folders.items()
-            if not os.path.lexists(folder / LOG_NAME) and os.path.isfile(folder / META_NAME)
+            if not os.path.lexists(path_in(folder, LOG_NAME)) and os.path.isfile(folder / META_NAME)
         ]
 
     def session_exists(self, session_id: str) -> bool:
@@ -281,14 +283,14 @@ class FileSessionStore(ListedFiles):
         self.refuse_kept(session_id)
         folder = self.session_dir(session_id)
         doomed = folder.with_name(f".deleted-{os.urandom(16).hex()}")
-        with storage_errors(session_id, "cannot be deleted"), self._opened(session_id, folder / LOG_NAME) as fd:
+        with storage_errors(session_id, "cannot be deleted"), self._opened(session_id, path_in(folder, LOG_NAME)) as fd:
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
             if expected_seq is not None:
                 check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
             # Prevents changes of files beside the log from reaching another session with this name.
             with folder_lock(folder):
-                if not os.path.samestat(self._disk.fstat(fd), os.stat(folder / LOG_NAME)):
+                if not os.path.samestat(self._disk.fstat(fd), os.stat(path_in(folder, LOG_NAME))):
                     raise SessionLockedError(session_id, "a process that replaced its log: try again")
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
@@ -342,9 +344,9 @@ class FileSessionStore(ListedFiles):
         if not self._is_swept:
             self._is_swept = True
             with contextlib.suppress(OSError):  # the next process removes them
-                sweep_unfinished(self.root_dir / "sessions")
+                sweep_unfinished(self._sessions)
         meta = Meta(session_id, created_at, dict(metadata or {}))
-        build_folder(self._disk, self.root_dir / "sessions", meta, sync=self.durability != "flush", **content)
+        build_folder(self._disk, self._sessions, meta, sync=self.durability != "flush", **content)
         self._index.touch(session_id)
         return session_id
 
@@ -375,7 +377,10 @@ class FileSessionStore(ListedFiles):
     def _folder(self, session_id: str) -> Path:
         if not is_session_id(session_id):
             raise SessionNotFoundError(session_id, str(self.root_dir))
-        return self.root_dir / "sessions" / session_id
+        return path_in(self._sessions, session_id)
+
+    def _log(self, session_id: str) -> Path:
+        return path_in(self.session_dir(session_id), LOG_NAME)
 
     @contextlib.contextmanager
     def _opened(self, session_id: str, path: Path) -> Iterator[int]:
@@ -390,20 +395,20 @@ class FileSessionStore(ListedFiles):
         folder = self.session_dir(session_id)
         with storage_errors(session_id, "metadata cannot be read"):
             try:
-                return Meta.from_json((folder / META_NAME).read_bytes(), session_id)
+                return Meta.from_json(path_in(folder, META_NAME).read_bytes(), session_id)
             except (FileNotFoundError, InvalidEventError):
                 # A cache: without it, the session is intact, and only the metadata of its creation is lost.
                 first = None
                 with contextlib.suppress(LogCorruptError):
                     first = next(self.iter_events(session_id), None)
-                created_at = first.ts if first and first.ts else (folder / LOG_NAME).stat().st_mtime
+                created_at = first.ts if first and first.ts else path_in(folder, LOG_NAME).stat().st_mtime
                 return Meta(session_id, created_at, {})
 
     def _last_ts(self, session_id: str) -> float:
         try:
             folder = self.session_dir(session_id)
             summary = SummaryBeside(self._disk, folder).kept()
-            if summary and summary.position.offset == (folder / LOG_NAME).stat().st_size:
+            if summary and summary.position.offset == path_in(folder, LOG_NAME).stat().st_size:
                 return summary.summary.updated
             last = self.read_events(session_id, after_seq=self.last_seq(session_id) - 1)
             return (last[-1].ts if last else self.read_metadata(session_id)["created_at"]) or 0.0

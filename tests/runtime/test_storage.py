@@ -56,6 +56,20 @@ class FullWriter(SessionWriter):
         self.inner.close()
 
 
+class UnheardWriter(FullWriter):
+    """A writer that does what it then reports as failed, like a server whose answer is lost for too long."""
+
+    def append(self, events):
+        if self.store.batch + 1 in self.store.refused:
+            self.inner.append(events)
+        return super().append(events)
+
+
+class UnheardStore(FullStore):
+    def open_writer(self, session_id):
+        return UnheardWriter(self, MemorySessionStore.open_writer(self, session_id))
+
+
 class StorageTest(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
         self.ran = ran = []
@@ -95,6 +109,20 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
         for batch in range(1, 14):
             store = FullStore(batch, 1)
             first = await run(prompt="go", options=options_for(TURNS, tools=[self.act], session_store=store))
+            second = await run(
+                prompt="go on",
+                options=options_for(["Ok."], tools=[self.act], session_store=store, resume=first.session_id),
+            )
+            self.assertEqual(second.final_text, "Ok.", (batch, second.error_message))
+            assert_closed(self, store, first.session_id)
+
+    async def test_nothing_is_stored_behind_a_batch_that_may_be_stored_or_not(self):
+        for batch in range(1, 14):
+            self.ran.clear()
+            store = UnheardStore(batch, 1)
+            first = await run(prompt="go", options=options_for(TURNS, tools=[self.act], session_store=store))
+            results = [e.tool_use_id for e in store.read_events(first.session_id) if e.type == "tool.result"]
+            self.assertEqual(len(results), len(set(results)), (batch, "a call has two results"))
             second = await run(
                 prompt="go on",
                 options=options_for(["Ok."], tools=[self.act], session_store=store, resume=first.session_id),

@@ -1,16 +1,32 @@
-"""Replay one seed with what was done in it, or run many and count."""
+"""Replay one seed with what was done in it, run many and count, or show which of them find the sown defects."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 
-from . import schedules
+from . import defects, schedules
 
 
 def main(words: list[str]) -> int:
-    """Run the seeds that are named: `N`, or `FIRST-LAST`."""
-    first, _, last = words[0].partition("-")
+    parser = argparse.ArgumentParser(
+        prog="python3 -m tests.simulation",
+        description="Schedules by seed of what can go wrong, checked against small models.",
+        epilog="What the schedules cover: python3 -m coverage run -m tests.simulation 0-999; python3 -m coverage report "
+        "--include='openagentic_sdk/sessions/*,openagentic_sdk/kernel/recorder.py,openagentic_sdk/kernel/settle.py,"
+        "openagentic_sdk/fleet/*,openagentic_sdk/parts/workflows/*'",
+    )
+    parser.add_argument(
+        "seeds", help="N, to replay it; FIRST-LAST; or `defects`: the first seed that finds each defect"
+    )
+    parser.add_argument("stop", nargs="?", choices=["stop"], help="end at the first seed that fails")
+    asked = parser.parse_args(words)
+    return show_defects() if asked.seeds == "defects" else run_seeds(asked.seeds, stops=asked.stop is not None)
+
+
+def run_seeds(seeds: str, *, stops: bool) -> int:
+    first, _, last = seeds.partition("-")
     began, broken = time.process_time(), 0
     for seed in range(int(first), int(last or first) + 1):
         try:
@@ -20,10 +36,19 @@ def main(words: list[str]) -> int:
         except AssertionError as error:
             broken += 1
             print(error)
-            if len(words) > 1:
+            if stops:
                 break
     print(f"{broken} seeds failed, {time.process_time() - began:.1f} CPU seconds")
     return min(1, broken)
+
+
+def show_defects() -> int:
+    missed = 0
+    for what, seed in defects.first_seeds(defects.DEFECTS):
+        missed += seed is None
+        print(f"{'never' if seed is None else seed:>6}  {what}", flush=True)
+    print(f"{missed} of {len(defects.DEFECTS)} were not found within {defects.SEEDS} seeds")
+    return min(1, missed)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -107,11 +107,13 @@ class Databases:
         for name in list(self.certain):
             self.settle(name)
             row, folded = self.store.read_summary(name), self.store.fold_summary(name)
-            self.require((row.events, row.title) == (folded.events, folded.title), f"the row of {name} is {row}")
+            self.require(
+                (row.events, row.title) == (folded.events, folded.title), f"the row of {name} has {row.events} events"
+            )
         for writer in [*self.writers.values(), *self.zombies]:
             writer.lease.release()
 
-    def require(self, holds: object, claim: str) -> None:
+    def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         self.history.require(holds, claim)
 
     def do(self, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import zlib
-from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -30,6 +29,14 @@ from .history import History
 
 SIZES = (3, 3, 40, 300, 2000, 9000)
 SESSION = "s"
+
+
+def content(path: str) -> bytes:
+    try:
+        with open(path, "rb", 0) as file:
+            return file.readall()
+    except FileNotFoundError:
+        return b""
 
 
 class Process:
@@ -55,11 +62,11 @@ class Files:
         self.history = History(seed)
         self.root = os.path.join(place, "store")
         os.mkdir(self.root)
-        failing = 0.12 if self.rng.random() < 0.3 else 0.0
+        failing = 0.15 if self.rng.random() < 0.35 else 0.0
         self.disk = SimulatedDisk(self.root, self.rng, failing_syncs=0.0)
         self.durability = self.rng.choice(("flush", "barrier", "barrier", "fsync"))
-        self.folder = Path(self.root, "sessions", SESSION)
-        self.path = self.folder / LOG_NAME
+        self.folder = f"{self.root}/sessions/{SESSION}"
+        self.path = f"{self.folder}/{LOG_NAME}"
         self.processes: list[Process] = []
         self.made = 0
         self.count = 0
@@ -102,7 +109,7 @@ class Files:
         return came
 
     def run(self) -> None:
-        steps = self.rng.choice((2, 3, 4, 7))
+        steps = self.rng.choice((2, 3, 4, 6))
         for _ in range(steps):
             if self.is_over:
                 break
@@ -126,9 +133,12 @@ class Files:
     def judge(self, texts: list[str]) -> list[str]:
         allowed = self.certain + self.maybe
         self.history.require(
-            texts[: len(self.certain)] == self.certain, f"the log shows {brief(texts)}, not {brief(self.certain)}"
+            texts[: len(self.certain)] == self.certain,
+            lambda: f"the log shows {brief(texts)}, not {brief(self.certain)}",
         )
-        self.history.require(texts == allowed[: len(texts)], f"the log shows {brief(texts)} of {brief(allowed)}")
+        self.history.require(
+            texts == allowed[: len(texts)], lambda: f"the log shows {brief(texts)} of {brief(allowed)}"
+        )
         return texts
 
     def free(self) -> Process:
@@ -143,12 +153,12 @@ class Files:
 
     def open(self) -> None:
         holder, process = self.holder(), self.free()
-        before = self.path.read_bytes() if self.path.exists() else b""
+        before = self.content()
         reported = before.count(b'"type":"log.recovered"')
         end = before.rfind(b"\n") + 1
         if before[end:].strip(b"\0") and not before[end:].endswith(b"}"):
             self.tails.append(before[end:])
-        if not self.is_ending and self.rng.random() < (0.4 if self.tails else 0.15):
+        if not self.is_ending and self.rng.random() < (0.55 if self.tails else 0.2):
             process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
         came = self.do(process, "open", lambda: process.store.open_writer(SESSION), StorageError, SessionLockedError)
         process.disk.faults = {}
@@ -161,18 +171,18 @@ class Files:
             return
         process.writer = came
         process.has_failed = False
-        after = self.path.read_bytes()
+        after = self.content()
         if not after.startswith(before):
             kept = next(
                 (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), len(after)
             )
-            torn = [path.read_bytes() for path in self.folder.glob(f"{LOG_NAME}.torn-*")]
+            torn = self.torn_files()
             self.history.require(
                 before[kept:] in torn or before[kept:].strip(b"\n\0") == b"" or self.any_ends(torn, before),
                 "a torn tail is nowhere",
             )
             self.history.require(after.count(b'"type":"log.recovered"') > reported, "a repair is not reported")
-        kept_aside = [path.read_bytes() for path in self.folder.glob(f"{LOG_NAME}.torn-*")]
+        kept_aside = self.torn_files() if self.tails else []
         for tail in self.tails:
             is_kept = tail in after or any(tail in each or each in tail for each in kept_aside)
             self.history.require(is_kept, "a torn tail was cut off and is nowhere")
@@ -183,6 +193,18 @@ class Files:
         if self.durability != "flush":
             self.safe = len(self.certain)
 
+    def content(self) -> bytes:
+        """The log as it is shown; empty when it is missing."""
+        return content(self.path)
+
+    def overwrite(self, data: bytes) -> None:
+        with open(self.path, "wb") as file:
+            file.write(data)
+
+    def torn_files(self) -> list[bytes]:
+        names = os.listdir(self.folder)
+        return [content(f"{self.folder}/{name}") for name in names if name.startswith(f"{LOG_NAME}.torn-")]
+
     def any_ends(self, torn: list[bytes], before: bytes) -> bool:
         return any(before.endswith(tail) for tail in torn)
 
@@ -192,7 +214,7 @@ class Files:
             return self.append_alone()
         batch = self.batch()
         texts = [text_of(event) for event in batch]
-        if faults and self.rng.random() < 0.25:
+        if faults and self.rng.random() < 0.32:
             process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
         if self.rng.random() < 0.02:
             gc.collect(1)  # what a schedule left is young
@@ -238,7 +260,7 @@ class Files:
     def check_claim(self) -> None:
         """What the last line says to be on disk is there."""
         found = self.disk.files.get(os.stat(self.path).st_ino)
-        said = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', self.path.read_bytes()[-80:])
+        said = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', self.content()[-80:])
         if found is not None and said is not None and not self.disk.failing_syncs:
             self.history.require(
                 int(said[1]) <= bytes(found.base).count(b"\n"), "a line is said to be on disk and is not"
@@ -261,7 +283,7 @@ class Files:
 
     def distrust(self, process: Process) -> None:
         """A sync failed, the next one succeeds, and the power goes: nothing that was acknowledged in between is lost."""
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.15:
             return
         failing, self.disk.failing_syncs = self.disk.failing_syncs, 0.0
         if self.rng.random() < 0.5:
@@ -280,7 +302,7 @@ class Files:
     def shorten(self) -> None:
         """Somebody cuts off the last line: the summary beside the log is a witness, also after it was listed."""
         process = self.processes[0]
-        raw = self.path.read_bytes()
+        raw = self.content()
         if (
             self.holder() is not None
             or self.maybe
@@ -292,7 +314,7 @@ class Files:
         row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
         if isinstance(row, Killed) or not raw.rfind(b'{"v":1') > raw[:-1].rfind(b"\n"):
             return
-        self.path.write_bytes(raw[: raw[:-1].rfind(b"\n") + 1])
+        self.overwrite(raw[: raw[:-1].rfind(b"\n") + 1])
         self.do(process, "list", lambda: len(process.store.list_session_summaries()))
         problems = verify_session(process.store, SESSION).problems
         self.history.require(problems or self.durability == "flush", "a log lost its last line, and nobody says so")
@@ -362,7 +384,7 @@ class Files:
         self.maybe = (self.certain + self.maybe)[self.safe :]
         self.certain = self.certain[: self.safe]
         self.is_foreign = False
-        if not self.path.exists():
+        if not os.path.exists(self.path):
             self.history.require(self.durability == "flush", "a session that was created is gone")
             self.is_over = True
             return
@@ -382,7 +404,7 @@ class Files:
         row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
         folded = self.do(process, "fold", lambda: process.store.fold_summary(SESSION))
         self.history.require(
-            row.events == folded.events and row.title == folded.title, f"the summary is {row}, not {folded}"
+            row.events == folded.events and row.title == folded.title, lambda: f"the summary is {row}, not {folded}"
         )
         self.check_metadata(process)
 
@@ -410,7 +432,7 @@ class Files:
     def write_by_hand(self) -> None:
         """A program that knows nothing of locks or checksums appends, as tools of older versions did."""
         holder = self.holder()
-        if self.path.read_bytes()[-1:] not in (b"\n", b"") or self.maybe or self.safe < len(self.certain):
+        if self.content()[-1:] not in (b"\n", b"") or self.maybe or self.safe < len(self.certain):
             return
         text = self.next_text(3)
         with open(self.path, "ab") as file:
@@ -422,7 +444,7 @@ class Files:
                 self.certain.append(text)
                 self.is_over = True  # what is on disk of it, nothing says
                 return
-            file_known.base = self.path.read_bytes()
+            file_known.base = self.content()
         self.history.lines.append(f"an older tool appends {text}")
         self.certain.append(text)
         self.safe = len(self.certain)
@@ -440,12 +462,12 @@ class Files:
 
     def write_by_newer(self) -> None:
         """A newer version appends a line of its format: this one reads it, and writes nothing behind it."""
-        if self.holder() is not None or self.maybe or self.path.read_bytes()[-1:] != b"\n":
+        if self.holder() is not None or self.maybe or self.content()[-1:] != b"\n":
             return
-        raw = self.path.read_bytes().splitlines()[-1]
+        raw = self.content().splitlines()[-1]
         if not raw.startswith(b'{"v":1,'):
             return
-        everything = self.path.read_bytes()
+        everything = self.content()
         events = self.processes[0].store.read_events(SESSION)
         body = b'{"v":2,"seq":%d,"ts":1,"type":"user.message","text":"newer","dur":0' % (len(events) + 1)
         line = body + b',"crc":"%08x"}\n' % zlib.crc32(body, zlib.crc32(everything))
@@ -460,7 +482,7 @@ class Files:
 
     def edit(self) -> None:
         """Somebody changes what is on disk: nobody may read past it."""
-        raw = bytearray(self.path.read_bytes())
+        raw = bytearray(self.content())
         if self.holder() is not None or self.maybe or self.safe < len(self.certain) or not raw.endswith(b"\n"):
             return
         if self.rng.random() < 0.4:
@@ -477,7 +499,7 @@ class Files:
         at = self.rng.choice(places)
         is_zero = self.rng.random() < 0.3
         raw[at] = 0 if is_zero else (raw[at] ^ 1)
-        self.path.write_bytes(bytes(raw))
+        self.overwrite(bytes(raw))
         process = self.free()
         came = self.do(
             process, f"read what was edited at {at}", lambda: process.store.read_events(SESSION), LogCorruptError
@@ -492,7 +514,7 @@ class Files:
         last = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', raw)
         if last is None or int(last[1]) < 1 or raw[:-1].rfind(b"\n") < 512 or not raw.startswith(b'{"v":1'):
             return
-        self.path.write_bytes(b"\0" * 512 + raw[512:])
+        self.overwrite(b"\0" * 512 + raw[512:])
         process = self.free()
         came = self.do(process, "read what lost a sector", lambda: process.store.read_events(SESSION), LogCorruptError)
         self.history.require(isinstance(came, LogCorruptError | Killed), "what was on disk is gone, and nobody says so")
@@ -573,7 +595,7 @@ class Files:
         self.history.require(isinstance(came, list), "the session does not go on")
         self.certain.append("and on")
         self.close()
-        if self.rng.random() < 0.6:
+        if self.rng.random() < 0.75:
             return
         self.look()
         found = verify_session(process.store, SESSION).problems

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
+
+from openagentic_sdk.events import Event
+from openagentic_sdk.sessions.base import loads_stored
 
 
 class PromiseBrokenError(AssertionError):
@@ -34,10 +38,10 @@ class History:
         self.lines[-1] = f"{line} -> {str(came)[:80] if plain else type(came).__name__}"
         return came
 
-    def require(self, holds: object, claim: str) -> None:
+    def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         if not holds:
             # Who is asked in the middle of a run may not end it: what a tool raises the model is told.
-            self.failure = self.failure or self.broken(claim)
+            self.failure = self.failure or self.broken(claim if isinstance(claim, str) else claim())
             raise self.failure
 
     def broken(self, claim: str) -> PromiseBrokenError:
@@ -45,3 +49,13 @@ class History:
         return PromiseBrokenError(
             f"seed {self.seed}: {claim}\n  {done}\nreplay it: python3 -m tests.simulation {self.seed}"
         )
+
+
+def read_lines(session: str, lines: Sequence[str]) -> list[Event]:
+    """The events of a log, from its lines as they are stored: a schedule looks at the same ones again and again."""
+    return [_read_line(session, seq, line) for seq, line in enumerate(lines, 1)]
+
+
+@lru_cache(1000)
+def _read_line(session: str, seq: int, line: str) -> Event:
+    return loads_stored(session, seq, line)

@@ -22,7 +22,7 @@ from openagentic_sdk.testing.crash import Killed, Life, Moment, World
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
 
-from .history import History
+from .history import History, read_lines
 
 SESSION = "s"
 TOOLS = ("pay", "book", "look")
@@ -56,9 +56,10 @@ class Planner:
 
 
 class RefusingLife(Life):
-    """A life whose store refuses the thing with this number, and all that follow."""
+    """A life whose store refuses the thing with this number, or does it and is not heard."""
 
     refuses_at = 0
+    is_heard = True
 
     def do(self, what: str, work: Any) -> Any:
         if (
@@ -68,8 +69,10 @@ class RefusingLife(Life):
             and len(self.seen) + 1 >= self.refuses_at
         ):
             self.refused = True
+            if not self.is_heard:
+                super().do(what, work)
             self.stored_then = self.stored()
-            raise StorageError(f"simulated: no room for {what}", retryable=True)
+            raise StorageError(f"simulated: no room for {what}", retryable=self.is_heard)
         return super().do(what, work)
 
     refused, stored_then = False, 0
@@ -86,6 +89,8 @@ class Runs:
         self.history = History(seed)
         self.world = World(real=False)
         self.lives = 0
+        self.life = RefusingLife(self.world)
+        self.tools = [self.made(name) for name in TOOLS]
         words = [*self.rng.choices(TOOLS, k=self.rng.choice((1, 2, 3)))]
         together = ["together"] if self.rng.random() < 0.5 else []
         self.prompts = {
@@ -107,14 +112,14 @@ class Runs:
     def live(self, request: str, *, to_end: bool = False) -> None:
         self.lives += 1
         moment = None
-        if not to_end and self.rng.random() < 0.75:
+        if not to_end and self.rng.random() < 0.55:
             moment = Moment(self.rng.randrange(1, 22), self.rng.random() < 0.5, "")
-        life = RefusingLife(self.world, self.lives, moment)
-        if not to_end and moment is None and self.rng.random() < 0.4:
-            life.refuses_at = self.rng.randrange(2, 14)
+        life = self.life = RefusingLife(self.world, self.lives, moment)
+        if not to_end and moment is None and self.rng.random() < 0.8:
+            life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.5
         goes_on = self.rng.random() < 0.5
         stops_after = 0 if to_end or self.rng.random() < 0.8 else self.rng.randrange(1, 12)
-        prompt, known = self.prompts[request], self.stored(life)
+        prompt, known = self.prompts[request], self.stored()
         if not to_end and self.rng.random() < 0.12:
             prompt = f"other {prompt}"
         before = {event.request_id: event.text for event in known if isinstance(event, UserMessage)}
@@ -123,7 +128,7 @@ class Runs:
         effects = len(self.world.effects())
         came = self.history.invoke(
             f"life {self.lives}",
-            f"{request} {prompt!r} killed {moment} refuses {life.refuses_at} stops {stops_after}",
+            f"{request} {prompt!r} killed {moment} refuses {life.refuses_at}, heard {life.is_heard}, stops {stops_after}",
             lambda: asyncio.run(self.ask(life, model, prompt, request, goes_on, stops_after)),
             *(Killed, OpenAgentSdkError, asyncio.CancelledError),
         )
@@ -133,7 +138,7 @@ class Runs:
         if is_other:
             allowed = RequestConflictError | Killed | StorageError
             self.history.require(isinstance(came, allowed), "another prompt passed under a request id")
-            self.history.require(len(self.stored(life)) == len(known), "a refused prompt was stored")
+            self.history.require(len(self.stored()) == len(known), "a refused prompt was stored")
             return
         is_whole = isinstance(came, Result) and not life.refused and stops_after == 0 and not life.is_dead
         if is_whole:
@@ -146,8 +151,9 @@ class Runs:
         is_stopped = stops_after > 0 and not life.refused and not life.is_dead
         self.judge(is_over=(is_whole or is_stopped) and model.asked > 0)
 
-    def stored(self, life: Life) -> Sequence[Event]:
-        return life.store.read_events(SESSION) if life.store.session_exists(SESSION) else []
+    def stored(self) -> Sequence[Event]:
+        kept = self.world._memory._sessions.get(SESSION)
+        return read_lines(SESSION, kept.lines) if kept else []
 
     async def ask(
         self, life: RefusingLife, model: Planner, prompt: str, request: str, goes_on: bool, stops_after: int
@@ -157,7 +163,7 @@ class Runs:
         options = OpenAgenticOptions(
             provider=model,
             model="planner",
-            tools=[self.made(life, name) for name in TOOLS],
+            tools=self.tools,
             permission_gate=PermissionGate(permission_mode="bypass"),
             session_store=store,
             session=SESSION,
@@ -182,10 +188,11 @@ class Runs:
                     break
         return last
 
-    def made(self, life: RefusingLife, name: str) -> Any:
+    def made(self, name: str) -> Any:
         async def act(what: str) -> str:  # not in a thread, whose order no seed would repeat
+            life = self.life
             if not life.is_dead and not life.refused:
-                started = [e for e in life.store.read_events(SESSION) if isinstance(e, ToolStarted)]
+                started = [event for event in self.stored() if isinstance(event, ToolStarted)]
                 self.history.require(
                     any(each.name == name for each in started), f"{name} runs before its start is in the log"
                 )
@@ -197,11 +204,7 @@ class Runs:
 
     def judge(self, *, is_over: bool) -> None:
         """What every log keeps, whatever happened."""
-        store = Life(self.world, self.lives).store
-        if not store.session_exists(SESSION):
-            return
-        events = store.read_events(SESSION)
-        require = self.history.require
+        events, require = self.stored(), self.history.require
         require([event.seq for event in events] == list(range(1, len(events) + 1)), "the numbers have a hole")
         require(find_fault(rebuild_messages(events)) is None, "the rebuilt messages are no conversation")
         uses = [event for event in events if isinstance(event, ToolUse)]

@@ -11,7 +11,7 @@ from ..checkpoint import open_view, seal_view
 from ..folds.view import KeptView
 from ..seal import Seal
 from .blocks import read_range
-from .folder import read_cache
+from .folder import path_in, read_cache
 from .line import SEAL_LENGTH
 from .scan import Position
 
@@ -23,7 +23,7 @@ class Checkpoint:
 
     def __init__(self, disk: Disk, folder: Path, seal: Seal) -> None:
         self._disk = disk
-        self._path = folder / CHECKPOINT_NAME
+        self._path = path_in(folder, CHECKPOINT_NAME)
         self._session_id = folder.name
         self._seal = seal
 

@@ -8,7 +8,8 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
+from functools import lru_cache
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -52,6 +53,12 @@ def is_session_id(text: str) -> bool:
 def _most_path_chars() -> int:
     """The maximum length of a path, including the terminating zero byte."""
     return os.pathconf("/", "PC_PATH_MAX") if hasattr(os, "pathconf") else 260
+
+
+@lru_cache(4096)
+def path_in(folder: Path, name: str) -> Path:
+    """The path of an entry of a folder: creating one, with its text, costs more than a system call."""
+    return folder / name
 
 
 def is_session_folder(folder: Path) -> bool:
@@ -107,7 +114,7 @@ def build_folder(
     with storage_errors(name, "cannot be created"):
         if folder.exists():
             raise SessionExistsError(name)
-        missing = takewhile(lambda path: not path.exists(), (parent, *parent.parents))
+        missing = takewhile(lambda path: not path.exists(), chain((parent,), parent.parents))
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")

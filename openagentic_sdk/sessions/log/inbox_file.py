@@ -13,7 +13,7 @@ from ...errors import InvalidEventError, StorageError
 from ...ground.disk import Disk, make_folder, write_durably
 from ...serialization import dumps_json, loads_json
 from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
-from .folder import folder_lock, storage_errors
+from .folder import folder_lock, path_in, storage_errors
 from .rewriting import RewritingFiles
 
 # Each with its number and the id of its session.
@@ -28,7 +28,7 @@ class InboxFile:
 
     def __init__(self, disk: Disk, folder: Path, *, sync: bool) -> None:
         self._disk, self._folder, self._sync = disk, folder, sync
-        self._path = folder / "messages.json"
+        self._path = path_in(folder, "messages.json")
         self._guard = threading.Lock()
 
     def read(self) -> list[InboxMessage]:

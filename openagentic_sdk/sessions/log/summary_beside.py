@@ -12,7 +12,7 @@ from ...errors import LogCorruptError, SessionError
 from ...ground.disk import Disk, write_durably
 from ...ground.system import BINARY, NO_FOLLOW
 from ..folds.summary import SessionSummary, fold_session_summary
-from .folder import LOG_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
+from .folder import LOG_NAME, SUMMARY_NAME, folder_lock, open_cache, path_in, read_cache, read_open_cache
 from .scan import START, LogReader, Position
 from .summary_file import KeptSummary
 
@@ -33,7 +33,7 @@ class SummaryBeside:
     def kept(self) -> KeptSummary | None:
         """The stored summary; None if no file could be this session's."""
         # Its writer may be updating it during the read, which only takes a moment.
-        looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
+        looks = (self._ours(read_cache(path_in(self._folder, SUMMARY_NAME))) for _ in range(LOOKS))
         return next((summary for summary in looks if summary), None)
 
     def brought_up(self, fd: int, start_summary: Callable[[], SessionSummary], *, keep: bool) -> SessionSummary:
@@ -53,7 +53,7 @@ class SummaryBeside:
         fresh = fresh or self._folded(fd, KeptSummary(start, START))
         if fresh.position.terminated and keep and agrees:
             with suppress(OSError, SessionError), folder_lock(self._folder):
-                log = os.stat(self._folder / LOG_NAME)
+                log = os.stat(path_in(self._folder, LOG_NAME))
                 if os.path.samestat(log, self._disk.fstat(fd)) and start == start_summary():
                     self._keep(fresh)
         return fresh.summary
@@ -61,9 +61,9 @@ class SummaryBeside:
     def _keep(self, fresh: KeptSummary) -> None:
         """Store a summary beside the log, unless the log's writer has stored a newer one meanwhile."""
         stored_summary = self.kept()
-        size = (self._folder / LOG_NAME).stat().st_size
+        size = path_in(self._folder, LOG_NAME).stat().st_size
         if not (stored_summary and fresh.position.offset <= stored_summary.position.offset <= size):
-            write_durably(self._disk, self._folder / SUMMARY_NAME, fresh.to_json(), sync=False)
+            write_durably(self._disk, path_in(self._folder, SUMMARY_NAME), fresh.to_json(), sync=False)
 
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:
         """Open the stored summary of a log that ends at `end` for the log's writer; None if it cannot be continued.
@@ -71,7 +71,7 @@ class SummaryBeside:
         A summary of an end that the log has lost is moved aside: the log could grow to the same length, and the summary is
         evidence of the loss.
         """
-        path = self._folder / SUMMARY_NAME
+        path = path_in(self._folder, SUMMARY_NAME)
         # On Windows, a change of the metadata could not replace an open file.
         cache = None if sys.platform == "win32" else open_cache(path, os.O_RDWR)
         if cache is None:
@@ -97,7 +97,7 @@ class SummaryBeside:
             return stored_summary
         if stored_summary.position.offset >= end.offset:
             return None
-        fd = self._disk.open(str(self._folder / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)
+        fd = self._disk.open(str(path_in(self._folder, LOG_NAME)), os.O_RDONLY | BINARY | NO_FOLLOW)
         try:
             folded = self._folded(fd, stored_summary)
         except LogCorruptError:

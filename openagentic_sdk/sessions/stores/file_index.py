@@ -27,7 +27,7 @@ from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_json
 from ..folds.search import Progress, event_text, search_words
 from ..folds.summary import SessionSummary
-from ..log.folder import is_session_id
+from ..log.folder import is_session_id, path_in
 from ..log.lock import is_locked
 from .sqlite.clock import boot
 from .sqlite.forks import Guarded, connecting, driver, make_private
@@ -87,8 +87,8 @@ class FileIndex:
         self._sessions = sessions
         self._place = place
         self._log_name = log_name
-        self._path = place / "sessions.sqlite"
-        self._touched = place / "touched"
+        self._path = path_in(place, "sessions.sqlite")
+        self._touched = path_in(place, "touched")
         self._can_be_made = True
 
     # --- changes -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -150,7 +151,8 @@ class RemoteStore(DatabaseStore, Generic[S]):
         try:
             if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
                 return RemoteWriter(self, self._position(at.id), holder)
-        except BaseException:  # also on Ctrl-C: stop renewing a claim that nobody uses
+        except BaseException:  # also on Ctrl-C: give up a claim that nobody uses, and that may have taken effect
+            holder.release_later(partial(self._release, changed(at, epoch=epoch)))
             holder.drop(at.key, epoch)
             raise
         holder.drop(at.key, epoch)
@@ -174,8 +176,9 @@ class RemoteStore(DatabaseStore, Generic[S]):
         return None if is_dead(at.holder) else SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
 
     def _release(self, at: SessionRow) -> None:
-        """Release the session, unless somebody else holds it by now."""
-        self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
+        """Release the session, unless somebody else holds it by now, or it was deleted."""
+        with suppress(SessionNotFoundError):
+            self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
@@ -345,9 +348,7 @@ class RemoteWriter(SessionWriter):
         at = self._at
         try:
             self._store._release(at)
-        except SessionNotFoundError:
-            pass
         except SessionError:
             # The server is unreachable: release the session here now, and on the server with a heartbeat.
-            self._holder.release_later(lambda: self._store._release(at))
+            self._holder.release_later(partial(self._store._release, at))
         self._holder.drop(at.key, self.epoch)

@@ -1,0 +1,135 @@
+"""Defects that are sown into a copy of the package, and the first schedule that finds each of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.durability.sabotages import SABOTAGES, Sabotage
+from tests.pythons import ROOT
+from tests.size import IN_MEMORY
+
+SEEDS = 1000
+# What no schedule does: checkpoints, questions of agents, rewinds, requests that are checked; and cuts inside one page of a
+# log, which `durability.test_power` looks for. Their own tests find them.
+_ELSEWHERE = (
+    *("the cut of a failed write", "a log that was to be put into", "an I/O error is taken", "only the last line"),
+    *("a loss of what was on disk", "a checkpoint is believed", "a prompt leaves", "the digest of a request"),
+    *("the end of a run leaves", "a result goes to a call", "a forked child"),
+)
+_REMOTE = "sessions/stores/remote.py"
+# Defects of what only the simulation has as a whole: a server that is away or not heard, and workflows.
+_OWN = (
+    Sabotage(
+        "a batch whose answer was lost is not looked for",
+        _REMOTE,
+        "        return bool(rows) and [text for _, text in rows] == list(batch.lines)\n",
+        "        return False\n",
+        (),
+    ),
+    Sabotage(
+        "a claim whose answer was lost is not recognized",
+        _REMOTE,
+        "        return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)\n",
+        "        return False\n",
+        (),
+    ),
+    Sabotage(
+        "a claim that nobody uses stays",
+        _REMOTE,
+        "            holder.release_later(partial(self._release, changed(at, epoch=epoch)))\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "an append behind a dead holder leaves it the session",
+        _REMOTE,
+        "            epoch = at.epoch + 1 if at.holder else at.epoch\n",
+        "            epoch = at.epoch\n",
+        (),
+    ),
+    Sabotage(
+        "a writer does not look who holds the session",
+        _REMOTE,
+        "        if (now.key, now.epoch) != (self._at.key, self.epoch):\n            raise LeaseLostError",
+        "        if False:\n            raise LeaseLostError",
+        (),
+    ),
+    Sabotage(
+        "an event is stored although it is unknown whether the one before it is",
+        "kernel/recorder.py",
+        "bool(queue) or (isinstance(error, StorageError) and not error.retryable)",
+        "bool(queue)",
+        (),
+    ),
+    Sabotage(
+        "an event that was delivered before is stored again",
+        "parts/workflows/inbox.py",
+        "        return [] if event.request_id in inbox.ids else writer",
+        "        return [] if False else writer",
+        (),
+    ),
+    Sabotage(
+        "an event reaches two steps",
+        "parts/workflows/work.py",
+        "            if event.seq in assigned_seqs:\n",
+        "            if False:\n",
+        (),
+    ),
+    Sabotage(
+        "a claim takes a run whose lease lasts",
+        "fleet/queue.py",
+        "WHERE state = 'running' AND lease_until < {now}",
+        "WHERE state = 'running' AND lease_until < {now} + 6",
+        (),
+    ),
+    Sabotage(
+        "a worker that lost a run ends it",
+        "fleet/queue.py",
+        "    WHERE id = %s AND fence = %s AND state = 'running' RETURNING id\n",
+        "    WHERE id = %s AND fence >= %s AND state = 'running' RETURNING id\n",
+        (),
+    ),
+)
+DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN)
+
+
+def fits(row: Sabotage) -> bool:
+    """Whether the package has the text that the row replaces, once."""
+    return Path(ROOT, "openagentic_sdk", row.file).read_text().count(row.old) == 1
+
+
+def first_seeds(rows: Sequence[Sabotage]) -> Iterator[tuple[str, int | None]]:
+    """Each defect with the first seed that finds it, None if none does."""
+    with _template() as template, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        yield from zip([row.what for row in rows], pool.map(lambda row: _first_seed(template, row), rows), strict=True)
+
+
+@contextmanager
+def _template() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as place:
+        for folder in ("openagentic_sdk", "tests", "fixtures"):
+            shutil.copytree(Path(ROOT, folder), Path(place) / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        yield Path(place)
+
+
+def _first_seed(template: Path, row: Sabotage) -> int | None:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as place:
+        copy = Path(place) / "copy"
+        shutil.copytree(template, copy, copy_function=os.link)
+        path = copy / "openagentic_sdk" / row.file
+        broken = path.read_text().replace(row.old, row.new)
+        path.unlink()  # the copies share their files
+        path.write_text(broken)
+        command = [sys.executable, "-m", "tests.simulation", f"0-{SEEDS - 1}", "stop"]
+        environment = {**os.environ, "PYTHONPATH": str(copy)}
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=300)
+        words = done.stdout.split(":", 1)[0].split()
+        return int(words[1]) if done.returncode == 1 and words[:1] == ["seed"] else None

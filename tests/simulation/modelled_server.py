@@ -1,0 +1,364 @@
+"""A Postgres server in memory, and a driver whose connections break.
+
+The server answers the statements of the store by their text: one that it does not have fails the schedule. What a client
+sent before its connection broke may arrive later than what others send after it, as packets do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from openagentic_sdk.sessions import postgres
+from openagentic_sdk.sessions.stores import tables
+from openagentic_sdk.testing.crash import Killed
+
+FAULTS = ("cut before", "cut after", "cut after", "late", "late", "slow", "away", "killed before", "killed after")
+# Longer than any patience, and than a lease.
+LONG_S = 60.0
+
+
+class Refusal(Exception):
+    """What the driver raises."""
+
+
+class BrokenConnectionError(Refusal):
+    """The connection broke."""
+
+
+class Times:
+    """The one clock of a schedule, in place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Database:
+    """The tables. Sessions are rows by id, events are lists by the session's key."""
+
+    def __init__(self, times: Times, rng: random.Random) -> None:
+        self.times, self.rng = times, rng
+        self.sessions: dict[str, dict[str, Any]] = {}
+        self.events: dict[int, list[tuple[int, float, str]]] = {}
+        self.holders: dict[str, float] = {}
+        self.requests: dict[str, int] = {}
+        self.messages: list[dict[str, Any]] = []
+        self.numbers = 0
+        self.late: list[tuple[str, Sequence[Any]]] = []
+
+    def saved(self) -> Callable[[], None]:
+        """How to take back what happens from here on."""
+        kept = {
+            "sessions": {name: dict(row) for name, row in self.sessions.items()},
+            "events": {key: list(rows) for key, rows in self.events.items()},
+        }
+        return lambda: vars(self).update(kept)
+
+    def deliver(self) -> None:
+        """Let a statement arrive whose sender has given up."""
+        if self.late:
+            self.execute(*self.late.pop(self.rng.randrange(len(self.late))))
+
+    def execute(self, command: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
+        """The rows of a statement, and how many it changed."""
+        came = self._ANSWERS[command](self, *values)
+        return ([], came) if isinstance(came, int) else (came, len(came))
+
+    def by_key(self, key: int, **wanted: Any) -> dict[str, Any] | None:
+        found = next((row for row in self.sessions.values() if row["key"] == key), None)
+        return found if found and all(found[name] == value for name, value in wanted.items()) else None
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    def row_of(self, name: str) -> list[tuple[Any, ...]]:
+        row = self.sessions.get(name)
+        if row is None:
+            return []
+        left_s = self.holders.get(row["holder"], self.times.now_s) - self.times.now_s if row["holder"] else 0.0
+        first = (row["key"], row["epoch"], row["revision"], row["holder"], left_s, row["touched"], name)
+        return [(*first, row["created_at"], row["metadata"], row["summary"], row["last_seq"], row["updated"])]
+
+    def key_of(self, name: str) -> list[tuple[Any, ...]]:
+        return [(self.sessions[name]["key"],)] if name in self.sessions else []
+
+    def names(self) -> list[tuple[Any, ...]]:
+        return [(name,) for name in sorted(self.sessions, key=lambda name: -self.sessions[name]["touched"])]
+
+    def add(self, name: str, created_at: float, metadata: str, *columns: Any) -> list[tuple[Any, ...]]:
+        if name in self.sessions:
+            return []
+        key = self.number()
+        row = {"key": key, "epoch": 0, "revision": 0, "holder": "", "touched": self.number()}
+        row |= {"created_at": created_at, "metadata": metadata}
+        self.sessions[name] = row | dict(zip(postgres._COLUMNS, columns, strict=True))
+        self.events[key] = []
+        return [(key,)]
+
+    def set_columns(self, *values: Any) -> int:
+        *columns, key = values
+        row = self.by_key(key)
+        if row is not None:
+            row.update(zip(postgres._COLUMNS, columns, strict=True))
+        return int(row is not None)
+
+    def append(self, *values: Any) -> list[tuple[Any, ...]]:
+        epoch, holder, *columns, key, old_epoch, old_holder, revision, last_seq, _, times, lines = values
+        row = self.by_key(key, epoch=old_epoch, holder=old_holder, revision=revision, last_seq=last_seq)
+        if row is None:
+            return []
+        row |= {"epoch": epoch, "holder": holder, "touched": self.number()}
+        row.update(zip(postgres._COLUMNS, columns, strict=False))
+        self.insert(key, last_seq, times, lines)
+        return [(False,)]
+
+    def insert(self, key: int, last_seq: int, times: str | float, lines: str) -> int:
+        stamps = [float(each) for each in times.split(" ")] if isinstance(times, str) else [times]
+        texts = lines.split("\n") if isinstance(times, str) else [lines]
+        if not lines:
+            return 0
+        rows = self.events[key]
+        for seq, (stamp, text) in enumerate(zip(stamps, texts, strict=True), last_seq + 1):
+            assert seq == len(rows) + 1, "an event with a number that is taken"  # the table's primary key
+            rows.append((seq, stamp, text))
+        return len(texts)
+
+    def events_of(self, key: int, after_seq: int, size: int) -> list[tuple[Any, ...]]:
+        return [(seq, text) for seq, _, text in self.events.get(key, ())[max(0, after_seq) :][:size]]
+
+    def time_of(self, key: int, seq: int) -> list[tuple[Any, ...]]:
+        return [(stamp,) for number, stamp, _ in self.events.get(key, ()) if number == seq]
+
+    def copy_events(self, target: int, source: int, at_seq: int) -> int:
+        self.events[target] = self.events[source][:at_seq]
+        return at_seq
+
+    def claim(self, holder: str, key: int, epoch: int) -> int:
+        row = self.by_key(key, epoch=epoch)
+        if row is not None:
+            row |= {"epoch": epoch + 1, "holder": holder}
+        return int(row is not None)
+
+    def delete(self, key: int, epoch: int, holder: str, last_seq: int) -> int:
+        found = self.by_key(key, epoch=epoch, holder=holder, last_seq=last_seq)
+        if found is None:
+            return 0
+        self.sessions = {name: row for name, row in self.sessions.items() if row is not found}
+        self.requests = {name: owner for name, owner in self.requests.items() if owner != key}
+        self.messages = [each for each in self.messages if each["session"] != key]
+        del self.events[key]
+        return 1
+
+    def change(self, metadata: str, *values: Any) -> int:
+        *columns, key, revision, last_seq = values
+        row = self.by_key(key, revision=revision, last_seq=last_seq)
+        if row is None:
+            return 0
+        row |= {"metadata": metadata, "revision": revision + 1}
+        row.update(zip(postgres._COLUMNS, columns, strict=True))
+        return 1
+
+    def renew(self, name: str, lease_s: float) -> int:
+        self.holders[name] = self.times.now_s + lease_s
+        return 1
+
+    def claim_request(self, request: str, name: str) -> list[tuple[Any, ...]]:
+        if request in self.requests or name not in self.sessions:
+            return []
+        self.requests[request] = self.sessions[name]["key"]
+        return [(1,)]
+
+    def owner_of(self, request: str) -> list[tuple[Any, ...]]:
+        key = self.requests.get(request)
+        return [(name,) for name, row in self.sessions.items() if row["key"] == key]
+
+    def put_message(self, name: str, token: Any, data: str) -> list[tuple[Any, ...]]:
+        if name not in self.sessions:
+            return []
+        if any(each["token"] == token for each in self.messages):
+            return [(None, False)]
+        number, key = self.number(), self.sessions[name]["key"]
+        self.messages.append({"number": number, "session": key, "token": token, "data": data, "removed": False})
+        return [(number, False)]
+
+    def number_of(self, token: Any) -> list[tuple[Any, ...]]:
+        return [(each["number"],) for each in self.messages if each["token"] == token]
+
+    def read_messages(self, names: Sequence[str], after: int) -> list[tuple[Any, ...]]:
+        ids = {self.sessions[name]["key"]: name for name in names if name in self.sessions}
+        shown = (each for each in self.messages if each["session"] in ids and not each["removed"])
+        return [(each["number"], ids[each["session"]], each["data"]) for each in shown if each["number"] > after]
+
+    def remove_messages(self, numbers: Sequence[int]) -> int:
+        for each in self.messages:
+            each["removed"] = each["removed"] or each["number"] in numbers
+        return len(numbers)
+
+    _ANSWERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        postgres._ROW_OF: row_of,
+        "SELECT key FROM openagentic_sessions WHERE id = %s": key_of,
+        "SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE": key_of,
+        "SELECT id FROM openagentic_sessions ORDER BY touched DESC": names,
+        postgres._ADD: add,
+        f"UPDATE openagentic_sessions SET {postgres._SET_COLUMNS} WHERE key = %s": set_columns,
+        **dict.fromkeys(postgres._APPENDS.values(), append),
+        "INSERT INTO openagentic_events (session, seq, updated, data) SELECT %s, %s + number, updated, data FROM "
+        f"{postgres._PACKED} AS row (updated, data, number)": insert,
+        "SELECT seq, data FROM openagentic_events WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s": events_of,
+        "SELECT updated FROM openagentic_events WHERE session = %s AND seq = %s": time_of,
+        postgres._COPY_EVENTS: copy_events,
+        postgres._COPY_BLOBS: lambda self, target, source: 0,
+        postgres._CLAIM: claim,
+        postgres._DELETE: delete,
+        postgres._CHANGE: change,
+        "INSERT INTO openagentic_holders (name, until) VALUES (%s, now() + %s * interval '1 second') "
+        "ON CONFLICT (name) DO UPDATE SET until = excluded.until": renew,
+        tables._CLAIM.format(sessions="openagentic_sessions"): claim_request,
+        tables._CLAIMED.format(sessions="openagentic_sessions"): owner_of,
+        postgres._PUT: put_message,
+        "SELECT number FROM openagentic_messages WHERE token = %s": number_of,
+        postgres._READ_MESSAGES: read_messages,
+        postgres._REMOVE_MESSAGES: remove_messages,
+    }
+
+
+class Cursor:
+    """What a statement gave."""
+
+    description = "rows"
+
+    def __init__(self, rows: list[tuple[Any, ...]], rowcount: int) -> None:
+        self.rows, self.rowcount = rows, rowcount
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self.rows[0] if self.rows else None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self.rows
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.rows)
+
+
+class Wire:
+    """What stands between one process and the server. Statement `at` from now on meets `fault`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.fault, self.at, self.count, self.struck, self.is_dead = "", 0, 0, False, False
+
+    def plan(self, fault: str, at: int) -> None:
+        self.fault, self.at, self.count, self.struck = fault, at, 0, False
+
+    def pass_through(self, work: Callable[[], Any], late: Callable[[], object] | None = None) -> Any:
+        """Do the work on the server, unless the fault prevents that."""
+        if self.is_dead:
+            raise Killed
+        self.count += 1
+        fault = self.fault if self.fault and (self.count == self.at or (self.struck and self.fault == "away")) else ""
+        self.struck = self.struck or bool(fault)
+        if fault == "killed before":
+            self.die()
+        if fault == "late" and late is not None:
+            late()
+        if fault in ("cut before", "late", "away"):
+            raise BrokenConnectionError(f"simulated: {fault}")
+        if self.database.rng.random() < 0.3:
+            self.database.deliver()
+        came = work()
+        if fault == "slow":
+            self.database.times.sleep(LONG_S)
+        if fault in ("cut after", "slow"):
+            raise BrokenConnectionError(f"simulated: {fault}")
+        if fault == "killed after":
+            self.die()
+        return came
+
+    def die(self) -> None:
+        self.is_dead = True
+        raise Killed
+
+
+class Connection:
+    """A connection in autocommit mode."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.closed = False
+        self.deadline = 0.0
+        self.pgconn = SimpleNamespace(transaction_status=0)
+        self.is_inside = False
+
+    def execute(self, command: str, values: Sequence[Any] = ()) -> Cursor:
+        database = self.wire.database
+        late = None if self.is_inside else lambda: database.late.append((command, values))
+        with self.breaking():
+            return Cursor(*self.wire.pass_through(lambda: database.execute(command, values), late))
+        raise AssertionError("it returns or raises")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        take_back = self.wire.database.saved()
+        self.is_inside = True
+        try:
+            with self.breaking():
+                yield
+                try:
+                    self.wire.pass_through(lambda: None)  # the commit
+                except (Killed, BrokenConnectionError):
+                    if self.wire.fault in ("cut after", "slow", "killed after"):
+                        take_back = self.keep
+                    raise
+        except BaseException:
+            take_back()
+            raise
+        finally:
+            self.is_inside = False
+
+    def keep(self) -> None:
+        """The commit took effect, although its answer was lost."""
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenConnectionError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.closed = True
+        self.pgconn.transaction_status = 1
+
+
+class Driver:
+    """The driver of one process, as `sessions.stores.postgres.driver` is that of a real one."""
+
+    IDLE = 0
+    psycopg = SimpleNamespace(
+        Error=Refusal,
+        OperationalError=BrokenConnectionError,
+        InterfaceError=BrokenConnectionError,
+        errors=SimpleNamespace(IdleInTransactionSessionTimeout=BrokenConnectionError, UniqueViolation=Refusal),
+    )
+
+    conninfo = SimpleNamespace(conninfo_to_dict=lambda url: {"host": "model", "dbname": url.rpartition("/")[2]})
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def connect(self, url: str, timeout_s: float) -> Connection:
+        self.wire.pass_through(lambda: None)
+        return Connection(self.wire)

@@ -1,0 +1,470 @@
+"""Sessions on a Postgres server, of processes that die, hang and lose the connection before, in and after any statement."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+from openagentic_sdk.errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from openagentic_sdk.events import AssistantMessage, Event, UserMessage
+from openagentic_sdk.sessions import postgres
+from openagentic_sdk.sessions.log.lock import let_go
+from openagentic_sdk.sessions.postgres import PostgresSessionStore
+from openagentic_sdk.sessions.stores import holders
+from openagentic_sdk.sessions.stores.per_process import PerProcess
+from openagentic_sdk.sessions.stores.postgres import link
+from openagentic_sdk.sessions.stores.postgres import tables as postgres_tables
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.crash import Killed
+
+from .history import History, read_lines
+from .modelled_server import FAULTS, LONG_S, Database, Driver, Times, Wire
+
+PATIENCE_S = 3.0
+
+
+def text_of(event: Event) -> str:
+    return str(getattr(event, "text", event.type))
+
+
+class Process:
+    """One process: its driver, its store, and its writers by session."""
+
+    def __init__(self, number: int, database: Database) -> None:
+        self.number = number
+        self.wire = Wire(database)
+        self.server = link.PostgresServer(f"postgresql://model/{number}")
+        self.server._driver = Driver(self.wire)
+        self.server.is_ready = True
+        self.server.holder._beating = True  # its thread, which no seed would repeat: `beat` does its work
+        self.store = ModelledStore(self.server)
+        self.writers: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        return f"process {self.number}"
+
+    def beat(self) -> None:
+        """What the heartbeat does each time."""
+        holder = self.server.holder
+        if holder._claims or holder._unreleased:
+            holder._beat()
+            while holder._unreleased:
+                holder._unreleased[0]()
+                holder._unreleased.pop(0)
+
+    def end(self) -> None:
+        """Leave what a dead process leaves: a file that nobody locks."""
+        self.wire.is_dead = True
+        file = self.server.holder._file
+        if file is not None and file.is_held:
+            file.is_held = False
+            let_go(file._fd)
+            os.close(file._fd)
+
+    def clean_up(self) -> None:
+        self.end()
+        if self.server.holder._file is not None:
+            self.server.holder._file._path.unlink()
+
+
+class ModelledStore(PostgresSessionStore):
+    """The store, with a server of its own."""
+
+    def __init__(self, server: link.PostgresServer) -> None:
+        self._wait_for_server(PATIENCE_S)
+        self._clock = FakeClock(1_700_000_000.0)
+        self._joined = PerProcess(lambda: server)
+
+
+@contextmanager
+def in_place_of_the_real(times: Times) -> Iterator[None]:
+    """Let all processes use a modelled driver, and the clock of the schedule."""
+    stands_in: list[tuple[Any, str, Any]] = [
+        *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
+        *((module, "time", times) for module in (link, postgres, holders)),
+    ]
+    real = [(module, name, getattr(module, name)) for module, name, _ in stands_in]
+    try:
+        for place in stands_in:
+            setattr(*place)
+        yield
+    finally:
+        for place in real:
+            setattr(*place)
+
+
+class Servers:
+    """One schedule. The model holds of each session what is certain, and the batches that may stand behind it."""
+
+    def __init__(self, seed: int, place: str) -> None:
+        self.rng = random.Random(seed)
+        self.history = History(seed)
+        self.database = Database(Times(), self.rng)
+        self.every: dict[str, Process] = {}  # by the name as a holder
+        self.zombies: list[tuple[Process, Any]] = []
+        self.certain: dict[str, list[str]] = {}
+        self.maybe: dict[str, list[list[str]]] = {}
+        self.holder: dict[str, Process] = {}
+        self.owners: dict[str, str] = {}
+        self.waiting: dict[str, list[int]] = {}
+        self.count = 0
+        self.fault = ""  # that struck last
+
+    def begin(self) -> Process:
+        process = Process(len(self.every), self.database)
+        self.every[process.server.holder.name] = process
+        return process
+
+    def run(self) -> None:
+        with in_place_of_the_real(self.database.times):
+            self.truth = self.begin()  # asks over a connection that never breaks
+            self.processes = [self.begin(), self.begin()]
+            try:
+                for _ in range(self.rng.choice((6, 8, 10))):
+                    self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
+                self.finish()
+            finally:
+                for process in self.every.values():
+                    process.clean_up()
+
+    def finish(self) -> None:
+        """Once the server is there again, every session shows what is certain, and opens for everybody who may have it."""
+        while self.database.late:
+            self.database.deliver()
+        for process in self.processes:
+            self.do(process, "beat", process.beat, faults=False)
+        for name in list(self.certain):
+            self.settle(name)
+            self.require([text_of(event) for event in self.truth.store.read_events(name)] == self.certain[name], name)
+            row, folded = self.truth.store.read_summary(name), self.truth.store.fold_summary(name)
+            self.require(
+                (row.events, row.title) == (folded.events, folded.title), f"the row of {name} has {row.events} events"
+            )
+            if name not in self.holder:
+                named = self.database.sessions[name]["holder"]
+                others = [each for each in self.processes if each.server.holder.name != named]
+                self.open(name, self.rng.choice(others), faults=False)
+
+    def require(self, holds: object, claim: str | Callable[[], str]) -> None:
+        self.history.require(holds, claim)
+
+    def do(self, process: Process, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
+        fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.35 else ""
+        process.wire.plan(fault, self.rng.choice((1, 2, 2, 3, 3, 4, 4, 5)))
+        came = self.history.invoke(
+            f"{process}, {fault or 'well'} {process.wire.at}", what, work, Killed, StorageError, *expected
+        )
+        self.fault = process.wire.fault if process.wire.struck else ""
+        process.wire.plan("", 0)
+        self.require(self.fault or not isinstance(came, Killed), "killed by nobody")
+        is_refused = isinstance(came, StorageError) and not isinstance(came, SessionError)
+        self.require(self.fault or not is_refused, f"{what} was refused by a server that is there: {came!r}")
+        once = self.fault in ("cut before", "cut after", "late") and what != "import"
+        self.require(not (is_refused and once), f"a connection that broke once makes {what} fail: {came!r}")
+        if process.wire.is_dead:
+            self.bury(process)
+        return came
+
+    def bury(self, process: Process) -> None:
+        if self.rng.random() < 0.7:  # otherwise it was on another host: nobody here can tell that it is dead
+            process.end()
+        self.holder = {name: each for name, each in self.holder.items() if each is not process}
+        self.processes = [each for each in self.processes if each is not process]
+        self.processes.append(self.begin())
+
+    def some(self) -> str | None:
+        return self.rng.choice(sorted(self.certain)) if self.certain else None
+
+    def process(self) -> Process:
+        return self.rng.choice(self.processes)
+
+    def batch(self) -> list[Event]:
+        self.count += 1
+        kind = self.rng.choice((UserMessage, AssistantMessage))
+        return [kind(f"{self.count}.{number}") for number in range(self.rng.choice((1, 1, 3)))]
+
+    # --- what the model says -------------------------------------------------------------------------------------------
+
+    def settle(self, name: str, *unheard: list[str]) -> None:
+        """What the log shows is certain; batches whose answers were lost are in it whole, or may still come, in order."""
+        doubtful = self.maybe.setdefault(name, [])
+        doubtful.extend(unheard)
+        shown, certain = self.shown(name), self.certain[name]
+        for size in range(len(doubtful) + 1):
+            for landed in combinations(range(len(doubtful)), size):
+                if shown == sum((doubtful[each] for each in landed), certain):
+                    self.certain[name] = shown
+                    self.maybe[name] = doubtful[landed[-1] + 1 :] if landed else doubtful
+                    return
+        self.require(False, f"{name} shows {shown}, not {certain} and perhaps {doubtful}")
+
+    def shown(self, name: str) -> list[str]:
+        lines = [line for _, _, line in self.database.events[self.database.sessions[name]["key"]]]
+        return [text_of(event) for event in read_lines(name, lines)]
+
+    def grow(self, name: str, texts: list[str], last_seq: int) -> None:
+        """A batch was acknowledged: what was in doubt before it is in the log now, or never will be."""
+        shown = self.shown(name)
+        self.require(
+            len(shown) == last_seq and shown[-len(texts) :] == texts, f"{name} shows {shown}, not {texts} last"
+        )
+        self.settle(name, texts)
+        self.maybe[name] = []
+
+    # --- actions ---------------------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        process, name = self.process(), self.rng.choice("abc")
+        came = self.do(
+            process, f"create {name}", lambda: process.store.create_session(session_id=name), SessionExistsError
+        )
+        if name in self.certain:
+            self.require(not isinstance(came, str), "a session was created twice")
+        elif isinstance(came, str) or name in self.database.sessions:
+            self.require(not isinstance(came, SessionExistsError), f"{name} exists already")
+            self.certain[name] = []
+
+    def open_any(self) -> None:
+        if (name := self.some()) is not None:
+            self.open(name, self.process())
+
+    def open(self, name: str, process: Process, *, faults: bool = True) -> None:
+        holder = self.holder.get(name)
+        is_alive = holder is not None and self.leased(holder)
+        came = self.do(
+            process, f"open {name}", lambda: process.store.open_writer(name), SessionLockedError, faults=faults
+        )
+        if hasattr(came, "append"):
+            self.require(not is_alive or not self.leased(holder), "two writers of one session")
+            self.replace(name, process, came)
+        elif isinstance(came, SessionLockedError):
+            self.require(self.may_be_locked(name), f"a session that nobody holds is locked: {came}")
+
+    def may_be_locked(self, name: str) -> bool:
+        """Whether who is entered as the holder writes, may have its claim released yet, or died where nobody sees it."""
+        process = self.every.get(self.database.sessions[name]["holder"])
+        if process is None or not self.leased(process):
+            return False
+        if process.wire.is_dead:
+            return process.server.holder._file is None or process.server.holder._file.is_held
+        return name in process.writers or bool(process.server.holder._unreleased or self.database.late)
+
+    def leased(self, holder: Process | None) -> bool:
+        until = self.database.holders.get(holder.server.holder.name, 0.0) if holder else 0.0
+        return until > self.database.times.now_s
+
+    def replace(self, name: str, process: Process, writer: Any) -> None:
+        if (old := self.holder.get(name)) is not None and name in old.writers:
+            self.zombies.append((old, old.writers.pop(name)))
+        self.holder[name] = process
+        process.writers[name] = writer
+        self.settle(name)
+        self.require(writer.last_seq == len(self.certain[name]), f"the writer of {name} begins at {writer.last_seq}")
+
+    def take_over(self) -> None:
+        if (name := self.some()) is None:
+            return
+        process = self.process()
+        came = self.do(process, f"take {name} over", lambda: process.store.take_over(name))
+        if hasattr(came, "append"):
+            self.replace(name, process, came)
+        elif (old := self.holder.get(name)) and old.writers[name].epoch != self.database.sessions[name]["epoch"]:
+            self.lose(name)  # the answer was lost: nobody has the new writer, and the one before is none any more
+
+    def lose(self, name: str) -> None:
+        if (old := self.holder.pop(name, None)) is not None and name in old.writers:
+            self.zombies.append((old, old.writers.pop(name)))
+
+    def wake_any(self) -> None:
+        zombies = [(process, writer) for process, writer in self.zombies if process in self.processes]
+        if zombies:
+            self.wake(*self.rng.choice(zombies))
+
+    def wake(self, process: Process, writer: Any) -> None:
+        """A writer that was replaced wakes up: it changes nothing."""
+        if process in self.processes:
+            came = self.do(process, "a zombie appends", lambda: writer.append(self.batch()), SessionError)
+            self.require(isinstance(came, Exception | Killed), "a writer that was replaced appends")
+
+    def append(self) -> None:
+        if not self.holder:
+            return self.append_alone_any()
+        name = self.rng.choice(sorted(self.holder))
+        process, batch = self.holder[name], self.batch()
+        texts = [event.text for event in batch]  # type: ignore[attr-defined]
+        was = self.database.sessions[name]["epoch"]
+        came = self.do(
+            process,
+            f"append {texts} to {name}",
+            lambda: process.writers[name].append(batch),
+            *(LeaseLostError, ConcurrencyError),
+        )
+        if isinstance(came, list):
+            self.grow(name, texts, came[-1].seq or 0)
+        elif isinstance(came, LeaseLostError):
+            self.require(self.database.sessions[name]["epoch"] != process.writers[name].epoch, f"lost to nobody: {was}")
+            self.lose(name)
+        else:
+            self.require(not isinstance(came, ConcurrencyError), f"the one writer of {name} is told of another: {came}")
+            self.settle(name, texts)
+
+    def append_alone_any(self) -> None:
+        if (name := self.some()) is not None:
+            self.append_alone(name, self.process())
+
+    def append_alone(self, name: str, process: Process) -> None:
+        batch = self.batch()
+        texts = [event.text for event in batch]  # type: ignore[attr-defined]
+        holder = self.holder.get(name)
+        is_held = holder is not None and self.leased(holder)
+        came = self.do(
+            process,
+            f"append {texts} alone to {name}",
+            lambda: process.store.append_events(name, batch),
+            *(SessionLockedError, ConcurrencyError),
+        )
+        if isinstance(came, list):
+            self.require(not is_held or not self.leased(holder), "an append passed a writer by")
+            self.grow(name, texts, came[-1].seq or 0)
+            self.lose(name)
+        elif isinstance(came, SessionLockedError):
+            self.require(self.may_be_locked(name), f"a session that nobody holds is locked: {came}")
+        else:
+            self.settle(name, texts)
+
+    def close(self) -> None:
+        if self.holder:
+            name = self.rng.choice(sorted(self.holder))
+            process = self.holder[name]
+            self.do(process, f"close {name}", process.writers[name].close)
+            self.holder.pop(name, None)
+            process.writers.pop(name, None)
+
+    def delete(self) -> None:
+        if (name := self.some()) is None:
+            return
+        process, holder = self.process(), self.holder.get(name)
+        is_held = holder is not None and self.leased(holder)
+        came = self.do(process, f"delete {name}", lambda: process.store.delete_session(name), SessionLockedError)
+        gone = name not in self.database.sessions
+        self.require(not (is_held and self.leased(holder) and gone), "a session in use was deleted")
+        self.require(gone or came is not None, f"{name} is there after it was deleted")
+        if gone:
+            self.lose(name)
+            for kept in (self.certain, self.maybe, self.waiting):
+                kept.pop(name, None)
+            self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
+
+    def change_metadata(self) -> None:
+        if (name := self.some()) is not None:
+            process, value = self.process(), self.rng.randrange(10**6)
+            came = self.do(process, f"metadata of {name}", lambda: process.store.update_metadata(name, {"n": value}))
+            if came is None:
+                found = self.truth.store.read_metadata(name)["metadata"]
+                self.require(found == {"n": value}, f"the metadata of {name} are {found}, not {value}")
+
+    def copy(self) -> None:
+        source, target, process = self.some(), self.rng.choice("de"), self.process()
+        if source is None:
+            return
+        self.settle(source)
+        at = self.rng.randrange(len(self.certain[source]) + 1)
+        came = self.do(
+            process,
+            f"copy {source} up to {at} as {target}",
+            lambda: process.store.copy_session(source, target, at_seq=at, tail=[UserMessage("tail")], metadata={}),
+            SessionExistsError,
+        )
+        if target in self.certain:
+            self.require(not isinstance(came, str), "a copy replaced a session")
+        elif isinstance(came, str) or target in self.database.sessions:
+            self.settle(source)
+            self.certain[target] = [*self.certain[source][:at], "tail"]
+            self.settle(target)
+
+    def claim(self) -> None:
+        name, request, process = self.some(), self.rng.choice("rs"), self.process()
+        if name is None:
+            return
+        came = self.do(
+            process,
+            f"{name} claims {request}",
+            lambda: process.store.claim_request(name, request),
+            SessionNotFoundError,
+        )
+        if isinstance(came, str):
+            known = self.owners.get(request)
+            self.require(came == known if known else came in self.certain, f"{request} belongs to {came}, not {known}")
+            self.owners[request] = came
+
+    def send(self) -> None:
+        if (name := self.some()) is None:
+            return
+        process = self.process()
+        before = len(self.waiting.get(name, ()))
+        came = self.do(process, f"send to {name}", lambda: process.store.put_message(name, {"n": 1}))
+        found = [each.number for each in self.truth.store.read_messages([name])]
+        if isinstance(came, int):
+            self.require(came in found, f"message {came} is not there")
+            self.require(len(found) == before + 1, f"one message was sent, and {len(found) - before} came")
+        else:
+            self.require(len(found) in (before, before + 1), f"{len(found) - before} messages came of one")
+        self.waiting[name] = found
+
+    def receive(self) -> None:
+        name = self.some()
+        if name is None or not self.waiting.get(name):
+            return
+        process, first = self.process(), self.waiting[name][0]
+        self.do(process, f"remove message {first}", lambda: process.store.remove_messages([first]))
+        found = [each.number for each in self.truth.store.read_messages([name])]
+        self.require(
+            self.waiting[name][-len(found) :] == found or not found, f"{found} are left of {self.waiting[name]}"
+        )
+        self.waiting[name] = found
+
+    def pass_time(self) -> None:
+        """Leases run out of processes that do not beat meanwhile."""
+        self.database.times.sleep(self.rng.choice((1.0, LONG_S / 2)))
+        self.history.lines.append(f"it is {self.database.times.now_s:g}")
+        for process in self.processes:
+            if self.rng.random() < 0.6:
+                self.do(process, "beat", process.beat)
+
+    def hang(self) -> None:
+        """A process hangs until its lease is over, another one takes its session, and it wakes up."""
+        if self.holder:
+            name = self.rng.choice(sorted(self.holder))
+            hung, writer = self.holder[name], self.holder[name].writers[name]
+            self.database.times.sleep(LONG_S)
+            self.history.lines.append(f"{hung} hung until {self.database.times.now_s:g}")
+            others = [each for each in self.processes if each is not hung]
+            if self.rng.random() < 0.5:
+                self.open(name, others[0])
+            else:
+                self.append_alone(name, others[0])
+            for _ in range(2 if (hung, writer) in self.zombies else 0):
+                self.wake(hung, writer)
+
+    def kill(self) -> None:
+        process = self.process()
+        self.history.lines.append(f"{process}: killed")
+        self.bury(process)
+
+    ACTIONS = (
+        *(create, open_any, append, append_alone_any, take_over, wake_any, close, delete, change_metadata, copy),
+        *(claim, send, receive, pass_time, kill, hang),
+    )
+    WEIGHTS = (5, 6, 9, 2, 1, 1, 1.5, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5)
