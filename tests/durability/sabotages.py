@@ -237,7 +237,7 @@ SABOTAGES = (
     Sabotage(
         "a checkpoint is believed whatever log stands there",
         "sessions/store.py",
-        "                if stands_at(self._disk, fd, position):\n",
+        "                if is_at(self._disk, fd, position):\n",
         "                if True:\n",
         ("tests.durability.test_checkpoint.CheckpointTest",),
     ),

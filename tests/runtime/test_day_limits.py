@@ -174,7 +174,7 @@ class DayLimits(unittest.TestCase):
             clock.advance(passes_s)
             said = self.run_with(store, [ONE_DOLLAR], limits, clock=clock).error_message or "end"
             ends.append(re.sub(r".* spent (.*), .* in (\w+) of .*: (.*) \(UTC.*", r"\1, \2: \3", said))
-        hour, day = "in this hour, hour: continue in the next hour", "today, day: go on tomorrow"
+        hour, day = "in this hour, hour: continue in the next hour", "today, day: continue tomorrow"
         self.assertEqual(ends, ["end", "end", hour, "end", day, day, day, "end", "end"])
 
     def test_each_name_that_fits_a_pattern_has_a_limit_of_its_own(self) -> None:
