@@ -113,7 +113,7 @@ class Reading(unittest.TestCase):
 
     def test_what_is_no_time_zone_is_refused(self) -> None:
         for name in ("", "Europe", "Europe/Nowhere", "../../etc/passwd", "/etc/localtime", "UTC\0", "a" * 5000):
-            with self.subTest(name[:20]), self.assertRaisesRegex(OptionsError, "no time zone"):
+            with self.subTest(name[:20]), self.assertRaisesRegex(OptionsError, "time zone .* is unknown"):
                 read_zone(name)
 
 

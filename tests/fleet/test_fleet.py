@@ -194,7 +194,7 @@ class QueueTest(FleetTest):
         self.assertEqual(self.work(), [])
         with self.assertRaises(FleetError):
             self.run_async(self.fleet.answer(run_id, "no such question", "yes"))
-        with self.assertRaisesRegex(AnswerRefusedError, "'approve' is not an answer"):
+        with self.assertRaisesRegex(AnswerRefusedError, "'approve' is not a valid answer"):
             self.run_async(self.fleet.answer(run_id, None, "approve"))
         self.assertEqual(self.status(run_id).state, "waiting")
         self.run_async(self.fleet.answer(run_id, None, "yes"))
@@ -422,7 +422,7 @@ class CallersTransactionTest(FleetTest):
     def test_a_connection_to_another_database_is_refused(self) -> None:
         with tempfile_database() as other, self.assertRaises(OptionsError) as caught:
             self.run_async(self.fleet.enqueue("payer", "x", connection=other))
-        self.assertIn("and not to the store's", str(caught.exception))
+        self.assertIn("not to the store's", str(caught.exception))
 
     def test_a_transaction_that_failed_is_a_storage_error(self) -> None:
         self.store.list_sessions()

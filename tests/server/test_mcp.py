@@ -122,7 +122,7 @@ class ToolsTest(FaceCase):
         await asyncio.to_thread(self.gate.reached.wait, 120)
         shown = await self.call("show_session", session_id=started["session_id"])
         self.assertEqual(shown["structuredContent"]["state"], "running")
-        self.assertIn("calls contain", self.text(shown))
+        self.assertIn("calls hold", self.text(shown))
         listed = await self.call("list_sessions")
         self.assertEqual(listed["structuredContent"]["sessions"][0]["session_id"], started["session_id"])
         self.gate.open.set()
@@ -133,7 +133,7 @@ class ToolsTest(FaceCase):
         after = shown["structuredContent"]["after_seq"]
         shown = await self.call("show_session", session_id=started["session_id"], after_seq=after)
         self.assertIn("says: Held.", self.text(shown))
-        self.assertNotIn("calls contain", self.text(shown))
+        self.assertNotIn("calls hold", self.text(shown))
 
     async def test_a_run_is_cancelled(self) -> None:
         started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]

@@ -68,10 +68,10 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
             ({"expect": {"contain": "x"}}, "turn 1, expect: unknown key 'contain'"),
             (
                 {"deltas": ["Good ", "day."]},
-                "turn 1: deltas is a number of characters .* not .'Good ', 'day.'.: the words",
+                "turn 1: deltas must be a number of characters .* not .'Good ', 'day.'.: put the words",
             ),
-            ({"text": "Good day.", "deltas": "Good day."}, "turn 1: deltas is a number of characters"),
-            ({"text": "Good day.", "deltas": [3, -1]}, "turn 1: deltas is a number of characters"),
+            ({"text": "Good day.", "deltas": "Good day."}, "turn 1: deltas must be a number of characters"),
+            ({"text": "Good day.", "deltas": [3, -1]}, "turn 1: deltas must be a number of characters"),
         ):
             with self.assertRaisesRegex(ScriptError, sentence):
                 ScriptedProvider([turn])

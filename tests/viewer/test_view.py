@@ -119,7 +119,7 @@ class ServeTest(unittest.TestCase):
         self.assertIn(b"1 session", found.body)
         nothing = self.served.ask("GET", "/?query=%22%3E%3Cscript%3Enowhere")
         self.assertIn(b'value="&quot;&gt;&lt;script&gt;nowhere"', nothing.body)
-        self.assertIn(b"No session is like that", nothing.body)
+        self.assertIn(b"No session matches", nothing.body)
         for path in ("/", f"/sessions/{self.session_id}"):
             self.assertEqual(self.served.ask("GET", path, Authorization="").status, 401)
         self.assertEqual(self.served.ask("GET", "/sessions/none").status, 404)
