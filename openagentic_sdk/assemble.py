@@ -767,7 +767,7 @@ def _redact(
         """Mask the text; if that fails, a secret may remain in it, so none of it is stored."""
         try:
             return str(mask(text))
-        except BaseException as error:
+        except BaseException as error:  # the caller's function; even an interrupt must not let the text through
             raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
 
     return careful

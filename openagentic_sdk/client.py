@@ -86,7 +86,7 @@ class AgentClient:
             turns.waiting.appendleft(prompt)
             self.state = "connected"
             raise
-        except BaseException:
+        except BaseException:  # also a cancellation: the prompt may or may not have been stored
             self.state = "failed"
             raise
         try:

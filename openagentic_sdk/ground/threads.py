@@ -286,7 +286,7 @@ async def _wait_a_moment(
 
 @types.coroutine
 def next_turn() -> Generator[None, None, None]:
-    """Let everything run first that is ready now: `asyncio.sleep(0)` at half its cost."""
+    """Let everything that is ready now run first: `asyncio.sleep(0)` at half its cost."""
     yield
 
 

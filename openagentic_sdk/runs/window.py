@@ -1,4 +1,4 @@
-"""How full the model's window of a stored session is, also while a run goes on."""
+"""How full the context window of a stored session is, also during a run."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ REWOUND: Final = "rewound"
 
 @frozen
 class EndTexts:
-    """What the model reads of a call that ends without its result. `in_doubt` is for one that started and asked nobody;
-    None where the process that ran it has ended it itself.
+    """The texts for calls that end without a result. `in_doubt` is for one that started and asked nobody; None if the
+    process that ran it has ended it itself.
     """
 
     not_started: str = "The run was interrupted before this call started: it did not run."

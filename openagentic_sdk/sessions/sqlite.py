@@ -404,7 +404,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
 
 
 class _SqliteWriter(SessionWriter):
-    """Tracks the end of its log; the fence in each append proves it right."""
+    """Tracks the end of its log; the fence in each append verifies it."""
 
     def __init__(self, store: SqliteSessionStore, at: SessionRow, epoch: int, lease: LeaseFile) -> None:
         self.session_id, self.key, self.epoch, self.lease = at.id, at.key, epoch, lease

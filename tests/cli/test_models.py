@@ -64,8 +64,8 @@ class Endpoints(CommandCase):
             # A run that stopped before its end, by this process's own doing.
             self.command("run", *place, "--timeout", "0.000001", "Hello")
             out = self.command("sessions", "why", "newest")[1]
-            line = next(line for line in out.splitlines() if line.startswith("to go on: openagentic-sdk "))
-            words = shlex.split(line.removeprefix("to go on: openagentic-sdk "))
+            line = next(line for line in out.splitlines() if line.startswith("to continue: openagentic-sdk "))
+            words = shlex.split(line.removeprefix("to continue: openagentic-sdk "))
             code, out, err = self.command(*words)
         self.assertEqual((code, err), (OK, ""), out)
         self.assertEqual(json.loads(server.requests[-1].body)["model"], "team:shop-1")

@@ -1,4 +1,4 @@
-"""`openagentic-sdk fleet ...`: enqueue runs for many hosts, work on them, answer them, end them."""
+"""`openagentic-sdk fleet ...`: enqueue runs for many hosts, execute, answer and cancel them."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Ev
                 event = loads_event(line, strict=False)
             except InvalidEventError as error:
                 raise StorageError(
-                    f"the archive is damaged: event {count} of session {session_id!r} is none: {error}",
+                    f"the archive is damaged: event {count} of session {session_id!r} is invalid: {error}",
                     session_id=session_id,
                 ) from error
             yield event

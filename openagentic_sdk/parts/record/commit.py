@@ -201,7 +201,7 @@ class Opening:
         salts, erased, marks = self.cut[index]
         for pointer, text in texts:
             if pointer in marks and text.rpartition(":")[2] not in (f'"{ERASED}"', "{}", "[]", "null"):
-                raise BadOpeningError(f"something stands at {pointer}, which was erased")
+                raise BadOpeningError(f"there is a value at {pointer}, which was erased")
         remaining_texts = [text for pointer, text in texts if pointer not in marks]
         if len(remaining_texts) != sum(leaf is None for leaf in erased):
             raise BadOpeningError("it has other fields")

@@ -263,7 +263,7 @@ def timestamp_time(reply: bytes, statement: bytes) -> str:
     place = reply.find(sha256(statement).digest())
     match = _GENERALIZED_TIME.search(reply, max(0, place))
     if place < 0 or match is None:
-        raise ValueError("the time stamp is of something else")
+        raise ValueError("the time stamp is for other data")
     return match[1].decode("ascii")
 
 

@@ -88,7 +88,8 @@ def outermost(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 class CommandRules:
-    """A service: what the permission rules mean for the files of a command. By default, there are no rules, and no sandbox.
+    """A service: the effect of the permission rules on the files of a command. By default, there are no rules, and no
+    sandbox.
 
     `sandbox` applies to a tool that has none of its own.
     """

@@ -573,7 +573,7 @@ def _prepare_command(streams: list[int]) -> None:
 
 
 def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
-    """What bash reads before the command: unset the variable that named this, and at exit report the working directory.
+    """Write bash's start file: unset the variable that names it, and report the working directory at exit.
 
     It comes through BASH_ENV so that bash receives the command itself byte for byte as approved.
     """

@@ -62,7 +62,7 @@ def connect(url: str, timeout_s: float) -> BoundedConnection:
         if row and row[0] == db.info.backend_pid:
             db.execute(_LIMIT, (list(STOPPED_MS), list(map(str, STOPPED_MS.values()))))
             db.prepare_threshold = 2
-    except BaseException:
+    except BaseException:  # whatever interrupts the set-up, an open connection would leak on the server
         db.close()
         raise
     return db

@@ -136,7 +136,7 @@ class PostgresServer(StoreServer):
         if not self.is_ready:
             try:
                 require_schema(db)
-            except BaseException:
+            except BaseException:  # it is in no pool yet, so nothing else would close it
                 db.close()
                 raise
             self.is_ready = True
