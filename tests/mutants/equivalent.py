@@ -18,8 +18,8 @@ EQUIVALENT: dict[tuple[str, str, str, str], str] = {
     (
         "sessions/log/summary_beside.py",
         "SummaryBeside._caught_up",
-        "fd = self._disk.open(str(self._folder / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)",
-        "fd = self._disk.open(str(self._folder / LOG_NAME), os.O_RDONLY & BINARY | NO_FOLLOW)",
+        "fd = self._disk.open(str(path_in(self._folder, LOG_NAME)), os.O_RDONLY | BINARY | NO_FOLLOW)",
+        "fd = self._disk.open(str(path_in(self._folder, LOG_NAME)), os.O_RDONLY & BINARY | NO_FOLLOW)",
     ): _NO_FLAG,
     (
         "permissions/command_deny.py",
