@@ -79,7 +79,7 @@ class RealDisks(unittest.TestCase):
                     self.cut(Path(place), kind, durability)
 
     def cut(self, place: Path, kind: str, durability: str) -> None:
-        program, image, copy = mkfs(kind), place / f"{kind}.image", place / f"{kind}.copy"
+        program, image = mkfs(kind), place / f"{kind}.image"
         if program is None:
             self.skipTest(f"there is no mkfs.{kind}")
         with image.open("wb") as file:
@@ -93,7 +93,7 @@ class RealDisks(unittest.TestCase):
                     assert writer.stdout is not None
                     os.set_blocking(writer.stdout.fileno(), False)
                     acknowledged, made, rest = 0, [], b""
-                    for _ in range(CUTS):
+                    for cut in range(CUTS):
                         pause(rng.uniform(0.05, 0.4), "the subject is at which moment the power goes")
                         writer.send_signal(signal.SIGSTOP)
                         *lines, rest = (rest + (writer.stdout.read() or b"")).split(b"\n")
@@ -102,10 +102,13 @@ class RealDisks(unittest.TestCase):
                                 acknowledged = int(line)
                             else:
                                 made.append(line.decode())
+                        # Of a file that was mounted before, a loop device that is not gone yet may still show the contents.
+                        copy = place / f"{kind}.copy{cut}"
                         shutil.copyfile(image, copy)  # what the disk was given, and nothing of what waits in the cache
                         writer.send_signal(signal.SIGCONT)
                         with mounted(copy, place / "after") as after:
                             self.check(FileSessionStore(after / "store", "barrier"), acknowledged, made)
+                        copy.unlink()
                     self.assertGreater(acknowledged, CUTS)
                 finally:
                     writer.kill()
