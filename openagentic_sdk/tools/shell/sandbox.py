@@ -82,6 +82,8 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
     if plan["level"] == "bwrap":  # it may be a setuid program, so it does everything else
         families = filter_families(not plan["closed"], plan["unix_sockets"])
         return [*plan["bwrap"], *_filter_for_bwrap(families, plan["closed"]), "--"]
+    # Without it, Landlock and seccomp refuse a process that is not root, and a setuid program would regain the rights that
+    # are dropped here.
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
         if plan["closed"]:
@@ -89,7 +91,8 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
         else:
             _arrange_mounts(plan)
         _mount_proc()
-        os.chdir(plan["cwd"])
+        os.chdir(plan["cwd"])  # the old working directory is still the one below the mounts
+        # Last, because mounting needs them. Kept, they would let the command undo the mounts.
         _drop_capabilities(range(LAST_CAPABILITY + 1))
     else:
         # A root user's command keeps its rights to files, as without a sandbox, and has none over other processes.
@@ -99,6 +102,8 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
         _restrict_paths(plan, abi)
     elif plan["level"] == "landlock":
         raise OSError("this kernel has no Landlock")
+    # The filter comes last: it refuses calls that the steps above need. In a network namespace of its own a command may open
+    # sockets, which reach nobody, so that programs see an unreachable network rather than a refused call.
     has_own_network = plan["level"] == "namespaces" and not plan["closed"]
     _filter_system_calls(filter_families(plan["network"] or has_own_network, plan["unix_sockets"]), plan["closed"])
     return []
@@ -137,10 +142,13 @@ def enter_namespaces(uid: int, gid: int) -> None:
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
     # A process that changed its uid may not write its own uid_map without this.
     _prctl(PR_SET_DUMPABLE, 1)
+    # In this order: the kernel accepts a gid_map from a process without rights outside only after setgroups is denied
+    # (user_namespaces(7)).
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         file = os.open(f"/proc/self/{name}", os.O_WRONLY)
         os.write(file, text.encode())
         os.close(file)
+    # Where the host's mounts are shared, as under systemd, ours would appear on the host otherwise.
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     _fork_command()
 
@@ -152,6 +160,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
     for kind, place, *paths in mounts:
         if kind == "overlay":
             _mount_overlay(place, paths)
+    # Opened before "/" becomes read-only and places are covered: later, the same path may lead to a covered folder.
     sources = [[os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths] for _, _, *paths in mounts]
     _set_read_only("/", True)
     covers = []
@@ -167,6 +176,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
             os.close(fd)
         if kind != "cover":
             _set_read_only(place, kind in ("read", "hide"))
+    # Only now, because mount points were created inside the covers; not what is mounted there, which may be writable.
     for place in covers:
         _set_read_only(place, True, recursive=False)
     mount_points = [mount[1] for mount in mounts if mount[0] in ("write", "put", "overlay")]
@@ -200,6 +210,8 @@ def _build_root(closed: dict[str, Any], cwd: str) -> None:
     _set_read_only(root, True)
     _mount("tmpfs", root + cwd, "tmpfs", flags | MS_NOEXEC, f"mode=700,size={closed['folder_bytes']},nr_inodes=10k")
     os.chdir(root)
+    # Stacks the old root on the new one at ".", which needs no folder for it (pivot_root(2)); the next call removes it. A
+    # process with an open descriptor outside could leave a mere `chroot` again.
     _check(_libc.syscall(SYS_PIVOT_ROOT[os.uname().machine == "aarch64"], b".", b"."), "a root of its own")
     _check(_libc.umount2(b".", MNT_DETACH), "leaving the machine's root")
     os.chdir("/")
@@ -231,6 +243,7 @@ def _mount_overlay(folder: str, layers: list[str]) -> None:
     fds = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in layers]
     # By descriptor, because a path may contain the commas and colons that separate the options.
     lower_option, upper_option, work_option = (f"/proc/self/fd/{fd}" for fd in fds)
+    # In a user namespace an overlay may not write `trusted.` attributes: `userxattr` keeps its notes as `user.` ones.
     options = f"lowerdir={lower_option},upperdir={upper_option},workdir={work_option},userxattr"
     _mount("overlay", folder, "overlay", 0, options)
     for fd in fds:
@@ -262,7 +275,7 @@ def _fork_command() -> None:
     pid = os.fork()
     if not pid:
         return
-    _close_all()
+    _close_all()  # the command's pipes too: their readers would see no end of file while this process lives
     ended, status = os.wait()
     while ended != pid:
         ended, status = os.wait()
@@ -358,7 +371,9 @@ def _allow_below(ruleset: int, path: str, rights: int) -> None:
 
 # --- seccomp ---------------------------------------------------------------------------------------------------------
 
-# System calls that no command needs: (x86_64, aarch64).
+# System calls that no command needs: (x86_64, aarch64). They reach into other processes, rearrange mounts, or open files by
+# handles that no mount hides; io_uring performs its operations past this filter, and user namespaces, bpf, userfaultfd and
+# perf are where most local exploits of the kernel begin.
 _REFUSED_CALLS = {
     "ptrace": (101, 117),
     "mount": (165, 40),
@@ -483,6 +498,7 @@ def filter_program(
     socket.
     """
     audit, column, socket_call, pair_call = _ARCHITECTURES[machine]
+    # Offsets in struct seccomp_data: 0 the call's number, 4 the architecture, 16 the first argument (seccomp(2)).
     program = [(_LOAD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if machine == "x86_64":  # the x32 variants of the same calls
         program += [(_JUMP_ABOVE, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
