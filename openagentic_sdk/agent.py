@@ -514,7 +514,7 @@ class _AgentRun:
                     yield event
             if self.outcome.handoff is None:
                 break
-            self._go_on(self.outcome.handoff)
+            self._go_on(self.outcome.handoff, options)
             prompt = None
         if self._result is not None and self._result.stop_reason == "waiting":
             self._questions = await self._find_questions(options, self._result.session_id)
@@ -535,13 +535,15 @@ class _AgentRun:
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             self._result = event
 
-    def _go_on(self, name: str) -> None:
-        """Let another agent take over the session, with the remainder of the limits."""
+    def _go_on(self, name: str, options: OpenAgenticOptions) -> None:
+        """Let another agent take over the session, in the store where it is, with the remainder of the limits."""
         assert self._result is not None, "a run ends with a result"
         self.agent = self.agent._next_agents()[name]
         self.outcome, self.handoffs = AgentOutcome(), self.handoffs + 1
         result = self._result
         self._settings |= {
+            "session_store": options.session_store,
+            "key_file": options.key_file,
             "session": None,
             "session_id": None,
             "resume": result.session_id,

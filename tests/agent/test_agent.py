@@ -7,6 +7,7 @@ import unittest
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import IsolatedAsyncioTestCase
 
@@ -516,6 +517,26 @@ class Handoffs(IsolatedAsyncioTestCase):
         agents = [event.details["agent"] for event in result.events if isinstance(event, SystemNotice)]
         self.assertEqual(agents, ["triage", "billing"])
         assert_closed(self, triage.options.session_store, "s")
+
+    async def test_a_handoff_stays_in_the_store_and_under_the_key_of_the_run(self) -> None:
+        with TemporaryDirectory() as folder:
+            store = scripted().options.session_store
+            key = Path(folder, "key")
+            key.write_bytes(bytes(range(32)))
+            key.chmod(0o600)
+            others = [OpenAgenticOptions(), OpenAgenticOptions(session_store=Path(folder, "other"))]
+            for number, options in enumerate(others):
+                billing = Agent(ScriptedProvider(["Paid."]), name="billing", options=options)
+                front = Agent(
+                    ScriptedProvider([calling("transfer_to_billing")]),
+                    name="front",
+                    handoffs=[billing],
+                    options=OpenAgenticOptions(session_store=store, key_file=str(key)),
+                )
+                result = await front.run("Hi.", session=f"s{number}")
+                self.assertEqual((result.output, result.agent_name), ("Paid.", "billing"))
+                self.assertEqual(result.events[-1].seq, store.last_seq(f"s{number}"))
+            self.assertFalse(Path(folder, "other").exists())
 
     async def test_agents_that_hand_over_for_ever_are_stopped(self) -> None:
         there, back = calling("transfer_to_billing"), calling("transfer_to_triage")
