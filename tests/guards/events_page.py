@@ -12,20 +12,20 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "events.md"
 HEAD = """# Events
 
-Everything that happens in a run is one of these values, all frozen, all in [events.py](../openagentic_sdk/events.py). This
-page is made from that file by `python3 -m tests.guards.generated`, and a test compares the two.
-`AnyEvent` is the union of them: behind `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
-the fields. A type that this version does not know is an `UnknownEvent`, which is matched by its class.
+Everything that happens in a run is one of these frozen values, which are defined in [events.py](../openagentic_sdk/events.py). This
+page is generated from that file by `python3 -m tests.guards.generated`, and a test compares the two.
+`AnyEvent` is their union: after `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
+the fields. An event of an unknown type is an `UnknownEvent`, which is matched by its class.
 
-On the wire and in the log an event is a JSON object with its `type`, its fields and the five that every event has:
+In the log and on the wire an event is a JSON object with its `type`, its own fields and these common ones:
 
-- `seq`, its place in the session's log, from 1 without a hole; None while it is not stored,
-- `ts`, seconds since the epoch, for information,
-- `parent_tool_use_id`, the Task call of the subagent that it belongs to, and `agent_name`, that subagent's name,
-- `mac`, on events that could allow something later: a digest that only this installation can make, see
+- `seq`, its number in the session's log, from 1 without gaps; None until it is stored,
+- `ts`, seconds since the epoch, for information only,
+- `parent_tool_use_id`, the Task call of the subagent to which the event belongs, and `agent_name`, the name of that subagent,
+- `mac`, on events that could later grant something: a digest that only this installation can create, see
   [permissions](permissions.md).
 
-A reader ignores fields that it does not know, and keeps events whose type it does not know as they are.
+A reader ignores fields that it does not know, and keeps events of unknown types unchanged.
 
 ```python
 from openagentic_sdk.events import UserMessage
