@@ -24,15 +24,15 @@ UNITS = {"s": "seconds", "usd": "US dollars", "depth": "levels"}
 HEADING = re.compile(r" {4}# --- (.+?) -+$")
 HEAD = """# Options
 
-Everything that can be set, made from [options.py](../openagentic_sdk/options.py) and
-[gate.py](../openagentic_sdk/permissions/gate.py) by `python3 -m tests.guards.generated`; a test compares the two. All of it
-can be set in code. *Also at* lists the other doors: a flag of `run`, `chat` and `acp`; `agents.toml`, under the option's own
+All options, generated from [options.py](../openagentic_sdk/options.py) and
+[gate.py](../openagentic_sdk/permissions/gate.py) by `python3 -m tests.guards.generated`; a test compares them. All of them
+can be set in code. *Also at* lists other places: a flag of `run`, `chat` and `acp`; `agents.toml`, under the option's own
 name unless another is given; *clients*, which may ask a server for less than the agent's own value; settings files and
-variables of the environment. A value that cannot be used is an `OptionsError` that names it.
+environment variables. An invalid value raises an `OptionsError` that names it.
 
-Those under `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` may also come together, as a value of that class of
-`openagentic_sdk.options`, which an editor completes: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is
-`max_steps=5, cwd="shop"`. A setting that comes twice with two values is an `OptionsError`.
+Options under `Project`, `Permissions`, `Session`, `Telemetry` and `Limits` can also be grouped, as a value of that class of
+`openagentic_sdk.options`, which editors can complete: `groups=[Limits(max_steps=5), Project(cwd="shop")]` is the same as
+`max_steps=5, cwd="shop"`. Setting one option to two different values raises an `OptionsError`.
 
 ```python
 from openagentic_sdk import OpenAgenticOptions, OptionsError, run_sync
@@ -49,7 +49,7 @@ except OptionsError as error:
 max_steps must be a whole number from 0 on, not -1
 ```
 
-Groups in the place of the same settings:
+Groups instead of single settings:
 
 ```python
 from openagentic_sdk.options import Limits, Project
