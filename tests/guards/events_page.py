@@ -12,8 +12,8 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "events.md"
 HEAD = """# Events
 
-Everything that happens in a run is one of these frozen values, which are defined in [events.py](../openagentic_sdk/events.py). This
-page is generated from that file by `python3 -m tests.guards.generated`, and a test compares the two.
+Everything that happens in a run is one of these frozen values, which are defined in [events.py](../openagentic_sdk/events.py).
+This page is generated from that file by `python3 -m tests.guards.generated`, and a test compares the two.
 `AnyEvent` is their union: after `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
 the fields. An event of an unknown type is an `UnknownEvent`, which is matched by its class.
 
@@ -21,7 +21,7 @@ In the log and on the wire an event is a JSON object with its `type`, its own fi
 
 - `seq`, its number in the session's log, from 1 without gaps; None until it is stored,
 - `ts`, seconds since the epoch, for information only,
-- `parent_tool_use_id`, the Task call of the subagent to which the event belongs, and `agent_name`, the name of that subagent,
+- `parent_tool_use_id`, the Task call of the subagent to which the event belongs, and `agent_name`, that subagent's name,
 - `mac`, on events that could later grant something: a digest that only this installation can create, see
   [permissions](permissions.md).
 
