@@ -12,7 +12,7 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "events.md"
 HEAD = """# Events
 
-Everything that happens in a run is one of these frozen values, which are defined in [events.py](../openagentic_sdk/events.py).
+Everything that happens in a run is one of these frozen values, defined in [events.py](../openagentic_sdk/events.py).
 This page is generated from that file by `python3 -m tests.guards.generated`, and a test compares the two.
 `AnyEvent` is their union: after `if event.type == "tool.result"`, or in a `match` on classes, type checkers know
 the fields. An event of an unknown type is an `UnknownEvent`, which is matched by its class.
