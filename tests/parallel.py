@@ -28,8 +28,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
-from openagentic_sdk.tools.shell.process import HelperHold
-
 from .pythons import begin_zygote
 from .size import LARGE
 from .waiting import until
@@ -241,6 +239,9 @@ class Worker:
         status = 1
         try:
             write_stacks_when_told(self._stacks)
+            # Late: a test replaces the locks of the package before any module of it is loaded.
+            from openagentic_sdk.tools.shell.process import HelperHold
+
             HelperHold()  # never released: the helper would end with each run, and the next one start another
             with os.fdopen(jobs, "rb", buffering=0) as lines, os.fdopen(outcomes, "wb") as out:
                 while line := lines.readline():

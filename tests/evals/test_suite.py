@@ -131,7 +131,7 @@ class Files(unittest.TestCase):
             ('outcome = "ok"', 'outcome = "good"', "cases[0].scores[0].must[1].outcome", 20, "must be one of"),
             ('id = "log"', 'id = "tea"', "cases[1].id", 23, "the id of more than one case"),
             ('id = "log"', 'id = "\\u001b"', "cases[1].id", 23, "letters"),
-            ('variants = ["today"]', 'variants = ["x"]', "cases[1].variants", 25, "no variant 'x'"),
+            ('variants = ["today"]', 'variants = ["x"]', "cases[1].variants", 25, "unknown variant 'x'"),
             ('check = "own.py:good"', 'check = "own.py:bad"', "scores[0].check", 29, "cannot be imported"),
             ('check = "own.py:good"', 'check = "nowhere.py:bad"', "scores[0].check", 29, "cannot be imported"),
             ('check = "own.py:good"', "check = 5", "scores[0].check", 29, "module:name"),

@@ -112,7 +112,7 @@ class LivePage(unittest.TestCase):
         context = page.locator("#context")
         context.locator("summary").filter(has_text="the endpoint counted").wait_for()
         context.locator("summary").click()
-        for words in ("prompts and notes:", "the window is not known", "no price of scripted is known"):
+        for words in ("prompts and notes:", "the window size is unknown", "no price of scripted is known"):
             context.locator("pre").filter(has_text=words).wait_for()
         page.locator("#facts").filter(has_text="cost unknown").wait_for()
         self.gate.open.set()

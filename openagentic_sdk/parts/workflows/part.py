@@ -144,8 +144,10 @@ class WorkflowPart(PackagePart):
             try:
                 await self._run_to_end(root)
             finally:
-                await self.work.close()
-                self.body.close()
+                try:
+                    await self.work.close()
+                finally:
+                    self.body.close()
             if not isinstance(root.error, Restart):
                 break
             await self.log.begin_anew(root.error.arguments)
@@ -225,8 +227,11 @@ class WorkflowPart(PackagePart):
             except Exception as error:  # noqa: BLE001 - it ends the run, as if it had been raised there
                 advanced.set_exception(error)
 
-        asyncio.get_running_loop().call_soon(advance, context=self._context)
-        await advanced
+        handle = asyncio.get_running_loop().call_soon(advance, context=self._context)
+        try:
+            await advanced
+        finally:
+            handle.cancel()
 
     async def _hand_out(self, due: Step | ToolResult, root: Branch) -> None:
         if isinstance(due, ToolResult):
