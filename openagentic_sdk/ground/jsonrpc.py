@@ -22,6 +22,8 @@ from .threads import error_words
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REQUEST_CANCELLED = -32800
+# The reason for which a late answer is passed to `on_stray`.
+NO_OPEN_REQUEST = "it answers no open request"
 
 Id = str | int | None
 # A JSON object.
@@ -156,7 +158,7 @@ class Peer:
             self._stray(INVALID_REQUEST, "a message must be one JSON object", line)
         elif "method" not in message and ("result" in message or "error" in message):
             if not self._take_answer(message) and self._on_stray is not None:
-                self._on_stray("it answers no open request", line)
+                self._on_stray(NO_OPEN_REQUEST, line)
         elif not isinstance(message.get("method"), str) or not isinstance(message.get("params", {}), dict | None):
             request_id = message.get("id")
             self._refuse(

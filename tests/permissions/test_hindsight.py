@@ -51,7 +51,8 @@ RULES = (
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "deny")
 
 
-REASON = "Bash needs approval and nobody can be asked: x"
+# As versions before 0.2 worded it, which recorded no category.
+REASON = "Bash needs approval and nobody is there to ask: x"
 
 
 class Quiet(Tool):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 
 from ...errors import InvalidEventError, McpError, ToolError
-from ...ground.jsonrpc import Lines, Peer
+from ...ground.jsonrpc import NO_OPEN_REQUEST, Lines, Peer
 from ...ground.text import one_line, without_hidden
 from ...ground.threads import run_in_thread, settled
 from ...tools.shell.process import CommandReport, HelperHold, Outbox, RunningCommand, ServerSpec
@@ -218,7 +218,7 @@ class StdioWire:
         is_cut = not line or (line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line[:1000] and not _is_json(line))
         self._strays += 1
         self._first_stray = self._first_stray or line[:200]
-        if is_cut and "answers nothing" not in reason:
+        if is_cut and reason != NO_OPEN_REQUEST:
             # It may have been an answer, whose request would otherwise wait until its time limit.
             text = f"the server {self.name} wrote a message that cannot be read ({reason})"
             self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))

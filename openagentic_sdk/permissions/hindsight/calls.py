@@ -43,7 +43,7 @@ from ..rules import READ_TOOLS, Rule
 
 OUTCOMES = {"allow": "run", "ask": "ask", "deny": "refuse"}
 # The second wording is that of logs from versions before 0.2.
-_NOBODY = ("nobody can be asked", "nobody can be asked", "mode callback has no approver")
+_NOBODY = ("nobody can be asked", "nobody is there to ask", "mode callback has no approver")
 _SKILL_EVENTS = (CommandExpanded, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage)
 _MOST_REMEMBERED = 20_000
 _STRICTEST_FIRST = ("deny", "ask", "allow")
