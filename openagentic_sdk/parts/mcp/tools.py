@@ -148,7 +148,8 @@ def hooks_of(ctx: ToolContext) -> RequestHooks:
     async def ask(text: str, choices: tuple[str, ...], details: Mapping[str, Any]) -> str:
         nonlocal question_count, is_agreed
         if is_agreed and question_count and question_count % MAX_QUESTIONS == 0:
-            about = f"A server has asked {question_count} questions in one call, and asks more. Continue?"
+            # A parked question is found again by its words, also by a later version.
+            about = f"A server has asked {question_count} questions in one call, and asks more. Let it go on?"
             is_agreed = await questions.ask(ctx, about, ("yes", "decline"), details) == "yes"
         question_count += 1
         return await questions.ask(ctx, text, choices, details) if is_agreed else "decline"
