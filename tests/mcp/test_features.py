@@ -91,7 +91,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(said, [{"action": "accept", "content": {"name": "green", "size": 3}}])
                 self.assertEqual(len(asked), 3)
                 self.assertTrue(all("The MCP server x asks: Which tea, 0?" in question.prompt for question in asked))
-                self.assertIn("'seven' is invalid", asked[2].prompt)
+                self.assertIn("'seven' does not fit", asked[2].prompt)
                 use = next(event for event in events if event.type == "tool.use")
                 self.assertEqual({question.tool_use_id for question in asked}, {use.tool_use_id})
 
@@ -111,7 +111,7 @@ class Questions(unittest.IsolatedAsyncioTestCase):
                 {"red, blue": "choose 1 to 1", "green": "choose one of red, blue"},
             ),
             ({"type": "string", "minLength": 2}, {"ab": "ab"}, {"a": "2 to any number of letters"}),
-            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is not a date"}),
+            ({"type": "string", "format": "date"}, {"2026-11-23": "2026-11-23"}, {"today": "it is no date"}),
         ]
         for schema, fitting, refused in cases:
             params = {"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}}

@@ -2,6 +2,8 @@
 
 A form is asked field by field. The text names the server that asks, which is untrusted. Only defaults that the server
 itself gives are filled in, no address is opened, and if no person can be asked the answer is to decline.
+
+A parked question is found again by its words, also by a later version: do not reword them.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ async def elicit(server: str, params: Mapping[str, Any], ask: AskText | None, re
         if not host:
             return {"action": "cancel"}
         where = f"this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
-        text = f"{intro}\nIt asks you to open {where}"
+        text = f"{intro}\nIt wants you to open {where}"
         return {"action": "accept" if await _agrees(ask, text, details) else "decline"}
     schema = as_mapping(params.get("requestedSchema"))
     fields = as_mapping(schema.get("properties"))
@@ -94,9 +96,9 @@ async def _fill(field: _Field, intro: str, ask: AskText, details: Mapping[str, A
         try:
             return {field.name: validate(field.read(reply), field.schema, "the answer")}
         except ToolInputError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} is invalid: {field.bounds() or error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {field.bounds() or error})"
         except ValueError as error:
-            problem = f"\n({without_hidden(reply)[:100]!r} is invalid: {error})"
+            problem = f"\n({without_hidden(reply)[:100]!r} does not fit: {error})"
     return "cancel"
 
 
@@ -142,7 +144,7 @@ class _Field:
         """The question for this field."""
         title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
         about = clean_text(as_text(self.schema.get("description")), 500)
-        hints = [as_text(self.schema.get("format")), "several, separated by commas" if self._is_list else ""]
+        hints = [as_text(self.schema.get("format")), "several, with commas between them" if self._is_list else ""]
         if "default" in self.schema:
             hints.append(f"empty for {clean_text(str(self.schema['default']), 200)}")
         elif not self.is_required:
@@ -198,7 +200,7 @@ class _Field:
     def _read_text(self, reply: str) -> str:
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, reply) is None:
-            raise ValueError(f"it is not {_FORMATS_IN_WORDS[self.schema['format']]}")
+            raise ValueError(f"it is no {self.schema['format']}")
         return reply
 
     def _pick(self, reply: str) -> str:
@@ -208,7 +210,6 @@ class _Field:
         raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
 
 
-_FORMATS_IN_WORDS = {"email": "an email address", "uri": "a URI", "date": "a date", "date-time": "a date and time"}
 _FORMATS = {
     "email": r"[^@\s]+@[^@\s]+\.[^@\s]+",
     "uri": r"[A-Za-z][A-Za-z0-9+.-]*:\S+",
