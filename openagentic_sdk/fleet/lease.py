@@ -1,19 +1,19 @@
 """The lease that lets this process continue a run, and the thread that renews it.
 
 A lease decides which worker should try. It is counted from before the moment at which it was requested, on a clock that
-also runs while the process is stopped. Once the lease has expired, the run is lost for good here, whatever the database
-returns later: nothing more is started or written. If two processes both believe that they own a run, the session's epoch
-decides which may write.
+also runs while the process is stopped, and while this machine sleeps if the database is on another (`Tables.lease_now`).
+Once the lease has expired, the run is lost for good here, whatever the database returns later: nothing more is started or
+written. If two processes both believe that they own a run, the session's epoch decides which may write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from ..errors import RunLostError, SessionError
 from ..ground.backoff import Backoff
-from ..ground.clock import elapsed_s
 from .queue import Queue
 from .record import FleetRun
 
@@ -24,22 +24,26 @@ MARGIN = 0.1
 
 
 class Lease:
-    """This process's right to continue one run. `changed` is set when it is lost or the run is to be cancelled."""
+    """This process's right to continue one run. `changed` is set when it is lost or the run is to be cancelled.
 
-    def __init__(self, run: FleetRun, lease_s: float, asked_at: float) -> None:
+    `asked_at` is a time of the clock `now`.
+    """
+
+    def __init__(self, run: FleetRun, lease_s: float, asked_at: float, now: Callable[[], float]) -> None:
         self.run = run
         self.is_cancelled = run.is_cancelled
         self.changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._now = now
         self._is_lost = False
         self._until = asked_at + lease_s * (1 - MARGIN)
 
     @property
     def left_s(self) -> float:
         """The remaining seconds; 0 once the lease was lost."""
-        if elapsed_s() >= self._until:
-            self._is_lost = True
-        return 0.0 if self._is_lost else self._until - elapsed_s()
+        left_s = self._until - self._now()
+        self._is_lost = self._is_lost or left_s <= 0
+        return 0.0 if self._is_lost else left_s
 
     @property
     def is_lost(self) -> bool:
@@ -125,7 +129,7 @@ class Heart:
         if not mine:
             return True
         patience_s = min(self.lease_s / BEATS, *(max(0.05, lease.left_s) for lease in mine.values()))
-        asked_at = elapsed_s()
+        asked_at = self._queue.tables.lease_now()
         try:
             flags = self._queue.beat(
                 {run_id: lease.run.fence for run_id, lease in mine.items()}, self.lease_s, patience_s

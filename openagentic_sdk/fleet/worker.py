@@ -13,7 +13,6 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..ground.backoff import Backoff
-from ..ground.clock import elapsed_s
 from ..ground.threads import running_loop
 from ..kernel.recorder import off_loop
 from .execute import carry_out
@@ -132,10 +131,11 @@ class Worker:
             return
 
     async def _claim(self) -> FleetRun | None:
-        asked_at = elapsed_s()
+        now = self._fleet.queue.tables.lease_now
+        asked_at = now()
         run: FleetRun | None = await off_loop(True, self._fleet.queue.claim, self._who)
         if run is not None:
-            task = asyncio.create_task(self._carry_out(Lease(run, self._who.lease_s, asked_at)))
+            task = asyncio.create_task(self._carry_out(Lease(run, self._who.lease_s, asked_at, now)))
             self._running.add(task)
             task.add_done_callback(self._see_end)
         return run
@@ -205,12 +205,12 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
             or (run.is_parked and run.run_at > await off_loop(True, fleet.queue.now))
         ):
             return run
-        asked_at = elapsed_s()
+        asked_at = fleet.queue.tables.lease_now()
         claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))
         if claimed is None:
             await asyncio.sleep(_CLAIMS.wait_s(1))
             continue
-        lease = Lease(claimed, lease_s, asked_at)
+        lease = Lease(claimed, lease_s, asked_at, fleet.queue.tables.lease_now)
         heart.hold(lease)
         try:
             await carry_out(fleet, lease, asyncio.Event(), grace_s)

@@ -328,7 +328,7 @@ class QueueTest(FleetTest):
 
             claimed = self.fleet.queue.claim(ANYBODY)
             assert claimed is not None
-            lease = Lease(claimed, 30.0, elapsed_s())
+            lease = Lease(claimed, 30.0, elapsed_s(), elapsed_s)
             lease.lose()
             with self.assertRaises(RunLostError):
                 lease.check()
@@ -344,7 +344,7 @@ class QueueTest(FleetTest):
         async def wait() -> None:
             claimed = self.fleet.queue.claim(ANYBODY)
             assert claimed is not None
-            lease = Lease(claimed, 0.2, elapsed_s())
+            lease = Lease(claimed, 0.2, elapsed_s(), elapsed_s)
             self.fleet.queue.leave(claimed, RunOutcome("queued"))
             heart = Heart(self.fleet.queue, 0.2)
             heart.hold(lease)

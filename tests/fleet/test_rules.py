@@ -6,16 +6,21 @@ import asyncio
 import json
 import math
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 import unittest
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.errors import OptionsError, ProviderHTTPError
 from openagentic_sdk.fleet import Fleet, Worker
+from openagentic_sdk.fleet.lease import Lease
 from openagentic_sdk.fleet.limits import Rates
 from openagentic_sdk.fleet.prepare import RatedProvider, rated_options
 from openagentic_sdk.fleet.queue import Claimer, NewRun
@@ -30,6 +35,8 @@ from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite import clock
+from openagentic_sdk.sessions.stores.sqlite.clock import MOST_AFTER_BOOT_S
 from openagentic_sdk.sessions.stores.tables import drive
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -565,14 +572,147 @@ class JumpingClock(RulesTest):
         assert found is not None
         self.assertEqual(found.id, due)
 
-    def test_a_machine_that_was_started_anew_with_its_clock_far_back_goes_on(self) -> None:
-        first, back = self.stores_at(0, -10 * 86_400)
+    def test_after_a_restart_of_the_machine_with_its_clock_far_back_nothing_waits_for_the_calendar(
+        self,
+    ) -> None:
+        for hours in (-240, -1):
+            with self.subTest(hours=hours), tempfile.TemporaryDirectory(dir=IN_MEMORY) as place:
+                self.url = f"sqlite:{place}/runs.db"
+                first, after = self.stores_at(0, hours * 3600)
+                first.rates.set("key", requests_per_minute=60, tokens_per_minute=None)
+                first.rates.take("key", 1)
+                first.queue.add(_run())
+                claimed = first.queue.claim(Claimer("a worker", 36_000.0, ("a",)))
+                assert claimed is not None
+                queued = first.queue.add(_run())
+                self.change(first, "UPDATE openagentic_clock SET boot = 'earlier ' || boot")
+                found = after.queue.claim(WHO) or after.queue.claim(WHO)
+                assert found is not None
+                self.assertEqual(found.id, queued)
+                self.assertLess(after.rates.take("key", 1), 60)
+                # Workers of an earlier boot are gone, except in containers with a boot identifier of their own.
+                left_s = after.queue.find(claimed.id).lease_left_s
+                assert left_s is not None
+                self.assertTrue(0 < left_s <= MOST_AFTER_BOOT_S, left_s)
+                for fleet in (first, after):
+                    fleet.close()
+                    fleet.store.close()
+
+
+class SleepingMachine(RulesTest):
+    """A host with an SQLite file sleeps, and its time since the start goes on as Linux counts it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.slept_s = 0.0
+        real_elapsed_s = clock.elapsed_s
+        self.addCleanup(setattr, clock, "elapsed_s", real_elapsed_s)
+        clock.elapsed_s = lambda: real_elapsed_s() + self.slept_s
+
+    def test_no_living_run_is_taken_over_after_a_sleep_longer_than_its_lease(self) -> None:
+        first, second = self.host(), self.host()
         first.queue.add(_run())
-        self.assertIsNotNone(first.queue.claim(WHO))
-        self.change(first, "UPDATE openagentic_clock SET boot = 'the one before'")
-        self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 1")
-        taken = back.queue.claim(WHO)
-        self.assertIsNotNone(taken or back.queue.claim(WHO))
+        claimed = first.queue.claim(WHO)
+        assert claimed is not None
+        now = first.queue.tables.lease_now
+        lease = asyncio.run(_leased(claimed, now))
+        for _ in range(3):
+            self.slept_s += 8 * 3600
+            self.assertIsNone(second.queue.claim(WHO))
+            self.assertIsNone(self.host().queue.claim(WHO))  # of a process that was started after the sleep
+            self.assertFalse(lease.is_lost)
+            self.assertEqual(first.queue.beat({claimed.id: claimed.fence}, 60.0, 1.0), {claimed.id: False})
+        self.assertLessEqual(first.queue.find(claimed.id).lease_left_s or 1e9, 60.0)
+
+    def test_a_run_whose_worker_died_is_taken_over_when_what_was_left_of_its_lease_has_passed_awake(self) -> None:
+        first, second = self.host(), self.host()
+        first.queue.add(_run())
+        claimed = first.queue.claim(WHO)
+        self.slept_s += 3600
+        self.assertIsNone(second.queue.claim(WHO))
+        assert claimed is not None
+        self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 61 WHERE id = ?", claimed.id)
+        taken = second.queue.claim(WHO)
+        assert taken is not None
+        self.assertEqual((taken.id, taken.fence), (claimed.id, claimed.fence + 1))
+
+    def test_a_sleep_counts_once_also_if_the_transaction_that_saw_it_failed(self) -> None:
+        first = self.host()
+        first.queue.add(_run())
+        claimed = first.queue.claim(WHO)
+        assert claimed is not None
+        self.slept_s += 3600
+
+        def fail(execute: Any) -> None:
+            raise ValueError("a disk that is full")
+
+        with self.assertRaises(ValueError):
+            first.queue.tables.change(fail)
+        for _ in range(3):
+            self.assertIsNone(first.queue.claim(WHO))
+        left_s = first.queue.find(claimed.id).lease_left_s
+        assert left_s is not None
+        self.assertTrue(30.0 < left_s <= 60.0, left_s)
+
+    def test_what_waits_for_a_time_is_due_although_the_machine_slept_until_then(self) -> None:
+        first = self.host()
+        due = first.queue.add(_run(run_at=time.time() + 3000))
+        self.assertIsNone(first.queue.claim(WHO))
+        self.slept_s += 3600
+        found = first.queue.claim(WHO)
+        assert found is not None
+        self.assertEqual(found.id, due)
+
+    def test_a_file_of_a_version_that_did_not_count_sleep_goes_on(self) -> None:
+        first = self.host()
+        first.queue.add(_run())
+        claimed = first.queue.claim(WHO)
+        assert claimed is not None
+        self.change(first, "DELETE FROM openagentic_clock WHERE boot LIKE '% asleep'")
+        second = self.host()
+        self.change(second, "UPDATE openagentic_runs SET priority = 0")
+        self.slept_s += 3600
+        self.assertIsNone(second.queue.claim(WHO))
+        self.assertIsNone(first.queue.claim(WHO))
+
+    @unittest.skipUnless(shutil.which("unshare"), "unshare is not installed")
+    def test_containers_with_a_time_namespace_of_their_own_agree_with_their_host(self) -> None:
+        """A lease ends when it is over, in a container whose clocks were shifted as time_namespaces(7) describes."""
+        command = [
+            "unshare",
+            "--time",
+            "--boottime",
+            "86400",
+            "--monotonic",
+            "7200",
+            "--fork",
+            sys.executable,
+            "-c",
+            _CLAIMS,
+        ]
+        self.host().queue.add(_run())
+        self.assertIsNotNone(self.host().queue.claim(WHO))
+        done = subprocess.run([*command, self.url, str(clock.asleep_s())], capture_output=True, text=True)
+        if done.stderr.startswith("unshare"):
+            self.skipTest(f"no time namespace can be made: {done.stderr.strip()}")
+        self.assertEqual((done.stdout, done.stderr), ("None True\n", ""))
+
+
+async def _leased(run: FleetRun, now: Callable[[], float]) -> Lease:
+    return Lease(run, WHO.lease_s, now(), now)
+
+
+_CLAIMS = """
+import sys
+from openagentic_sdk.fleet.queue import Claimer, Queue
+from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite.clock import asleep_s
+from openagentic_sdk.sessions.stores.tables import tables_of
+
+store = open_store(sys.argv[1])
+print(Queue(tables_of(store)).claim(Claimer("another", 60.0, ("a",))), abs(asleep_s() - float(sys.argv[2])) < 1)
+store.close()
+"""
 
 
 @unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")

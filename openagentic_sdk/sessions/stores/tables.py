@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from ...errors import FleetStoreError, SessionNotFoundError
+from ...ground.clock import elapsed_s
 from ..request import json_sha256
 
 T = TypeVar("T")
@@ -56,6 +57,10 @@ class Tables(ABC):
 
         Raises `OptionsError` for a value that is not a connection to this database, and `StorageError`.
         """
+
+    def lease_now(self) -> float:
+        """Seconds by which this process counts its leases here; a server's time continues while a host sleeps."""
+        return elapsed_s()
 
     @abstractmethod
     def take_turn(self, execute: Execute) -> None:

@@ -1,12 +1,18 @@
-"""The clock of a fleet in an SQLite file: seconds since 1970 that advance steadily, even if the wall clock is changed.
+"""The clocks of a fleet in an SQLite file: seconds since 1970 that advance steadily, even if the wall clock is changed.
 
 All users of the file are on one machine, and count from its start. The wall-clock time of that start is in the file,
 written by whoever came first after it: later changes of the wall clock move no lease, no limit and no turn. On a machine
 that does not reveal when it was started, only the wall clock is used.
+
+What is due after a delay is due also if the machine slept meanwhile, so the file's time counts sleep. A lease must not: it
+ends because a worker that could renew it did not, and nobody renews one in his sleep. So the first transaction after a sleep
+extends all leases by its length, and workers count theirs (`Tables.lease_now`) without it. An older version that claims
+before that transaction may take over a living run; its epoch refuses the old worker's appends.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,11 +23,22 @@ from ....ground.clock import elapsed_s
 if TYPE_CHECKING:
     import sqlite3
 
-# Added without a schema version: versions without the table ignore it.
+# Added without a schema version: versions without the table ignore it, and versions before the second row ignore that.
 _MAKE = "CREATE TABLE IF NOT EXISTS openagentic_clock (boot text PRIMARY KEY, ahead_s double precision NOT NULL)"
-# No lease lasts this long: the clock was ahead before the machine restarted, and the time continues from there.
-_LONGEST_LEASE_S = 86_400.0
-_LATEST = "SELECT max(lease_until) FROM openagentic_runs WHERE state = 'running'"
+_NOTE = "INSERT OR REPLACE INTO openagentic_clock (boot, ahead_s) VALUES (?, ?)"
+_LATEST = """
+    SELECT max(at) FROM (
+        SELECT max(max(created_at), max(coalesce(started_at, 0)), max(coalesce(ended_at, 0))) AS at FROM openagentic_runs
+        UNION ALL SELECT max(at) FROM openagentic_rates
+    )
+"""
+_EXTEND = "UPDATE openagentic_runs SET lease_until = lease_until + ? WHERE state = 'running'"
+# The workers of an earlier boot are gone. Some containers have boot identifiers of their own, so workers may be alive under
+# another one: they have time for a few heartbeats.
+_CAP = "UPDATE openagentic_runs SET lease_until = ? WHERE state = 'running' AND lease_until > ?"
+MOST_AFTER_BOOT_S = 15.0
+# Two readings of the sleep that differ by less are the same.
+SAME_S = 0.1
 
 
 @cache
@@ -33,6 +50,33 @@ def boot() -> str:
         return ""
 
 
+@cache
+def _shifts_s() -> dict[str, float]:
+    """By how much this process's time namespace shifts each of the machine's clocks (time_namespaces(7))."""
+    try:
+        lines = Path("/proc/self/timens_offsets").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    return {name: int(seconds) + int(nanos) / 1e9 for name, seconds, nanos in map(str.split, lines)}
+
+
+def uptime_s() -> float:
+    """Seconds since this machine was started, including time asleep, in every container the same."""
+    return elapsed_s() - _shifts_s().get("boottime", 0.0)
+
+
+def asleep_s() -> float:
+    """How long this machine has slept since it was started; 0 where the system does not count it."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    while True:
+        before = time.clock_gettime(time.CLOCK_MONOTONIC)
+        with_sleep = uptime_s()
+        after = time.clock_gettime(time.CLOCK_MONOTONIC)
+        if after - before < SAME_S / 10:  # else the process was stopped between the readings
+            return with_sleep - before + _shifts_s().get("monotonic", 0.0)
+
+
 class SteadyClock:
     """The offset between the file's time and the machine's counter, as recorded or as it would be."""
 
@@ -40,10 +84,11 @@ class SteadyClock:
         self._wall = wall
         self._ahead_s = 0.0
         self._is_noted = False
+        self._asleep_s: float | None = None
 
     def now(self) -> float:
         """Seconds since 1970, on the clock shared by all users of the file."""
-        return elapsed_s() + self._ahead_s if boot() else self._wall()
+        return uptime_s() + self._ahead_s if boot() else self._wall()
 
     def wall(self) -> float:
         """The time of the wall clock."""
@@ -53,22 +98,43 @@ class SteadyClock:
         """Read what was recorded since the machine was started."""
         if self._is_noted:
             return
-        has_table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone()
-        row = has_table and db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (boot(),)).fetchone()
-        if row:
-            self._ahead_s, self._is_noted = float(row[0]), True
+        if (ahead_s := _noted(db, boot())) is not None:
+            self._ahead_s, self._is_noted = ahead_s, True
             return
-        now, (latest,) = self._wall(), db.execute(_LATEST).fetchone()
-        if latest is not None and latest > now + _LONGEST_LEASE_S:
-            now = latest
-        self._ahead_s = now - elapsed_s()
+        # The file's time never goes back, or what is due and every limit would wait for as long.
+        (latest,) = db.execute(_LATEST).fetchone()
+        self._ahead_s = max(self._wall(), latest or 0.0) - uptime_s()
 
     def start(self, db: sqlite3.Connection) -> None:
-        """In a write transaction, read the recorded offset, or record it."""
+        """In a write transaction, record the offset if nobody has, and extend the leases if the machine has slept."""
         self.find(db)
         if not self._is_noted:
             db.execute(_MAKE)
-            db.execute("INSERT INTO openagentic_clock (boot, ahead_s) VALUES (?, ?)", (boot(), self._ahead_s))
+            most = self.now() + MOST_AFTER_BOOT_S
+            if db.execute("SELECT 1 FROM openagentic_clock").fetchone():
+                db.execute(_CAP, (most, most))
+            db.execute(_NOTE, (boot(), self._ahead_s))
+        if boot():
+            self._see_sleep(db)
+
+    def _see_sleep(self, db: sqlite3.Connection) -> None:
+        asleep, row = asleep_s(), f"{boot()} asleep"
+        if self._asleep_s is not None and asleep - self._asleep_s < SAME_S:
+            return
+        noted = _noted(db, row)
+        if noted is None or asleep - noted >= SAME_S:
+            db.execute(_NOTE, (row, asleep))
+            if noted is not None:
+                db.execute(_EXTEND, (asleep - noted,))
+        # Also right if the transaction fails: the next one of any process reads the row again.
+        self._asleep_s = noted
+
+
+def _noted(db: sqlite3.Connection, row: str) -> float | None:
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'openagentic_clock'").fetchone():
+        return None
+    found = db.execute("SELECT ahead_s FROM openagentic_clock WHERE boot = ?", (row,)).fetchone()
+    return float(found[0]) if found else None
 
 
 def offer_clock(db: sqlite3.Connection, clock: SteadyClock) -> None:

@@ -76,6 +76,9 @@ class SqliteTables(Tables):
         offer_clock(connection, self._file.clock)
         return execute
 
+    def lease_now(self) -> float:
+        return time.monotonic()
+
     def take_turn(self, execute: Execute) -> None:
         """Do nothing: changes of a file are serialized anyway."""
 
