@@ -1,4 +1,4 @@
-"""Let a time limit run out when a test says so: the running event loop's own clock is moved on, nobody waits."""
+"""Let a timeout expire at once: advance the clock of the running event loop instead of waiting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class _MovedClock:
-    """A loop's clock, moved on; whoever keeps it sees the time that is skipped later, too."""
+    """A loop's clock, advanced by `skipped_s`; code that kept a reference to it sees later skips too."""
 
     def __init__(self, before: Callable[[], float]) -> None:
         self._before = before
@@ -18,9 +18,9 @@ class _MovedClock:
 
 
 def skip_time(seconds: float) -> None:
-    """Whatever the running loop would do within the next `seconds` is due at once."""
+    """Advance the running loop's clock by `seconds`: every timer due within that time fires at once."""
     loop = asyncio.get_running_loop()
     clock = loop.time if isinstance(loop.time, _MovedClock) else _MovedClock(loop.time)
     clock.skipped_s += seconds
-    loop.slow_callback_duration = float("inf")  # debug mode would tell of the time that was skipped
+    loop.slow_callback_duration = float("inf")  # debug mode would log the skipped time as a slow callback
     loop.time = clock  # type: ignore[method-assign]

@@ -1,9 +1,9 @@
-"""Spread the test modules over the machine's cores, for the command that runs all of them.
+"""Spread the test modules over several processes when the whole suite is discovered.
 
-unittest asks `tests` itself (`load_tests`) only when everything is discovered: a single room or module runs
-as ever. Each worker is a fork that takes the next module, runs it whole and sends what became of each test; the caller's
-result hears of it as if the test had run there. A test that does not end is ended, by name and with its stacks, and another
-worker takes the next module. A system without fork runs everything in this process.
+unittest calls `load_tests` of `tests` only for full discovery: a single room or module runs as usual. Each worker is a fork
+that takes the next module, runs it whole and sends its outcomes back; they are reported to the caller's TestResult as if
+the tests had run in this process. A test that exceeds its time limit is reported by name with its stacks, its worker is
+killed, and a new worker takes the next module. On a system without fork everything runs in this process.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .pythons import begin_zygote
 from .size import LARGE
 from .waiting import until
 
-# How long what a module left behind may take to end.
+# How long threads and processes that outlive a module may take to end.
 PATIENCE_S = 60.0
-# How long one test may take, and what it sets up: several times what the slowest takes on a busy machine.
+# How long one test or one setUpClass may take: several times as long as the slowest needs on a busy machine.
 TEST_LIMIT_S = 4 * 3600.0 if LARGE else 600.0
-# Tells a worker to write its stacks. Nothing else here uses it.
+# Asks a worker to write its stacks. Nothing else here uses this signal.
 STACKS_SIGNAL = getattr(signal, "SIGUSR2", 0)
 STACKS_END = b"(end of stacks)\n"
-# The process that starts commands is the package's own, one for each process, and stays (tools/shell/process.py).
+# The package's helper that starts commands: one per process, which outlives each test (tools/shell/process.py).
 HELPER = b"\0-I\0-S\0-c\0"
-# These take longer than their source says, many because they wait for processes or clocks: they begin first, in this order.
+# Modules that take longer than their size suggests, mostly because they wait for processes or clocks; started in this order.
 LONG = (
     "tests.guards.test_parallel",
     "tests.guards.test_rooms_left_out",
@@ -86,7 +86,7 @@ LONG = (
 
 
 class Outcome(NamedTuple):
-    """What a test told its result: the method, the test's name, and the text of a failure or the reason of a skip."""
+    """One call of a TestResult method: the method's name, the test's name, and the failure text or skip reason."""
 
     method: str
     name: str
@@ -94,11 +94,11 @@ class Outcome(NamedTuple):
 
 
 class ElsewhereError(Exception):
-    """A failure in another process; its text is the traceback that was written there."""
+    """A failure in another process; its text is the traceback formatted there."""
 
 
 class Elsewhere(unittest.TestCase):
-    """A test that ran in another process."""
+    """A stand-in for a test that ran in another process."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Elsewhere(unittest.TestCase):
 
 
 class Notes(unittest.TestResult):
-    """Writes down what tests tell it and how many seconds each took, and tells `step` what runs now."""
+    """A TestResult that records each outcome and duration, and passes the name of the current test to `step`."""
 
     def __init__(self, step: Callable[[str], None]) -> None:
         super().__init__()
@@ -131,8 +131,8 @@ class Notes(unittest.TestResult):
     def stopTest(self, test: Any) -> None:
         super().stopTest(test)
         self.durations.append((time.monotonic() - self._began, test.id()))
-        self._began = time.monotonic()  # some versions stop what a class skips without starting it
-        self._step(f"what follows {test.id()}")
+        self._began = time.monotonic()  # some versions call stopTest without startTest for skipped classes
+        self._step(f"after {test.id()}")
 
     def _note(self, method: str, test: Any, text: str = "") -> None:
         self.outcomes.append(Outcome(method, str(test), text))
@@ -161,8 +161,8 @@ class Notes(unittest.TestResult):
             (self.addFailure if is_failure else self.addError)(subtest, err)
 
 
-def tell(outcome: Outcome, result: unittest.TestResult) -> None:
-    """Say to `result` what a test elsewhere said to its own."""
+def report_outcome(outcome: Outcome, result: unittest.TestResult) -> None:
+    """Report an outcome from another process to `result`."""
     test = Elsewhere(outcome.name)
     failure = (ElsewhereError, ElsewhereError("\n" + outcome.text), None)
     result.startTest(test)
@@ -177,16 +177,16 @@ def tell(outcome: Outcome, result: unittest.TestResult) -> None:
 
 
 class Spread(unittest.TestSuite):
-    """Modules of tests that run in several processes."""
+    """A suite of test modules that run in several processes."""
 
     def __init__(self, modules: Iterable[unittest.TestSuite], workers: int, limit_s: float = TEST_LIMIT_S) -> None:
         super().__init__(modules)
         self.workers, self.limit_s = workers, limit_s
 
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
-        modules = sorted(self, key=length, reverse=True)  # the long ones first, so that all end together
-        gc.freeze()  # what is loaded stays: no worker looks through it for garbage
-        gc.set_threshold(10_000, 20)  # and for that of the tests less often: twice the memory, a fiftieth of the time
+        modules = sorted(self, key=length, reverse=True)  # the longest first, so that all workers finish together
+        gc.freeze()  # exempt everything loaded so far from garbage collection in the workers
+        gc.set_threshold(10_000, 20)  # and collect less often: twice the memory, a fiftieth of the time
         begin_zygote()
         numbers = iter(range(len(modules)))
         workers = [Worker(modules, self.limit_s) for _ in range(min(self.workers, len(modules)))]
@@ -197,7 +197,7 @@ class Spread(unittest.TestSuite):
             ready, _, _ = select.select(busy, (), (), 1.0)
             for worker in [worker for worker in busy if worker in ready or worker.is_overdue()]:
                 for outcome in worker.outcomes() if worker in ready else worker.end_overdue():
-                    tell(outcome, result)
+                    report_outcome(outcome, result)
                 busy.remove(worker)
                 number = None if result.shouldStop else next(numbers, None)
                 if number is not None and not worker.is_alive:
@@ -209,21 +209,21 @@ class Spread(unittest.TestSuite):
             worker.close()
         for worker in workers:
             for outcome in worker.join():
-                tell(outcome, result)
-        tell_slowest([row for worker in workers for row in worker.durations])
+                report_outcome(outcome, result)
+        print_slowest([row for worker in workers for row in worker.durations])
         return result
 
 
 class Worker:
-    """A fork of this process that runs the modules whose numbers it is given, one after the other."""
+    """A fork of this process that runs the modules it is assigned by number, one after another."""
 
     def __init__(self, modules: list[unittest.TestSuite], limit_s: float) -> None:
         jobs, self._jobs = os.pipe()
         results, outcomes = os.pipe()
         self._modules, self._limit_s = modules, limit_s
         self._number = -1
-        self._step = mmap.mmap(-1, 4096)  # shared with the fork: when what runs now began, and its name
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process runs
+        self._step = mmap.mmap(-1, 4096)  # shared with the fork: the start time and name of the current step
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - open for the lifetime of the worker
         self.durations: list[tuple[float, str]] = []
         self.is_alive = True
         self._pid = os.fork()
@@ -233,29 +233,29 @@ class Worker:
             self._serve(jobs, outcomes)
         os.close(jobs)
         os.close(outcomes)
-        self._results = os.fdopen(results, "rb")  # buffered: the outcomes of a module may be more than a pipe holds
+        self._results = os.fdopen(results, "rb")  # buffered: the outcomes of a module may exceed the capacity of a pipe
 
     def _serve(self, jobs: int, outcomes: int) -> NoReturn:
         status = 1
         try:
-            write_stacks_when_told(self._stacks)
-            # Late: a test replaces the locks of the package before any module of it is loaded.
+            write_stacks_on_signal(self._stacks)
+            # Imported late: one test replaces the package's locks, which requires that no module of it is loaded yet.
             from openagentic_sdk.tools.shell.process import HelperHold
 
-            HelperHold()  # never released: the helper would end with each run, and the next one start another
+            HelperHold()  # never released: otherwise the helper would end with each run and the next run start another
             with os.fdopen(jobs, "rb", buffering=0) as lines, os.fdopen(outcomes, "wb") as out:
                 while line := lines.readline():
                     notes = Notes(self._note_step)
                     module = self._modules[int(line)]
-                    name = module_name(module)  # a suite forgets its tests
+                    name = module_name(module)  # read first: a suite drops its tests once they have run
                     unittest.TestSuite([module]).run(notes)
-                    if left := left_behind():
-                        text = "it leaves behind, for the tests that run after it in this process: " + ", ".join(left)
+                    if names := leftovers():
+                        text = "still running, beside the next tests in this process: " + ", ".join(names)
                         notes.outcomes.append(Outcome("addError", name, text))
                     pickle.dump((notes.outcomes, notes.durations), out)
                     out.flush()
             status = 0
-        except BaseException:  # noqa: BLE001 - the process ends here, and nobody else would say why
+        except BaseException:  # noqa: BLE001 - the process ends here, and nothing else would report the cause
             traceback.print_exc()
         finally:
             os._exit(status)
@@ -269,12 +269,12 @@ class Worker:
         os.write(self._jobs, b"%d\n" % number)
 
     def outcomes(self) -> list[Outcome]:
-        """What became of the module's tests; they are waited for."""
+        """Wait for the outcomes of the current module and return them."""
         try:
             outcomes, durations = pickle.load(self._results)
         except EOFError:
             self.is_alive = False
-            return [self._lost("the process that ran it ended")]
+            return [self._lost("its process exited")]
         self.durations += durations
         return outcomes  # type: ignore[no-any-return]
 
@@ -290,45 +290,48 @@ class Worker:
         return time.monotonic() - self._read_step()[0] > self._limit_s
 
     def end_overdue(self) -> list[Outcome]:
-        """End the process, whose test takes too long, and all that it started; its stacks are the failure's text."""
+        """Kill an overdue worker and its descendants; return an error with its stacks."""
         self.is_alive = False
-        return [self._lost(f"it did not end within {self._limit_s:g} s and was ended. {self._end()}")]
+        return [self._lost(f"killed: it did not end within {self._limit_s:g} s. {self._end()}")]
 
     def _lost(self, reason: str) -> Outcome:
         rest = f"The outcomes of the other tests of {module_name(self._modules[self._number])} are lost."
         return Outcome("addError", self._read_step()[1], f"{reason}\n{rest}")
 
     def _end(self) -> str:
-        """Kill the process and those that it started. The stacks of its threads and tasks, and the commands of those."""
+        """Kill the process and its descendants; return the stacks of its threads and tasks, and the commands below it."""
         stacks = self._ask_for_stacks()
         started = descendants(self._pid)
         commands = [text for number in started if (text := command(number))]
         for number in (self._pid, *started):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        return f"Its stacks:\n{stacks}\nThe processes below it:\n" + ("\n".join(commands) or "none")
+        return f"Its stacks:\n{stacks}\nIts child processes:\n" + ("\n".join(commands) or "none")
 
     def _ask_for_stacks(self) -> str:
-        def written() -> bytes:
+        def stacks() -> bytes:
             return os.pread(self._stacks.fileno(), 1 << 20, 0)
 
         os.kill(self._pid, STACKS_SIGNAL)
-        with contextlib.suppress(AssertionError):  # a main thread that runs no Python shows no tasks, only its stack
-            until(lambda: STACKS_END in written(), "the tasks are shown", 10)
-        lines = written().decode(errors="replace").splitlines()
+        with contextlib.suppress(AssertionError):  # a main thread blocked outside Python shows a stack but no tasks
+            until(lambda: STACKS_END in stacks(), "the tasks are written", 10)
+        lines = stacks().decode(errors="replace").splitlines()
         return "\n".join(line for line in lines if "/unittest/" not in line and __file__ not in line)
 
     def close(self) -> None:
         os.close(self._jobs)
 
     def join(self) -> list[Outcome]:
-        """Every worker must have been closed: a later one holds the pipe of an earlier one open."""
+        """Wait for the process to exit; return an error if it does not.
+
+        Close every worker first: later workers inherit the pipes of earlier ones and hold them open.
+        """
         self._results.close()
         outcomes = []
         try:
-            until(lambda: os.waitpid(self._pid, os.WNOHANG)[0], "the worker ends", PATIENCE_S)
+            until(lambda: os.waitpid(self._pid, os.WNOHANG)[0], "the worker exits", PATIENCE_S)
         except AssertionError:
-            text = f"the process that ran all tests of this module did not end after them. {self._end()}"
+            text = f"the worker did not exit after the tests of this module. {self._end()}"
             outcomes = [Outcome("addError", module_name(self._modules[self._number]), text)]
             os.waitpid(self._pid, 0)
         self._stacks.close()
@@ -336,8 +339,8 @@ class Worker:
         return outcomes
 
 
-def write_stacks_when_told(file: IO[bytes]) -> None:
-    """From now on the signal makes this process write the stacks of its threads, then those of its tasks."""
+def write_stacks_on_signal(file: IO[bytes]) -> None:
+    """Install a signal handler that writes the stacks of all threads, then those of all tasks, to `file`."""
 
     def write_tasks(*_: Any) -> None:
         tasks = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Task) and not item.done()]
@@ -349,7 +352,7 @@ def write_stacks_when_told(file: IO[bytes]) -> None:
 
 
 def task_stack(task: asyncio.Task[Any]) -> list[str]:
-    """What a task awaits, outermost first."""
+    """The chain of awaits of a task, outermost first."""
     lines = [f"Task {task.get_name()!r}:"]
     at: Any = task.get_coro()
     while True:
@@ -362,17 +365,17 @@ def task_stack(task: asyncio.Task[Any]) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below this one, where the system lists them."""
+    """The pids of all descendants of a process; empty on a system without /proc."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             for number in map(int, children.read_text().split()):
                 found += (number, *descendants(number))
     return found
 
 
 def command(pid: int) -> str:
-    """A process's number and command; empty once it has ended."""
+    """The pid and command line of a process; empty if it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -380,24 +383,25 @@ def command(pid: int) -> str:
     return f"{pid}: {words[:500].replace(bytes(1), b' ').decode(errors='replace')}" if words else ""
 
 
-def tell_slowest(durations: list[tuple[float, str]]) -> None:
-    """Write the slowest tests, as many as a variable says, one in a line."""
+def print_slowest(durations: list[tuple[float, str]]) -> None:
+    """Print the slowest tests to stderr, one to a line; OPENAGENTIC_TEST_SLOWEST sets how many (default 0)."""
     slowest = sorted(durations, reverse=True)[: int(os.environ.get("OPENAGENTIC_TEST_SLOWEST", "0"))]
     lines = [f"slow {took_s:7.1f} s  {name}" for took_s, name in slowest]
-    if lines:  # behind the line of dots, where a search for lines would miss the first
+    if lines:
+        # The leading line break ends the row of dots, so that a search anchored at line starts finds the first row.
         print("", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-def left_behind() -> list[str]:
-    """The threads and child processes of this process that do not end, by name; children where the system lists them."""
-    until = time.monotonic() + PATIENCE_S
+def leftovers() -> list[str]:
+    """Describe the threads and child processes that do not end in time; children only on a system with /proc."""
+    deadline = time.monotonic() + PATIENCE_S
     threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
     for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     commands = []
     for number in children.read_text().split() if children.exists() else ():
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             commands.append(Path(f"/proc/{number}/cmdline").read_bytes())
     return [
         *(f"the thread {thread.name}" for thread in threads if thread.is_alive()),
@@ -413,13 +417,13 @@ def module_name(suite: unittest.TestSuite) -> str:
 
 
 def length(suite: unittest.TestSuite) -> tuple[int, int]:
-    """How long a module may take, to be compared with others: by its source where nothing else is known."""
+    """A sort key for a module's run time: its place in LONG, otherwise the size of its source."""
     name = module_name(suite)
     return -LONG.index(name) if name in LONG else -len(LONG), os.path.getsize(sys.modules[name].__file__ or os.devnull)
 
 
 def spread(found: unittest.TestSuite) -> unittest.TestSuite:
-    """The modules that were found, on all cores where that can be."""
+    """Distribute the discovered modules over all cores if the system has fork."""
     modules = [part for part in found if part.countTestCases()]
-    # Three for each core: a test that waits for a process or a clock leaves its core to another.
+    # Three per core: a test that waits for a process or a clock leaves its core idle.
     return Spread(modules, 3 * (os.cpu_count() or 1)) if hasattr(os, "fork") else unittest.TestSuite(modules)

@@ -1,4 +1,4 @@
-"""Ports for servers of tests that have to be told one before they start."""
+"""Ports for test servers that need a fixed one before they start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .waiting import until
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nobody listens, and which no connection of any process is given meanwhile.
+    """A port of 127.0.0.1 that is free and that the system does not assign to outgoing connections.
 
-    Systems take the ports of connections from above (Linux from 32768, others from 49152): one from there could be gone
-    before the server is up, or while a test has it down.
+    Ephemeral ports start higher (at 32768 on Linux, 49152 elsewhere): one of those could be taken before the server is up,
+    or while a test has stopped it.
     """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 def until_listens(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Come back when a server that was started takes connections; RuntimeError when it ended instead."""
+    """Wait until a started server accepts connections. Raise `RuntimeError` if it exits first."""
 
     def connects() -> bool:
         if server.poll() is not None:

@@ -1,7 +1,7 @@
-"""Pythons that start fast: one new interpreter imports what the command needs, and forks for each of them.
+"""Python processes that start fast: a zygote (a fresh interpreter) imports what the command needs and forks once for each.
 
-What they run in is as foreign to the test as an interpreter of their own: nothing of the test's process was ever in it.
-In the full size, on another system than Linux, and where a variable changes how Python itself starts, each is one.
+The forks share nothing with the process of the test, just like separate interpreters. In the large size, on systems other
+than Linux, and if an environment variable changes how Python itself starts, each process is a real interpreter.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 from .size import LARGE
 
 ROOT = str(Path(__file__).parents[1])
-# For a shell: this Python, for a script that needs nothing but the standard library. It starts in a quarter of the time.
+# A shell command for scripts that need the standard library only. It starts in a quarter of the time.
 PLAIN_PYTHON = f"{shlex.quote(sys.executable)} -I -S"
-# What is overridden of Popen below is the same in these versions; a later one starts interpreters.
+# The private methods of Popen overridden below are the same in these versions; later ones use real interpreters.
 _QUICK = hasattr(os, "pidfd_open") and sys.version_info < (3, 15) and not LARGE
 
 
 class Process(subprocess.Popen[Any]):
-    """A command that ends with the block of a test that fails: waiting for it as Popen does could take for ever."""
+    """A command that is killed if its `with` block raises: Popen would wait for it, possibly for ever."""
 
     def __exit__(self, kind: type[BaseException] | None, *failure: Any) -> None:
         if kind is not None:
@@ -37,12 +37,12 @@ class Process(subprocess.Popen[Any]):
 
 
 class Python(Process):
-    """`python3 -m MODULE ...` or `python3 -c SCRIPT ...`. In a session of its own it takes the terminal that is its stdin.
+    """`python3 -m MODULE ...` or `python3 -c SCRIPT ...`; with `start_new_session`, a terminal on stdin becomes its own.
 
-    `settings` are Popen's, without `preexec_fn` and `pass_fds`.
+    `settings` are those of Popen, except `preexec_fn` and `pass_fds`.
     """
 
-    _ended: int | None = None  # readable when the fork has ended; None for an interpreter
+    _ended: int | None = None  # a pidfd, readable once the fork has ended; None for a real interpreter
 
     def __init__(self, *arguments: str, **settings: Any) -> None:
         super().__init__([sys.executable, *arguments], **settings)
@@ -55,9 +55,9 @@ class Python(Process):
             super()._execute_child(args, plan[0], take, *plan[2:])  # type: ignore[misc]
             return
         self._zygote = find_zygote()
-        asked = {"arguments": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env, "new_session": new_session}
+        request = {"arguments": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env, "new_session": new_session}
         fds = [number if fd == -1 else fd for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
-        self.pid = _ask(self._zygote, asked, fds)[0]
+        self.pid = _ask(self._zygote, request, fds)[0]
         self._child_created = True
         self._ended = os.pidfd_open(self.pid)
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ class Python(Process):
         if self.returncode is None and self._ended is None:
             return super()._internal_poll(_deadstate)  # type: ignore[misc,no-any-return]
         lock = self._waitpid_lock  # type: ignore[attr-defined]
-        if self.returncode is None and lock.acquire(blocking=False):  # else another thread waits for it now
+        if self.returncode is None and lock.acquire(blocking=False):  # otherwise another thread is waiting for it
             try:
                 pid, status = self._try_wait(os.WNOHANG) if self.returncode is None else (0, 0)
                 if pid == self.pid:
@@ -86,7 +86,7 @@ class Python(Process):
 
 
 def run_python(*arguments: str, input: Any = None, timeout: float = 120, **settings: Any) -> Any:
-    """What `subprocess.run` gives for such a Python, with both its streams."""
+    """Run such a process to its end and return its `CompletedProcess`, with stdout and stderr captured."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Python(*arguments, **streams, **settings) as python:
         out, err = python.communicate(input, timeout=timeout)
@@ -94,13 +94,13 @@ def run_python(*arguments: str, input: Any = None, timeout: float = 120, **setti
 
 
 def contract_python(case: Any, script: str, *arguments: str) -> Python:
-    """What a store's contract calls as its method `python`."""
+    """Start a process; a store's contract test uses this function as its `python` method."""
     pipe = subprocess.PIPE
     return Python("-c", script, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that Python reads when it starts, for which a fork comes too late."""
+    """The variables that Python reads only at startup, so that a fork would ignore them."""
     names = ("PYTHON", "LC_", "LANG")
     return {name: text for name, text in env.items() if name.startswith(names) and name != "PYTHONPATH"}
 
@@ -113,13 +113,16 @@ def _take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-_zygotes: dict[int, socket.socket] = {}  # by the process that asks there; a fork has those of the processes above it
+_zygotes: dict[int, socket.socket] = {}  # keyed by the pid of the client; a fork inherits the sockets of its ancestors
 
 
 def find_zygote() -> socket.socket:
-    """This process's way to its zygote, which ends with it: a fork of that of a process above it, or a new interpreter."""
-    if (known := _zygotes.get(os.getpid())) is not None:
-        return known
+    """Return this process's socket to its zygote, creating the zygote on first use; it ends with this process.
+
+    It is forked from the zygote of an ancestor if there is one; otherwise it is a new interpreter.
+    """
+    if (zygote := _zygotes.get(os.getpid())) is not None:
+        return zygote
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with other:
         if _zygotes:
@@ -135,30 +138,31 @@ def find_zygote() -> socket.socket:
 
 
 def begin_zygote() -> None:
-    """Have one before this process forks, so that the forks need not each start an interpreter."""
+    """Create the zygote before this process forks, so that no fork has to start an interpreter."""
     if _QUICK:
         find_zygote()
 
 
-def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None = None) -> Any:
-    """Raises `ConnectionError` when the zygote has ended.
+def _ask(zygote: socket.socket, request: Mapping[str, Any], fds: list[int] | None = None) -> Any:
+    """Send a request to the zygote and return its answer. Raise `ConnectionError` if it has ended.
 
-    The answer comes over a pair of sockets of its own: threads ask at once, and so does a collector in the middle of this.
+    Each request has its own socket pair for the answer: threads send requests concurrently, and so may a garbage collection
+    that interrupts this function.
     """
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with own:
         with other:
-            socket.send_fds(zygote, [json.dumps(asked).encode()], [other.fileno(), *(fds or ())])
+            socket.send_fds(zygote, [json.dumps(request).encode()], [other.fileno(), *(fds or ())])
         answer = own.recv(1000)
     if not answer:
-        raise ConnectionError("the interpreter that forks has ended")
+        raise ConnectionError("the zygote has ended")
     return json.loads(answer)
 
 
 _SERVE = """
 import atexit, fcntl, gc, importlib, json, os, pkgutil, runpy, socket, sys, termios, threading
 if os.fork():
-    os._exit(0)  # no child of the test's process: some tests look for those that were left behind
+    os._exit(0)  # not a child of the test's process: some tests look for leftover children
 root, number = sys.argv[1:]
 sys.path[0] = root
 import asyncio, unittest
@@ -170,7 +174,7 @@ for package in (openagentic_sdk.cli.commands, openagentic_sdk.tools.find):
         importlib.import_module(found.name)
 for thing in gc.get_objects():
     if type(thing) is openagentic_sdk.ground.patterns._Pattern:
-        thing.pattern  # compile it: a run uses some fifty of them
+        thing.pattern  # compile it: a run uses about fifty
 gc.freeze()
 end = socket.socket(fileno=int(number))
 pid = 1
@@ -181,19 +185,19 @@ while pid:
         data = b""
     if not data:
         os._exit(0)
-    asked = json.loads(data)
+    request = json.loads(data)
     replies = fds.pop(0)
-    if "wait" in asked:
-        answer = os.waitpid(asked["wait"], 0)
+    if "wait" in request:
+        answer = os.waitpid(request["wait"], 0)
     elif pid := os.fork():
         answer = (pid, 0)
-    elif "another" in asked:  # a zygote for a fork of the process that asks here
+    elif "another" in request:  # become the zygote of a fork of the client
         pid = 1
         end.close()
         end = socket.socket(fileno=replies)
         continue
     if pid:
-        if "another" not in asked:
+        if "another" not in request:
             os.write(replies, json.dumps(answer).encode())
         for fd in (replies, *fds):
             os.close(fd)
@@ -203,14 +207,14 @@ for number, fd in enumerate(fds):
     os.dup2(fd, number)
 for fd in fds:
     os.close(fd)
-if asked["new_session"]:
+if request["new_session"]:
     os.setsid()
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.chdir(asked["cwd"])
+os.chdir(request["cwd"])
 os.environ.clear()
-os.environ.update(asked["env"])
-flag, what, *arguments = asked["arguments"]
+os.environ.update(request["env"])
+flag, what, *arguments = request["arguments"]
 sys.path[:1] = [os.getcwd() if flag == "-m" else "", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
     old, way = getattr(sys, name), "w" if number else "r"
@@ -231,14 +235,14 @@ except SystemExit as end:
     if not isinstance(end.code, (int, type(None))):
         raise
     code = end.code or 0
-# As Python itself ends, but without taking apart what was imported before the fork, which takes most of the time of a short
-# command: what the command leaves unclosed or never awaited is still complained of.
+# Shut down as Python does, but without tearing down modules imported before the fork, which would take most of the time of
+# a short command. Warnings about unclosed resources and coroutines never awaited are still printed.
 threading._shutdown()
 atexit._run_exitfuncs()
 gc.collect()
 try:
     sys.stdout.flush(), sys.stderr.flush()
 except Exception:
-    sys.exit(code)  # Python has its own way with a stream that is closed or broken
+    sys.exit(code)  # let Python handle a closed or broken stream
 os._exit(code & 255)
 """

@@ -1,8 +1,8 @@
-"""The one place where tests wait for real time to go by, and only where nothing could tell them more.
+"""The only place where tests wait for real time to pass, and only if there is no event to wait for.
 
-A test waits for an event of its own process (`asyncio.Event`, a condition, a fake clock). What happens in another process,
-in a server or in the file system tells nobody here: `until` and `until_async` look again and again, and fail at their limit.
-`pause` is for tests whose subject is time itself.
+A test waits for events of its own process (`asyncio.Event`, a condition, a fake clock). Changes in another process, a
+server or the file system send no event: `until` and `until_async` poll for them, and fail at their limit. `pause` is for
+tests whose subject is time itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NoReturn, TypeVar
 
 Found = TypeVar("Found")
 
-# No test gets as far as this, however busy the machine.
+# Longer than any wait takes, however busy the machine.
 LIMIT_S = 300.0
-# Seconds between two looks: at first, how much longer for each second of waiting, and at most. Many a look starts a program.
+# The polling interval: at first, its growth per second of waiting, and its maximum. Many a poll starts a program.
 LOOK_S, LOOK_GROWS, LOOK_MOST_S = 0.005, 0.1, 0.05
 
 
 def until(holds: Callable[[], Found], what: str | Callable[[], str], limit_s: float = LIMIT_S) -> Found:
-    """What `holds` gives as soon as that is true. AssertionError if `what` has not come about by the limit."""
+    """Poll `holds` until it returns a true value, and return that. Raise `AssertionError` with `what` at the limit."""
     began = time.monotonic()
     while not (found := holds()):
         time.sleep(_until_next_look_s(began, limit_s, what))
@@ -33,7 +33,7 @@ def until(holds: Callable[[], Found], what: str | Callable[[], str], limit_s: fl
 async def until_async(
     holds: Callable[[], Found | Awaitable[Found]], what: str | Callable[[], str], limit_s: float = LIMIT_S
 ) -> Found:
-    """As `until`; the event loop goes on meanwhile, and `holds` may be asked with await."""
+    """Like `until`, without blocking the event loop; `holds` may be async."""
     began = time.monotonic()
     while True:
         answer = holds()
@@ -46,17 +46,17 @@ async def until_async(
 def _until_next_look_s(began: float, limit_s: float, what: str | Callable[[], str]) -> float:
     waited_s = time.monotonic() - began
     if waited_s > limit_s:
-        raise AssertionError(f"it never came to this: {what if isinstance(what, str) else what()}")
+        raise AssertionError(f"timed out waiting until {what if isinstance(what, str) else what()}")
     return min(LOOK_MOST_S, LOOK_S + LOOK_GROWS * waited_s)
 
 
 def pause(seconds: float, reason: str) -> None:
-    """Let real time go by, for the reason that is given."""
+    """Sleep for real time. `reason` documents why, and must not be empty."""
     assert reason
     time.sleep(seconds)
 
 
 def hang() -> NoReturn:
-    """Never come back, as code does that hangs."""
+    """Block for ever, like code that hangs."""
     while True:
         threading.Event().wait(LIMIT_S)

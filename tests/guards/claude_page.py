@@ -1,4 +1,4 @@
-"""The table of documented words in `docs/claude.md`."""
+"""The table of documented keywords in `docs/claude.md`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS: Mapping[str, str] = {
     "plugin-source": "Sources of plugins",
     "tool": "Tools",
 }
-# What stands above it in the page is written by hand.
+# The part of the page above this line is written by hand.
 MARK = "## Every documented word\n"
 HEAD = """
 Made from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; a test compares the
@@ -60,7 +60,7 @@ look like a slip of the pen.
 def page() -> str:
     """The text of `docs/claude.md`."""
     found = rows()
-    assert found.keys() == KINDS.keys(), "each kind has its heading"
+    assert found.keys() == KINDS.keys(), "each kind needs a heading"
     states = [row.state for kind in found.values() for row in kind.values()]
     counts = ["| | Words |", "|---|---|", *(f"| {said} | {states.count(state)} |" for state, said in STATES.items())]
     own, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)

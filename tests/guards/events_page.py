@@ -1,4 +1,4 @@
-"""The reference of all events, as `docs/events.md` holds it."""
+"""The reference of all events in `docs/events.md`."""
 
 from __future__ import annotations
 

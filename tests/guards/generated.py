@@ -1,4 +1,4 @@
-"""Files that are made from the code: `python3 -m tests.guards.generated` writes them again, and a test compares them."""
+"""Files generated from the code: `python3 -m tests.guards.generated` writes them, and a test compares them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import claude_page, contract_page, events_page, operations_stub, public_s
 
 
 def files() -> dict[Path, str]:
-    """Each file with what should be in it."""
+    """The generated files with the text that each should have."""
     return {
         claude_page.PAGE: claude_page.page(),
         contract_page.PAGE: contract_page.page(),

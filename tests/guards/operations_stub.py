@@ -1,4 +1,4 @@
-"""The stub of the client's operations, made from the table of routes: what each takes and gives, for type checkers."""
+"""The stub of the client's operations, generated from the table of routes: argument and return types for type checkers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from . import values
 
 
 def stub() -> str:
-    """The whole file, as `ruff format` leaves it."""
+    """The text of the stub, formatted as by `ruff format`."""
     asynchronous = "\n".join(_method(endpoint, "async def") for endpoint in ENDPOINTS)
     plain = "\n".join(_method(endpoint, "def") for endpoint in ENDPOINTS)
     return f"{HEAD}\nclass AsyncOperations:\n{asynchronous}\n\nclass Operations:\n{plain}\n"

@@ -1,4 +1,4 @@
-"""The stub of the package: its public names with the modules that they come from, for editors and type checkers."""
+"""The stub of the package: its public names and the modules that define them, for editors and type checkers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH = 120
 
 
 def stub() -> str:
-    """The whole file, as `ruff format` leaves it."""
+    """The text of the stub, formatted as by `ruff format`."""
     names: dict[str, list[str]] = {}
     for name, home in (openagentic_sdk._HOMES | openagentic_sdk._UNLISTED).items():
         names.setdefault(home, []).append(name)
@@ -21,7 +21,7 @@ def stub() -> str:
     imports = []
     for home in sorted(names):
         together = [sorted(filter(is_listed, names[home]))]
-        # What is not listed is exported by an alias, each in a line of its own, as the formatter wants it.
+        # Names that are not in `__all__` are exported by aliases, one to a line, as the formatter requires.
         apart = [[f"{name} as {name}"] for name in names[home] if not is_listed(name)]
         imports += [_import(home, each) for each in sorted([*filter(None, together), *apart])]
     listed = "".join(f'    "{name}",\n' for name in openagentic_sdk.__all__)

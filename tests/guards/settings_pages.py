@@ -1,4 +1,4 @@
-"""What is made of the statements of settings: `docs/options.md`, and their sentences for `help()` and `--help`."""
+"""Files generated from the declarations of settings: `docs/options.md`, and the sentences for `help()` and `--help`."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def _class_of(name: str) -> Any:
 
 
 def _stated(cls: type) -> Iterator[tuple[str, str, str]]:
-    """Each field with the heading above it and the sentence below it, those of groups behind the class's own.
+    """Each field with the heading above it and the docstring below it; inherited groups come after the class's own fields.
 
-    A field without a sentence is an error.
+    A field without a docstring is an error.
     """
     yield from _stated_there(cls)
     for base in cls.__mro__[-2:0:-1]:
@@ -121,7 +121,7 @@ def _stated_there(cls: type) -> Iterator[tuple[str, str, str]]:
         if isinstance(statement, ast.AnnAssign):
             name = ast.unparse(statement.target)
             text = below.value if isinstance(below, ast.Expr) else None
-            assert isinstance(text, ast.Constant) and isinstance(text.value, str), f"{name} has no sentence below it"
+            assert isinstance(text, ast.Constant) and isinstance(text.value, str), f"{name} has no docstring"
             above = [heading for number, heading in headings.items() if number < statement.lineno]
             yield above[-1] if above else "", name, " ".join(text.value.split())
 

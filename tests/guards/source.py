@@ -1,4 +1,4 @@
-"""The package's source as the guards read it: modules, their trees, and what each imports, wherever in the file."""
+"""The package's source for the guards: modules, their syntax trees, and their imports, including those inside functions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "openagentic_sdk"
-# Rooms within a room that stand on a floor of their own.
+# Nested rooms with a layer of their own.
 ROOMS_WITHIN = {"ground.jsonrpc", "ground.stdio", "parts.mcp", "parts.project", "parts.record", "server.acp"}
 
 
 @dataclass(frozen=True)
 class Module:
-    """One file of source. `name` is its dotted name."""
+    """One source file. `name` is its dotted name."""
 
     name: str
     path: Path
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree, which is made when it is first asked for: that of the whole package takes seconds."""
-        gc.disable()  # all nodes are kept: looking through them for garbage takes most of the time
+        """The syntax tree, parsed on first use: parsing the whole package takes seconds."""
+        gc.disable()  # all nodes are kept, and scanning them for garbage would take most of the time
         try:
             return ast.parse(self.path.read_text(encoding="utf-8"), filename=str(self.path))
         finally:
@@ -35,7 +35,7 @@ class Module:
 
     @property
     def room(self) -> str:
-        """The part of the package that it belongs to: a folder, or a module beside the folders; empty for the package."""
+        """The room of the module: a folder or a top-level module of the package; empty for the package itself."""
         parts = self.name.split(".")[1:]
         within = ".".join(parts[:2])
         return within if within in ROOMS_WITHIN else ".".join(parts[:1])
@@ -43,28 +43,28 @@ class Module:
 
 @cache
 def package_modules() -> dict[str, Module]:
-    """Every module of the package by its dotted name."""
+    """All modules of the package by dotted name."""
     return {module.name: module for module in read_modules(PACKAGE)}
 
 
 @cache
 def read_modules(folder: str) -> tuple[Module, ...]:
-    """Every module below a folder of the repository."""
+    """All modules in a folder of the repository and below."""
     return tuple(_module(path) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 @cache
 def modules_with(*words: str) -> tuple[Module, ...]:
-    """The package's modules whose text contains one of the words."""
+    """The package's modules whose text contains at least one of the words."""
     paths = sorted((ROOT / PACKAGE).rglob("*.py"))
     return tuple(_module(path) for path in paths if any(word in path.read_text(encoding="utf-8") for word in words))
 
 
 @cache
 def nodes_of(module: Module) -> tuple[ast.AST, ...]:
-    """Everything in a module's tree, but for the contexts of names."""
+    """All nodes of a module's tree except expression contexts (Load, Store, Del)."""
     nodes: list[ast.AST] = [module.tree]
-    for node in nodes:  # it grows meanwhile; `ast.walk` takes three times as long
+    for node in nodes:  # the list grows during the loop; `ast.walk` takes three times as long
         for field in node._fields:
             value = None if field == "ctx" else getattr(node, field, None)
             if isinstance(value, list):
@@ -84,15 +84,15 @@ def _module(path: Path) -> Module:
 
 
 def forget_modules() -> None:
-    """Let go of all trees: with them, every later collection of garbage in this process would look at a million objects."""
+    """Release all trees: otherwise every later garbage collection in this process would scan a million objects."""
     for kept in (package_modules, read_modules, modules_with, nodes_of, _imports_in):
         kept.cache_clear()
 
 
 def imports_of(module: Module, *, top_level: bool = False) -> Iterator[tuple[str, int]]:
-    """The dotted names that a module imports, with their lines; relative ones are resolved.
+    """The dotted names that a module imports, with their lines; relative names are resolved.
 
-    With `top_level`, those inside functions are left out.
+    With `top_level`, imports inside functions are left out.
     """
     for node in module.tree.body if top_level else _imports_in(module):
         if isinstance(node, ast.Import):
@@ -114,9 +114,9 @@ def _base(module: Module, node: ast.ImportFrom) -> str:
 
 
 def ours_imported_by(module: Module, *, at_run_time: bool = False) -> Iterator[tuple[str, int]]:
-    """The package's modules that a module imports; a name out of a module counts as that module.
+    """The package's modules that a module imports, with line numbers; importing a name counts as importing its module.
 
-    With `at_run_time`, imports that only type checkers see are left out.
+    With `at_run_time`, imports under TYPE_CHECKING are left out.
     """
     known = package_modules()
     typed = lines_for_type_checkers(module) if at_run_time else frozenset()
@@ -127,7 +127,7 @@ def ours_imported_by(module: Module, *, at_run_time: bool = False) -> Iterator[t
 
 
 def lines_for_type_checkers(module: Module) -> frozenset[int]:
-    """The lines that only type checkers read."""
+    """The line numbers under `if TYPE_CHECKING`."""
     blocks = (
         node for node in nodes_of(module) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
@@ -135,7 +135,7 @@ def lines_for_type_checkers(module: Module) -> frozenset[int]:
 
 
 def reach_of(name: str) -> dict[str, int]:
-    """The modules that importing one brings, itself included, with their lines; imports inside functions count."""
+    """The import closure of a module, itself and imports inside functions included, with line counts."""
     known, found, waiting = package_modules(), dict[str, int](), [name]
     while waiting:
         module = known[waiting.pop()]
@@ -146,19 +146,19 @@ def reach_of(name: str) -> dict[str, int]:
 
 
 def functions_of(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function of a module, methods and inner ones too."""
+    """All functions of a module, including methods and nested functions."""
     return (node for node in nodes_of(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """How long a function is without its docstring."""
+    """The number of lines of a function's body, without its docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     first = body[0].lineno if body else function.lineno
     return (function.end_lineno or first) - first + 1
 
 
 def helpers_used_once() -> Iterator[tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """The private functions of the package's modules that are named once in their own and in no other module."""
+    """The private module-level functions that their own module uses once and no other module imports."""
     elsewhere = {name for module in package_modules().values() for name, _ in imports_of(module)}
     for module in package_modules().values():
         named = Counter(getattr(node, "id", None) or getattr(node, "attr", None) for node in nodes_of(module))

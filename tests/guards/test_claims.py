@@ -1,4 +1,4 @@
-"""What the pages say and no other test holds: figures, modes, masking, and the commands, flags and names that they use."""
+"""Claims of the docs that no other test checks: figures, modes, masking, and the commands, flags and names they mention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "SECURITY.md"]
 MIB = 1 << 20
 WORDS = ("nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-# A sentence of a page, and the figure in it as the code has it.
+# A sentence of a page, and the code's value of the figure in it.
 FIGURES: tuple[tuple[str, str, float], ...] = (
     ("editors", r"gives no text within (\d+) s", buffers.WAIT_S),
     ("mcp", r"`connect_timeout_s` (\d+)", server_config.CONNECT_TIMEOUT_S),
@@ -76,7 +76,7 @@ FIGURES: tuple[tuple[str, str, float], ...] = (
     ("parts", r"within its `timeout_s` \((\d+)\)", custom.CustomPart.timeout_s),
     ("kernel", r"or `idempotent`,\s+(\w+) times at most", settle.MAX_ATTEMPTS),
 )
-# What the table of modes in docs/permissions.md says of a call without a rule: y runs, a is asked about, n does not run.
+# The table of modes in docs/permissions.md for a call without a rule: y runs, a asks, n is denied.
 MODES = {
     "default": "y a y a y a a y",
     "acceptEdits": "y a y y y y a y",
@@ -99,18 +99,18 @@ CALLS = (
 )
 
 
-# A variable's methods, and a file.
+# Methods of variables, and a file.
 OTHER_NAMES = {"fleet.answer", "fleet.cancel", "server.token"}
 
 
 @tool(effect="read")
 def echo(text: str) -> str:
-    """Give back a text."""
+    """Return the text."""
     return text
 
 
 def code_of(page: Path) -> list[str]:
-    """What stands between backticks, and each line of the blocks of commands, without comments."""
+    """The inline code of a page, and each line of its command blocks, without comments."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```(?:text|bash|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
@@ -132,7 +132,7 @@ class Claims(unittest.TestCase):
         for page, pattern, figure in FIGURES:
             with self.subTest(page=page, sentence=pattern):
                 found = re.search(pattern, (DOCS / f"{page}.md").read_text(encoding="utf-8"))
-                assert found is not None, "the sentence is gone: take it out of the list"
+                assert found is not None, "the sentence is gone: remove it from the list"
                 said = found[1].replace(",", "")
                 self.assertEqual(float(WORDS.index(said) if said in WORDS else said), float(figure))
 
@@ -170,7 +170,7 @@ class Claims(unittest.TestCase):
         self.assertEqual(lost, [])
 
     def is_there(self, name: str) -> bool:
-        """Whether a module, or a name in one, is in the package."""
+        """Whether a dotted name is a module of the package, or a name in one."""
         module, found, missing = name, object(), object()
         while module:
             try:

@@ -1,4 +1,4 @@
-"""The pages of docs/: their code runs and prints what stands below it, links lead somewhere, every event is there."""
+"""The pages in docs/: their code runs and prints the documented output, links resolve, and every event is documented."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ NEEDED = {
 }
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COOKBOOK = DOCS / "cookbook.md"
-# A block of the cookbook, and the package without which it is only compiled.
+# A block of the cookbook; a block that needs a package which is not installed is only compiled.
 RECIPE_BLOCK = re.compile(r"(?:^<!-- needs (\w+) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-# What would install the package by its name, or require it.
+# Commands and requirement lines that would install the package by its name.
 BY_NAME = re.compile(
     r"\b(?:pip[3x]?|uvx?|poetry|pdm|conda)[ '\",][^\n`;&|]*(?<![\w./])openagentic[-_.]?sdk(?![\w/])"
     r"|(?<![\w./])openagentic[-_.]?sdk(?:\[\w|[=~>!]=)",
@@ -56,13 +56,13 @@ BY_NAME = re.compile(
 
 
 def recipes_of_the_cookbook() -> dict[str, str]:
-    """The text of each recipe, by its title."""
+    """The text of each recipe, by title."""
     _, *sections = re.split(r"^## ", COOKBOOK.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {title: text for title, _, text in (section.partition("\n") for section in sections)}
 
 
 def run_recipe(text: str) -> dict[str, Any]:
-    """Run the Python of a recipe, as a notebook does where it awaits, and compare what it prints. Return its names."""
+    """Run the Python blocks of a recipe, with top-level await, and compare their output. Return their namespace."""
     names: dict[str, Any] = {}
     printed = ""
     for package, language, block in RECIPE_BLOCK.findall(text):
@@ -81,12 +81,12 @@ def run_recipe(text: str) -> dict[str, Any]:
                 raise AssertionError(f"printed {printed!r}, and the page shows {block!r}")
             printed = ""
     if printed:
-        raise AssertionError(f"printed {printed!r}, which no text block shows")
+        raise AssertionError(f"printed {printed!r}, which is in no text block")
     return names
 
 
 def anchors_of(target: Path, page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site make them; those of `page` for a link within it."""
+    """The anchors of a page's headings, as GitHub and the site derive them; those of `page` itself for a link within it."""
     text = (page if target == page.parent else target).read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
@@ -97,7 +97,7 @@ class Docs(unittest.TestCase):
 
     @contextlib.contextmanager
     def empty_home(self) -> Iterator[None]:
-        """Stay in an empty folder, which is the home, with no setting in the environment."""
+        """Run a block in an empty folder that is also the home, without settings in the environment."""
         before = dict(os.environ)
         with tempfile.TemporaryDirectory() as home, contextlib.chdir(home):
             for name in [name for name in os.environ if name.startswith(("OPENAI_", "OPENAGENTIC_", "ANTHROPIC_"))]:
@@ -133,7 +133,7 @@ class Docs(unittest.TestCase):
         for page in (page for page in PAGES if page != COOKBOOK):
             blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
             with self.subTest(page.name), self.empty_home():
-                self.assertIn("python", [language for language, _ in blocks], "a page without code that runs")
+                self.assertIn("python", [language for language, _ in blocks], "the page has no runnable code")
                 self.check(page, blocks)
 
     def check(self, page: Path, blocks: list[tuple[str, str]]) -> None:
@@ -141,7 +141,7 @@ class Docs(unittest.TestCase):
         printed = ""
         for language, text in blocks:
             if language == "python":
-                self.assertEqual(printed, "", "what a block prints stands in a text block below it")
+                self.assertEqual(printed, "", "the output of a block is not in a text block below it")
                 with contextlib.redirect_stdout(io.StringIO()) as out:
                     exec(compile(text, str(page), "exec", dont_inherit=True), names)
                 printed = out.getvalue()
@@ -156,12 +156,12 @@ class Docs(unittest.TestCase):
         self.assertEqual(len(recipes), 30)
         for title, text in recipes.items():
             with self.subTest(title), self.empty_home():
-                self.assertNotEqual(run_recipe(text), {}, "a recipe without Python")
+                self.assertNotEqual(run_recipe(text), {}, "the recipe has no Python block")
 
     @full_size
     def test_a_button_in_slack_answers_the_question_and_a_forged_request_does_not(self) -> None:
         def refund(order: str) -> str:
-            """Pay an order back."""
+            """Refund an order."""
             return "paid back"
 
         with self.empty_home():

@@ -31,8 +31,8 @@ from .source import (
     read_modules,
 )
 
-# From the top of the house to the ground, DESIGN section 2; rooms that are planned stand here too. Rooms in one row may not
-# import each other. Where the design draws one row and one of its names is made of the other, they are two rows here.
+# From top to bottom as in DESIGN section 2, planned rooms included. Rooms in one row may not import each other; where the
+# design has one row but one of its rooms is built on another, this table has two rows.
 LAYERS = (
     ("__main__",),
     ("cli",),
@@ -66,7 +66,7 @@ LAYERS = (
     ("errors", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
-# A driver is only imported where its store talks to the server.
+# A driver may be imported only by the modules of its own store.
 DRIVERS = {
     "redis": (f"{PACKAGE}.sessions.redis", f"{PACKAGE}.sessions.stores.redis."),
     "psycopg": (f"{PACKAGE}.sessions.postgres", f"{PACKAGE}.sessions.stores.postgres."),
@@ -78,9 +78,9 @@ MAX_ROOMS = 16
 MAX_ENTRIES = 25
 MAX_PRIVATE_PER_PUBLIC = 0.8
 MAX_USED_ONCE = 0.14
-# How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
+# A signal between the loop and the code that drives it; callers receive a `result` event instead.
 OPEN_SIGNALS = {f"{PACKAGE}.kernel.lifetime.RunStopped"}
-# What code of the model catches has our error's name in tracebacks; it runs where nothing of this package can be imported.
+# Code from the model sees our error's name in tracebacks but runs where the package cannot be imported: a second definition.
 SHARED_CLASS_NAMES = {"ToolError"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes", "difflib", "html", "tomllib"}
 
@@ -99,7 +99,7 @@ class Layers(unittest.TestCase):
         self.assertLessEqual(sum(path.parent == ROOT / PACKAGE for path in folders), MAX_ROOMS)
         entries = {path: {entry for entry in path.iterdir() if entry.is_file() or entry in folders} for path in folders}
         full = {str(path): len(names) for path, names in entries.items() if len(names) > MAX_ENTRIES}
-        self.assertEqual(full, {}, "a folder that grows beyond this holds rooms of its own")
+        self.assertEqual(full, {}, "split the folder into rooms")
 
     def test_imports_point_down(self) -> None:
         upward = [
@@ -111,7 +111,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(upward, [])
 
     def _points_down(self, room: str, target: str) -> bool:
-        # The package itself names what it offers, and anybody may import the package's folder.
+        # The package re-exports names from every room, and every room may import the package itself.
         return "" in (room, target) or room == target or FLOOR[target] < FLOOR[room]
 
     def test_there_is_no_import_knot_even_inside_functions(self) -> None:
@@ -123,7 +123,7 @@ class Layers(unittest.TestCase):
             }
             for module in package_modules().values()
         }
-        graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the knot
+        graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
     def test_the_kernels_side_of_the_log_is_small_and_imports_no_feature(self) -> None:
         reached, waiting = set[str](), [f"{PACKAGE}.sessions.resume"]
@@ -218,7 +218,7 @@ class PublicNames(unittest.TestCase):
 
 class Errors(unittest.TestCase):
     def _tree(self) -> dict[str, list[str]]:
-        """Each class of the drawn tree with the classes that it says it extends."""
+        """The bases of each class according to the tree drawn in the docstring of `errors`."""
         bases: dict[str, list[str]] = {}
         above: list[str] = []
         for row in re.finditer(r"^ {4}((?:\|  )*(?:\|- )?)(\w+)(?: \((\w+)\))?", errors.__doc__ or "", re.MULTILINE):
@@ -242,7 +242,7 @@ class Errors(unittest.TestCase):
             for name, line in imports_of(module):
                 if name in signals and name not in OPEN_SIGNALS:
                     with self.subTest(f"{module.path}:{line}"):
-                        self.assertEqual(module.room, signals[name], f"{name} belongs into errors.py")
+                        self.assertEqual(module.room, signals[name], f"move {name} to errors.py")
 
     def _exceptions_elsewhere(self) -> Iterator[tuple[Module, str]]:
         known = {name for space in (builtins, errors) for name, value in vars(space).items() if _is_exception(value)}
@@ -253,7 +253,7 @@ class Errors(unittest.TestCase):
                     yield module, node.name
 
 
-# Documented in spite of their names; the types that typeshed gives to argparse's public functions; and see
+# Documented in spite of their names; or types in the signatures of argparse's public functions in typeshed; or explained in
 # docs/decisions/0005-helper-process.md.
 _ALLOWED_PRIVATE_NAMES = {
     "os._exit", "sys._getframe", "_thread", "argparse._SubParsersAction", "argparse._ActionsContainer", "_socket",
@@ -261,7 +261,7 @@ _ALLOWED_PRIVATE_NAMES = {
 
 
 def _private_names_used(module: Module) -> Iterator[tuple[str, int]]:
-    """Modules of the standard library, and names in them, that begin with an underscore."""
+    """Names of the standard library that begin with an underscore, with the lines that use them."""
     modules: set[str] = set()
     for node in nodes_of(module):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
@@ -362,9 +362,9 @@ class Shape(unittest.TestCase):
             if path != ROOT / "tests" / "waiting.py" and "sleep(" in source
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep")
-            if ast.unparse(node) != "asyncio.sleep(0)"  # which only lets other tasks go first
+            if ast.unparse(node) != "asyncio.sleep(0)"  # which only yields to other tasks
         ]
-        self.assertEqual(sleeps, [], "wait for an event, or with tests.waiting")
+        self.assertEqual(sleeps, [], "wait for an event, or use tests.waiting")
 
     def test_every_test_folder_is_found_by_the_test_command(self) -> None:
         homeless = {

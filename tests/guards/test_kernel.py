@@ -1,4 +1,4 @@
-"""The kernel stays small, and reaches no feature: what the loop imports, those imports inside functions included."""
+"""The kernel stays small and reaches no feature, counting everything the loop imports, inside functions too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openagentic_sdk.kernel.tool import ToolContext
 from .source import PACKAGE, Module, forget_modules, ours_imported_by, package_modules, reach_of
 
 LOOP = f"{PACKAGE}.kernel.loop"
-# Rooms and modules of features. The kernel asks for what it needs of them by a protocol, or offers a seam of `kernel.part`.
+# Rooms and modules of features. The kernel reaches a feature through a protocol, or offers a seam in `kernel.part`.
 FEATURES = (
     "parts",
     "permissions",
@@ -22,7 +22,7 @@ FEATURES = (
     "skills",
     "tools",
 )
-# The bar of the design, section 2; 40 files and 9,000 lines are the aim.
+# The limits of DESIGN section 2, which aims at 40 files and 9,000 lines.
 MAX_FILES = 50
 MAX_LINES = 10_000
 
@@ -32,12 +32,12 @@ def tearDownModule() -> None:
 
 
 def is_feature(name: str) -> bool:
-    """Whether a module, by its dotted name, belongs to a feature."""
+    """Whether a dotted name belongs to a feature."""
     return any(f"{name}.".startswith(f"{PACKAGE}.{feature}.") for feature in FEATURES)
 
 
 def is_shim(module: Module) -> bool:
-    """Whether a module only keeps a path that is fixed: besides its docstring, it has imports and `__all__`."""
+    """Whether a module only re-exports names at a fixed path: a docstring, imports and `__all__`, nothing else."""
     body = module.tree.body[1:] if ast.get_docstring(module.tree) is not None else module.tree.body
     return bool(body) and all(
         isinstance(node, ast.Import | ast.ImportFrom)
@@ -57,8 +57,8 @@ class Kernel(unittest.TestCase):
         self.assertLessEqual(sum(counted.values()), MAX_LINES, sorted(counted.items(), key=lambda pair: -pair[1]))
 
     def test_what_a_run_and_a_call_hold_stays_small(self) -> None:
-        self.assertLessEqual(len(fields(Run)), 15, "a feature keeps its state in its part")
-        self.assertLessEqual(len(fields(ToolContext)), 12, "a tool asks for a service by its type")
+        self.assertLessEqual(len(fields(Run)), 15, "keep the state of a feature in its part")
+        self.assertLessEqual(len(fields(ToolContext)), 12, "look up a service by its type instead of adding a field")
 
     def test_no_module_of_the_kernel_imports_a_feature_even_for_its_types(self) -> None:
         found = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..pythons import ROOT, run_python
 
-# One file of tests for each thing that may happen to a worker.
+# One test file for each way in which a worker can fail.
 MODULES = {
     "test_waits": """
 import asyncio, subprocess, sys, unittest
@@ -53,7 +53,7 @@ unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(Spread(modules, 2, l
 """
 
 
-@unittest.skipUnless(hasattr(os, "fork"), "tests run in one process here")
+@unittest.skipUnless(hasattr(os, "fork"), "without fork, tests run in one process")
 class HangTest(unittest.TestCase):
     def test_tests_that_hang_or_end_their_process_fail_by_name_and_the_others_run(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -64,8 +64,8 @@ class HangTest(unittest.TestCase):
         self.assertIn("test_passes.PassesTest.test_passes) ... ok", out + ended.stderr)
         self.assertIn("FAILED (errors=3)", out)
         self.assertIn("ERROR: test_waits.WaitsTest.test_waits\n", out)
-        self.assertIn("in WaitsTest.never_comes", out)  # what the task awaits
-        self.assertIn("input()", out)  # the process that it started
+        self.assertIn("in WaitsTest.never_comes", out)  # the coroutine that the task awaits
+        self.assertIn("input()", out)  # the command of the child process
         self.assertIn("ERROR: test_blocks\n", out)
-        self.assertIn("in acquire_twice", out)  # what the thread does
+        self.assertIn("in acquire_twice", out)  # the stack of the main thread
         self.assertIn("ERROR: test_ends.EndsTest.test_ends\n", out)

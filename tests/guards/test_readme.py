@@ -1,4 +1,4 @@
-"""README's commands and code blocks do what it says."""
+"""README's commands and code blocks do what README claims."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of README: its language, its text, and whether it needs a model that a test has not."""
+    """A fenced block of README: its language, its text, and whether it needs a model that tests do not have."""
 
     language: str
     text: str
@@ -64,7 +64,7 @@ class Readme(unittest.TestCase):
             case ["python3", "-m" | "-c", *_]:
                 done = run_python(*words[1:], **settings)
             case ["python3", example] if not FULL and example.startswith("examples/"):
-                # tests/examples compares this file with what the example prints.
+                # tests/examples compares this file with the example's output.
                 return (ROOT / "examples" / "expected" / f"{Path(example).stem}.txt").read_text(encoding="utf-8")
             case ["python3", *arguments]:
                 done = subprocess.run([sys.executable, *arguments], capture_output=True, **settings)
@@ -102,7 +102,7 @@ class Readme(unittest.TestCase):
             with self.subTest(line):
                 words = [word for word in shlex.split(line) if "=" not in word.split("-")[0]]
                 self.assertEqual(words[:3], ["python3", "-m", "openagentic_sdk"])
-                read_command_line(words[3:])  # raises SystemExit for a flag that does not exist
+                read_command_line(words[3:])  # raises SystemExit for an unknown flag
 
     def test_the_python_prints_what_stands_below_it(self) -> None:
         code, output = next((a, b) for a, b in itertools.pairwise(blocks()) if a.language == "python")

@@ -1,4 +1,4 @@
-"""Releases: the changelog's sections, and what is refused before anything is written."""
+"""Releases: cutting the changelog, and the versions that are refused before anything is written."""
 
 import datetime
 import importlib.util

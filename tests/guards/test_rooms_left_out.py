@@ -1,4 +1,4 @@
-"""Whoever installs the package without a room that is optional loses what that room is for, and nothing else."""
+"""Without an optional room, an installation loses the features of that room and nothing else."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.size import full_size
 
 SCRIPT = [{"text": "Tea."}]
 PROJECT = str(ROOT / "fixtures" / "projects" / "checklist")
-# What each room is for, as commands that need it, and what of them works without it.
+# For each room, commands that need it, and commands of the same family that work without it.
 NEEDS = {
     "fleet": (["fleet", "list"], ["fleet", "--help"], ["fleet", "work", "--agents", "a.toml"]),
     "server": (["serve", "--agents", "a.toml"], ["mcp", "serve", "--agents", "a.toml"], ["view", "--all"], ["acp"]),
@@ -40,8 +40,8 @@ WORKING = (
     ["plugins", "list"],
     ["trust", "list"],
 )
-FIRST = 2  # of these are tried without each room, the others without all of them
-# Modules of a room that need another one; whoever imports them does so where it is needed.
+FIRST = 2  # these are tried without each room in turn, the others only without all of them
+# Modules that need another optional room than their own; importing them is up to the code that needs them.
 BETWEEN = {
     "fleet": {"server.fleet_desk"},
     "evals": {"viewer.evals"},
@@ -109,7 +109,7 @@ print(json.dumps([asyncio.run(ask()), hidden, missing, servers, rooms, between, 
 """
 
 
-# Runs a command for each line that it reads, in a fork: all of them in what one interpreter imported of the installation.
+# Runs one command per input line in a fork, so that all of them share what one interpreter has imported.
 COMMANDS = """
 import contextlib, gc, importlib, json, os, pkgutil, runpy, sys, tempfile
 import openagentic_sdk.assemble, openagentic_sdk.cli.commands, openagentic_sdk.testing.scripted
@@ -137,7 +137,7 @@ for line in sys.stdin:
 
 
 class Installation:
-    """A copy of the package without some of its rooms, beside a home and a project that names MCP servers."""
+    """A copy of the package without some of its rooms, with a home and a project that configures MCP servers."""
 
     def __init__(self, test, *left_out):
         folder = Path(test.enterContext(tempfile.TemporaryDirectory()))
@@ -163,7 +163,7 @@ class Installation:
 
     @cached_property
     def _commands(self):
-        # -S: an editable installation would find the rooms where they still are.
+        # -S: an editable installation on the path would still provide the removed rooms.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         commands = subprocess.Popen([sys.executable, "-S", "-c", COMMANDS], env=self.environ, cwd=self.project, **pipes)
         self._test.addCleanup(commands.communicate)
@@ -183,7 +183,7 @@ class Installation:
 
 
 @full_size
-@unittest.skipUnless(hasattr(os, "fork"), "the commands run in forks")
+@unittest.skipUnless(hasattr(os, "fork"), "the commands need fork")
 class RoomsLeftOut(unittest.TestCase):
     def check(self, *left_out):
         here = Installation(self, *left_out)

@@ -1,4 +1,4 @@
-"""What type checkers see: the Python of our pages passes `mypy --strict`, and events narrow by their type and class."""
+"""Type checking: the Python in the docs passes `mypy --strict`, and events narrow by type and class."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def narrow(event: AnyEvent) -> None:
             assert_type(event, ToolResult)
     assert_type([e.final_text for e in [event] if e.type == "result"], list[str])
 """
-# What a page need not say: types of functions that nobody but the page calls, and that each block is a program of its own,
-# or a cell of a notebook.
+# Leniency for pages: functions used only on the page need no annotations, and each block is a program of its own or a cell
+# of a notebook.
 LOOSE = (
     *("--allow-untyped-defs", "--allow-untyped-calls", "--allow-redefinition"),
     *("--disable-error-code=no-redef", "--disable-error-code=top-level-await"),
@@ -65,7 +65,7 @@ class Types(unittest.TestCase):
             text = page.read_text(encoding="utf-8")
             lines = [""] * (text.count("\n") + 1)
             for found in RECIPE_BLOCK.finditer(text):
-                # What a block needs may be missing here; the others stand on the lines where they stand on the page.
+                # Blocks that need a package are left out; the others keep their line numbers in the page.
                 if found[2] == "python" and not found[1]:
                     first = text.count("\n", 0, found.start(2)) + 1
                     block = found[3].splitlines()
@@ -92,7 +92,7 @@ class Types(unittest.TestCase):
             self.assertIn(f"Literal['{cls.type}'", cls.__annotations__["type"].replace('"', "'"))
 
     def test_an_editable_installation_is_a_path_that_type_checkers_follow(self) -> None:
-        # Without it, setuptools installs an import hook, and mypy and pyright find no package behind one.
+        # Without this setting setuptools installs an import hook, through which mypy and pyright cannot find the package.
         with (ROOT / "pyproject.toml").open("rb") as file:
             self.assertEqual(tomllib.load(file)["tool"]["setuptools"]["package-dir"], {"": "."})
 
