@@ -17,8 +17,8 @@ from ..events import Event, SessionCompacted, SystemNotice
 from ..ground.frozen import changed
 from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread, wait_until
 from ..sessions.core import SessionWriter, StoreCore
+from ..sessions.encoded import joined
 from ..sessions.folds.view import SessionView
-from ..sessions.log.line import joined
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S
 from .part import Part, Parts

@@ -40,7 +40,7 @@ from ..events import (
 )
 from ..ground.frozen import changed
 from ..ground.patterns import regex
-from .log.line import EncodedEvents, encode_event
+from .encoded import EncodedEvents, encode_event
 from .seal import Seal
 
 _PURPOSE = b"openagentic-sdk authority 1"

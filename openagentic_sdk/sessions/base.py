@@ -30,7 +30,9 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
+from .checkpoint import CheckpointingStore
 from .core import SessionWriter
+from .encoded import EncodedEvents, encode_events
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.standing import ROW_STATES, with_lease
 from .folds.summary import (
@@ -42,7 +44,7 @@ from .folds.summary import (
     start_summary,
     summary_matches,
 )
-from .log.line import EncodedEvents, dumps_stored, encode_events, stamp_event
+from .log.line import dumps_stored, stamp_event
 from .rewriting import Rewriting
 from .waiting import PollingStore
 
@@ -85,7 +87,7 @@ class Remains:
     holes: tuple[str, ...] = ()
 
 
-class SessionStore(PollingStore, Rewriting):
+class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     """A session store: the core, and everything derived from it, overridable by faster implementations."""
 
     def last_seq(self, session_id: str) -> int:

@@ -7,12 +7,18 @@ not notice damage of the log before that position; finding that is the purpose o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
-from ..errors import InvalidEventError, OptionsError
+from ..errors import InvalidEventError, OptionsError, SessionError
+from ..events import Event
 from ..serialization import dumps_json, loads_json
+from .core import StoreCore
 from .folds.view import KeptView
+from .log.line import dumps_stored
+from .request import json_sha256
 from .seal import Seal
 
 # A larger view is not cached but folded from the log again, so that a cache file is never large.
@@ -46,3 +52,44 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
 
 def _name(session_id: str) -> bytes:
     return session_id.encode("utf-8", "surrogatepass")
+
+
+class CheckpointingStore(StoreCore):
+    """The views that a store keeps after compactions, as bytes that `keep_checkpoint` stores."""
+
+    @cached_property
+    def seal(self) -> Seal:
+        """Creates and checks the digests of data kept beside logs; by default with this installation's key."""
+        return Seal()
+
+    def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
+        stored = open_view(self.seal, session_id, self.read_checkpoint(session_id))
+        if stored is not None:
+            place, view = stored
+            if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
+                return view, self.iter_events(session_id, after_seq=place["seq"])
+        return None, self.iter_events(session_id)
+
+    def keep_view(self, session_id: str, kept: KeptView) -> None:
+        """Keep a view for the next resume. Failures are ignored: it is a cache."""
+        with suppress(SessionError):
+            place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
+            data = seal_view(self.seal, session_id, place, kept)
+            if data is not None:
+                self.keep_checkpoint(session_id, data)
+
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        """Keep these bytes beside the log, replacing earlier ones: a cache that is deleted with the session and that no
+        copy, import or archive includes. A store need not support it.
+        """
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        """The bytes last passed to `keep_checkpoint`; None if they are gone."""
+        return None
+
+
+def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:
+    """A digest that distinguishes the log up to an event from another log: that of the event with its position and time."""
+    for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
+        return json_sha256(dumps_stored(event))
+    return None

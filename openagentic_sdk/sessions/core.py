@@ -9,17 +9,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from types import TracebackType
 from typing import Any, ClassVar, cast
 
-from ..errors import ConcurrencyError, SessionError, SessionNotFoundError
+from ..errors import ConcurrencyError, SessionNotFoundError
 from ..events import AnyEvent, Event, UserMessage
-from .checkpoint import open_view, seal_view
 from .folds.view import KeptView
-from .log.line import dumps_stored
 from .request import json_sha256
-from .seal import Seal
 
 # The metadata key for the session's owner.
 TENANT_KEY = "tenant"
@@ -73,11 +69,6 @@ class StoreCore(ABC):
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
-
-    @cached_property
-    def seal(self) -> Seal:
-        """Creates and checks the digests of data kept beside logs; by default with this installation's key."""
-        return Seal()
 
     @abstractmethod
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
@@ -150,31 +141,9 @@ class StoreCore(ABC):
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
         """The stored view after the last compaction, and the events after it; None, and all events, if nothing was stored,
-        or not by this installation or for this log.
+        or not by this installation or for this log. It is a cache, which a store need not support.
         """
-        stored = open_view(self.seal, session_id, self.read_checkpoint(session_id))
-        if stored is not None:
-            place, view = stored
-            if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
-                return view, self.iter_events(session_id, after_seq=place["seq"])
         return None, self.iter_events(session_id)
-
-    def keep_view(self, session_id: str, kept: KeptView) -> None:
-        """Keep a view for the next resume. Failures are ignored: it is a cache."""
-        with suppress(SessionError):
-            place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
-            data = seal_view(self.seal, session_id, place, kept)
-            if data is not None:
-                self.keep_checkpoint(session_id, data)
-
-    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
-        """Keep these bytes beside the log, replacing earlier ones: a cache that is deleted with the session and that no
-        copy, import or archive includes. A store need not support it.
-        """
-
-    def read_checkpoint(self, session_id: str) -> bytes | None:
-        """The bytes last passed to `keep_checkpoint`; None if they are gone."""
-        return None
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Bind a request id to this session, unless another session has it; return the session that has it now.
@@ -199,13 +168,6 @@ def new_session_id() -> str:
 def session_of_request(request_id: str) -> str:
     """The session id derived from a request id whose caller names no session: the same in every process and store."""
     return f"request-{json_sha256(request_id)[:32]}"
-
-
-def _digest_of_event(store: StoreCore, session_id: str, seq: int) -> str | None:
-    """A digest that distinguishes the log up to an event from another log: that of the event with its position and time."""
-    for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
-        return json_sha256(dumps_stored(event))
-    return None
 
 
 def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:

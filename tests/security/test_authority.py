@@ -41,7 +41,7 @@ from openagentic_sdk.parts.record.verify_log import salvage, verify_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import answer_question, submit
 from openagentic_sdk.sessions.authority import Authority
-from openagentic_sdk.sessions.log.line import encode_event
+from openagentic_sdk.sessions.encoded import encode_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.sessions.seal import Seal

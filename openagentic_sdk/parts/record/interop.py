@@ -21,7 +21,7 @@ from ...ground.frozen import mutable
 from ...ground.patterns import regex
 from ...serialization import dumps_json
 from ...sessions.base import SessionStore, windows_from_end
-from ...sessions.log.line import encode_event
+from ...sessions.encoded import encode_event
 from .in_turn import InTurn
 
 T = TypeVar("T")

@@ -25,9 +25,10 @@ from ...ground.disk import Disk, write_durably
 from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_time
 from ..core import SessionWriter
+from ..encoded import encode_event, encode_events
 from ..folds.view import KeptView
 from .blocks import read_range
-from .line import FORMAT_VERSION, Durability, encode_event, encode_events, is_barrier, seal_line, stamp_event
+from .line import FORMAT_VERSION, Durability, is_barrier, seal_line, stamp_event
 from .lock import hold, let_go, lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile

@@ -10,7 +10,6 @@ can check any log. Lines without either, as older tools wrote them, are treated 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast
 from zlib import crc32
 
@@ -37,14 +36,14 @@ from ...events import (
 )
 from ...ground.frozen import changed, frozen
 from ...ground.patterns import regex
-from ...serialization import DECODER, dumps_fields, dumps_time, dumps_values, event_from_dict
+from ...serialization import DECODER, dumps_time, event_from_dict
+from ..encoded import encode_event
 
 FORMAT_VERSION = 1
 # How far a store ensures that appended events are on disk, see `is_barrier`.
 Durability = Literal["flush", "barrier", "fsync"]
 DURABILITY_LEVELS: tuple[Durability, ...] = ("flush", "barrier", "fsync")
 
-_ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 HEAD = b'{"v":'
 SEAL_LENGTH = len(b',"crc":"01234567"}')
 HEAD_PATTERN = regex(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
@@ -100,33 +99,6 @@ def is_barrier(event: Event) -> bool:
     if isinstance(event, ToolStarted):
         return event.effect != "read"
     return isinstance(event, _BARRIERS)
-
-
-def encode_event(event: Event) -> str:
-    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError`."""
-    if not isinstance(event, UnknownEvent):
-        return dumps_fields(event)
-    if not isinstance(event.data.get("type"), str):
-        raise InvalidEventError(f"an event needs a type of kind str, not {event.data.get('type')!r}")
-    return dumps_values({name: value for name, value in event.data.items() if name not in _ENVELOPE})
-
-
-class EncodedEvents(list[Event]):
-    """Events on their way into a log, each with the JSON from `encode_event`, which signing has already produced."""
-
-    def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:
-        super().__init__(events)
-        self.bodies = bodies
-
-
-def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
-    """Combine both into one batch."""
-    return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
-
-
-def encode_events(events: Sequence[Event]) -> Sequence[str]:
-    """The JSON of each event, from `encode_event`."""
-    return events.bodies if isinstance(events, EncodedEvents) else [encode_event(event) for event in events]
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
