@@ -21,8 +21,8 @@ from .ground.disk import is_within
 from .ground.frozen import changed
 from .ground.rooms import is_installed
 from .ground.system import working_dir
-from .ground.text import look_alikes
 from .ground.threads import error_words
+from .ground.words import look_alikes
 from .hooks.engine import HookEngine
 from .kernel.agent import AgentRuntime, RunRequest
 from .kernel.hooks import end_session

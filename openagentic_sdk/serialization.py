@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, AnyEvent, Event, UnknownEvent
 from .ground.frozen import values_of
-from .ground.text import sendable
+from .ground.words import sendable
 
 # Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
 MAX_DEPTH = 200

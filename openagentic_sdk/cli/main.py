@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
-from ..ground.text import look_alikes, printable
+from ..ground.text import printable
+from ..ground.words import look_alikes
 from ..version import __version__
 from .commands import ADMIN, COMMANDS, FIRST_COMMANDS, Subcommand, load_command
 from .exits import FAILED, INTERRUPTED, USAGE

@@ -16,7 +16,8 @@ from ..errors import OptionsError
 from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
-from ..ground.text import look_alikes, on_one_line
+from ..ground.text import on_one_line
+from ..ground.words import look_alikes
 from ..kernel.agent import AgentRuntime
 from ..kernel.gate import CallContext
 from ..options import SETTING_SOURCES, OpenAgenticOptions

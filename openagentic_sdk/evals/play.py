@@ -17,12 +17,12 @@ from ..kernel.task import RunTask
 from ..options import OpenAgenticOptions
 from ..parts.budgets import Budget
 from ..parts.record.folds.prices import session_cost
+from ..parts.record.folds.spending import usage
 from ..prompts import Prompt, read_prompts
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
 from ..runs.whatif import NEVER_MADE, start_what_if
 from ..sessions.base import SessionStore
-from ..sessions.folds.usage import usage
 from .judge import judge_options, question, verdict
 from .plan import EVAL_KEY, EvalJob, Planned, prompts_of
 from .played import Played, played

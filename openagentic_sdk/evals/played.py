@@ -23,7 +23,7 @@ from ..events import (
 from ..ground.frozen import frozen
 from ..kernel.loop import MAX_TEXT_TWICE
 from ..parts.record.folds.prices import session_cost
-from ..sessions.folds.usage import usage
+from ..parts.record.folds.spending import usage
 
 
 @frozen

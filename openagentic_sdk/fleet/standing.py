@@ -7,12 +7,13 @@ import time
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Result, SystemInit, SystemNotice, ToolResult, UserAnswer
 from ..ground.frozen import frozen
+from ..parts.record.folds.spending import own_spending
 from ..parts.workflows.fold import CANCELLED, StepsFold
 from ..parts.workflows.inbox import ARRIVED, Park, has_arrived
 from ..sessions.base import SessionStore
 from ..sessions.core import TENANT_KEY
 from ..sessions.folds.standing import find_request
-from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
+from ..sessions.folds.usage import Usage, add_cost, add_usage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .record import FleetRun, RunOutcome, Used

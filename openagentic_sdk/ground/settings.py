@@ -37,7 +37,7 @@ from .checks import (
     path,
 )
 from .frozen import frozen
-from .text import look_alikes
+from .words import look_alikes
 
 T = TypeVar("T")
 

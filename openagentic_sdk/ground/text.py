@@ -10,18 +10,19 @@ DerivedCoreProperties.txt).
     on_one_line     the same on one line, truncated if it is too long
     without_hidden  for models: hidden letters are removed, by the same rule as `printable`
 
-Further functions truncate a text (`shortened`, and `safe_cut` where secrets are masked) and find similar names.
+A text in which secrets are masked is truncated with `safe_cut`, any other with `words.shortened`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from .patterns import regex
+from .words import shortened
 
 # More consecutive blanks than this could push the rest of a line out of sight.
 MAX_BLANKS = 40
@@ -86,24 +87,6 @@ def on_one_line(text: str, max_chars: int | None = None) -> str:
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def shortened(text: str, max_chars: int, mark: str = "...") -> str:
-    """The text, truncated to `max_chars` with a mark at its end if necessary."""
-    return text if len(text) <= max_chars else text[: max(max_chars - len(mark), 0)].rstrip() + mark
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: `1 line`, `2 lines`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def look_alikes(name: str, names: Iterable[str], least: float) -> list[str]:
-    """At most three known names with a similarity of at least `least` (0 to 1), for an error's suggestion."""
-    from difflib import get_close_matches  # slow to import, and only needed for a mistake
-
-    folded = {each.casefold(): each for each in names}
-    return [folded[key] for key in get_close_matches(name.casefold(), folded, 3, least)]
-
-
 def without_hidden(text: str) -> str:
     """The text without hidden letters; line ends become line feeds, surrogate pairs become one letter."""
     if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):
@@ -111,15 +94,6 @@ def without_hidden(text: str) -> str:
     if not text.isascii():
         text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
     return _replace_hidden(text.replace("\r\n", "\n").replace("\r", "\n"), lambda letter: "")
-
-
-def sendable(text: str) -> str:
-    """The text as valid UTF-8: surrogate pairs are joined, lone surrogates replaced by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def one_line(text: str) -> str:

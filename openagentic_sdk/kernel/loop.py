@@ -22,7 +22,7 @@ from ..events import (
     UserMessage,
 )
 from ..ground.threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
-from ..providers.calls import cut_by
+from ..providers.base import cut_by
 from ..sessions.closing import closing_events
 from ..sessions.folds.requests import REFUSED
 from ..sessions.folds.usage import cached_share

@@ -24,7 +24,6 @@ from ..events import (
 from ..ground.frozen import frozen
 from ..ground.threads import Guest, call_guest, error_words, run_in_thread, settled
 from ..providers import base as wire
-from ..providers.calls import without_unfinished_calls
 from ..providers.wrappers.answer import Pieces, ask, streams, whole
 from ..serialization import dumps_json
 from ..sessions.folds.usage import normalize_usage
@@ -297,7 +296,7 @@ class _IncomingAnswer:
                 f"the model's answer was cut off (finish reason {output.finish_reason!r}): send the prompt again",
                 partial_text=output.assistant_text or "",
             )
-        return without_unfinished_calls(output)
+        return wire.without_unfinished_calls(output)
 
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
         """Record the complete answer as one batch; return its calls."""

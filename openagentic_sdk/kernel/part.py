@@ -23,8 +23,8 @@ from .lifetime import RunStopped
 from .tool import Services
 
 if TYPE_CHECKING:
-    from ..sessions.system_prompt import SystemPrompt
     from .agent import Run
+    from .context import SystemPrompt
     from .gate import Narrowing
     from .model_step import Reply
     from .prompt import Said

@@ -14,8 +14,8 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from ..events import Effect, Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..ground.frozen import frozen
-from ..ground.text import shortened
 from ..ground.threads import error_trace, error_words
+from ..ground.words import shortened
 from ..hooks.models import HookDecision
 from ..sessions.request import json_sha256
 from .agent import Run

@@ -14,7 +14,8 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..events import CommandExpanded, McpServerChanged, ToolUse, UserMessage
-from ..ground.text import one_line, shortened
+from ..ground.text import one_line
+from ..ground.words import shortened
 from ..kernel.agent import Run
 from ..kernel.part import IncomingPrompt, Part, PartOpener
 from ..kernel.registry import ToolRegistry, tool_spec

@@ -17,13 +17,12 @@ from typing import Any, Unpack
 from ..errors import GarbledResponseError, OptionsError, ProviderHTTPError
 from ..ground.frozen import mutable
 from ..ground.loose import as_list, as_mapping, as_mappings, as_text
-from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec
+from .base import Message, ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, ToolSpec, is_unfinished
 from .calls import (
     TOOL_SEARCH,
     HeardCall,
     allowed_callers,
     finish_calls,
-    is_unfinished,
     read_arguments,
     tool_names_in,
     vendor_caller,

@@ -10,8 +10,10 @@ It ends with `Done`; a stream without one is incomplete.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import cache
 from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
 
@@ -268,3 +270,40 @@ class _Attributes(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return 0
+
+
+# --- partial answers -------------------------------------------------------------------------------------------------
+
+# The words by which endpoints report an answer that ended before the model had completed it: OpenAI, Anthropic, Mistral,
+# OpenRouter, DeepSeek, z.ai and Gemini. A reason with none of them (`stop`, `tool_calls`, `eos`, an unknown one) marks
+# a complete answer.
+_UNFINISHED = (
+    r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
+    r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many|other|language|missing"
+)
+
+
+def is_unfinished(finish_reason: str | None) -> bool:
+    """Whether this finish reason marks a partial answer, none of whose calls may run."""
+    return finish_reason is not None and re.search(_UNFINISHED, finish_reason.lower()) is not None
+
+
+def cut_by(finish_reason: str | None) -> str | None:
+    """The cause of a partial answer: `length`, `content_filter` or the endpoint's own word; None for a complete answer."""
+    if finish_reason is None or not is_unfinished(finish_reason):
+        return None
+    words = finish_reason.lower()
+    if re.search(r"length|max_|limit|exceed", words):
+        return "length"
+    filtered = r"filter|safety|refus|sensitive|block|prohibited|recitation|spii"
+    return "content_filter" if re.search(filtered, words) else finish_reason
+
+
+def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
+    """The answer of any provider, third-party ones included; the calls of a partial answer get `raw_arguments`."""
+    if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
+        return output
+    calls = [read_tool_call(call) for call in output.tool_calls]
+    texts = [json.dumps(dict(call.arguments)) if call.raw_arguments is None else call.raw_arguments for call in calls]
+    inert_calls = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
+    return replace(output, tool_calls=inert_calls)

@@ -10,23 +10,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..ground.frozen import mutable
 from ..ground.loose import as_mapping, as_mappings
 from ..serialization import refuse_constant
-from .base import ModelOutput, ToolCall, read_tool_call
-
-# The words by which endpoints report an answer that ended before the model had completed it: OpenAI, Anthropic, Mistral,
-# OpenRouter, DeepSeek, z.ai and Gemini. A reason with none of them (`stop`, `tool_calls`, `eos`, an unknown one) marks
-# a complete answer.
-_UNFINISHED = (
-    r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
-    r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many|other|language|missing"
-)
+from .base import ToolCall, is_unfinished
 
 # The tool with which a model finds tools that are not defined at the start.
 TOOL_SEARCH = "ToolSearch"
@@ -42,22 +32,6 @@ class HeardCall:
     ended: bool = False
     extras: Mapping[str, Any] | None = None
     caller: Mapping[str, Any] | None = None
-
-
-def is_unfinished(finish_reason: str | None) -> bool:
-    """Whether this finish reason marks a partial answer, none of whose calls may run."""
-    return finish_reason is not None and re.search(_UNFINISHED, finish_reason.lower()) is not None
-
-
-def cut_by(finish_reason: str | None) -> str | None:
-    """The cause of a partial answer: `length`, `content_filter` or the endpoint's own word; None for a complete answer."""
-    if finish_reason is None or not is_unfinished(finish_reason):
-        return None
-    words = finish_reason.lower()
-    if re.search(r"length|max_|limit|exceed", words):
-        return "length"
-    filtered = r"filter|safety|refus|sensitive|block|prohibited|recitation|spii"
-    return "content_filter" if re.search(filtered, words) else finish_reason
 
 
 def finish_calls(
@@ -77,16 +51,6 @@ def finish_calls(
         arguments, raw = ({}, call.text) if cut or not (call.ended and call.name) else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))
     return calls
-
-
-def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
-    """Apply the same rule to the answer of any provider, including third-party ones."""
-    if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
-        return output
-    calls = [read_tool_call(call) for call in output.tool_calls]
-    texts = [json.dumps(dict(call.arguments)) if call.raw_arguments is None else call.raw_arguments for call in calls]
-    inert_calls = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
-    return replace(output, tool_calls=inert_calls)
 
 
 def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:

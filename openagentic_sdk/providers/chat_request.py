@@ -21,7 +21,7 @@ from ..errors import OptionsError
 from ..ground.frozen import frozen
 from ..ground.loose import as_mapping, as_text
 from ..ground.patterns import regex
-from ..ground.text import shortened
+from ..ground.words import shortened
 from ..serialization import whole_letters
 from .base import Message, ToolCall, ToolSpec
 from .content import cannot_carry, read_part, read_parts

@@ -19,7 +19,7 @@ from ..errors import (
     ProviderResponseError,
 )
 from ..ground.patterns import regex
-from ..ground.text import shortened
+from ..ground.words import shortened
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000

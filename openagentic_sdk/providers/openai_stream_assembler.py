@@ -15,8 +15,8 @@ from typing import Any
 from ..errors import GarbledResponseError
 from ..ground.frozen import mutable
 from ..ground.loose import as_list, as_mapping, as_mappings, as_text
-from .base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall
-from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
+from .base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta, ToolCall, is_unfinished
+from .calls import HeardCall, finish_calls, read_arguments
 from .failures import cut_answer
 from .think_tags import ThinkTagSplitter
 

@@ -18,7 +18,7 @@ from ..assemble import build_agent
 from ..errors import ReplayMismatchError
 from ..events import Event, PartState, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..ground.frozen import frozen
-from ..ground.text import shortened
+from ..ground.words import shortened
 from ..kernel.agent import AgentRuntime, Run
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import without_parts

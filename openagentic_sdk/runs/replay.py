@@ -18,6 +18,7 @@ from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import AgentRuntime, Run, RunRequest
+from ..kernel.context import SystemPrompt
 from ..kernel.lifetime import RunStopped
 from ..kernel.part import Part
 from ..kernel.prompt import Said
@@ -32,7 +33,6 @@ from ..permissions.gate import PermissionGate
 from ..sessions.folds.features.all import ALL_FOLDS
 from ..sessions.follow import publish
 from ..sessions.memory import MemorySessionStore
-from ..sessions.system_prompt import SystemPrompt
 from ..testing.replay import RecordedRun, RecordedStep, RecordedTool, Recording, ReplayProvider, RequestDifference
 
 _CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "tool.result"})

@@ -38,11 +38,11 @@ from ..events import (
     UserMessage,
 )
 from ..ground.frozen import frozen, mutable
-from ..ground.text import sendable
-from ..ground.untracked import untrack
+from ..ground.words import sendable
 from ..providers.bound_reasoning import is_bound, without_reasoning
 from ..serialization import json_encoder
 from .request import RunningDigest, canonical_json
+from .untracked import untrack
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200

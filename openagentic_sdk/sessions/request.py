@@ -73,27 +73,3 @@ def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
     # The JSON of the definitions, which are long, is usually cached.
     tools_json = dumps_canonical(tools if isinstance(tools, list) else [*tools])
     return f'{{"model":{dumps_canonical(model)},"tools":{tools_json}}}\n'.encode("ascii")
-
-
-class RequestDigest:
-    """The same digest for consecutive requests: only new messages are read.
-
-    The conversation's fold keeps its messages as objects, so that only the system prompt is encoded for comparison.
-    """
-
-    def __init__(self) -> None:
-        self._seen: list[Mapping[str, Any]] = []
-        self._of: tuple[str, Sequence[Mapping[str, Any]]] | None = None
-        self._digest = RunningDigest("", ())
-
-    def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        same = self._of is not None and self._of[0] == model and self._of[1] is tools
-        if not same or len(self._seen) > len(messages) or not all(map(_is_same, self._seen, messages)):
-            self._seen, self._of, self._digest = [], (model, tools), RunningDigest(model, tools)
-        self._digest.add(messages[len(self._seen) :])
-        self._seen = list(messages)
-        return self._digest.hexdigest()
-
-
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one is other or canonical_json(one) == canonical_json(other)

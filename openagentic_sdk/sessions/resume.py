@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import SessionCompacted, SessionRewound
-from ..ground.untracked import untrack
 from .authority import Authority
 from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView
 from .rebuild import untrack_blocks
 from .seal import Seal
+from .untracked import untrack
 
 # A log of fewer events does not burden the garbage collector.
 _UNTRACKED_TOGETHER = 1000

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..ground.diagnostic import Diagnostic
 from ..ground.frozen import frozen
 from ..ground.packaged import read_packaged
-from ..ground.text import look_alikes
+from ..ground.words import look_alikes
 
 WordState = Literal["does", "narrower", "no", "nothing", "ours"]
 

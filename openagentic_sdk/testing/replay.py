@@ -30,9 +30,8 @@ from ..events import (
 from ..ground.frozen import frozen, mutable
 from ..kernel.tool import ToolContext, ToolOutput
 from ..parts.record.commit import ERASED
-from ..parts.record.folds.audit import rebuild_requests
+from ..parts.record.folds.audit import RequestDigest, rebuild_requests
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
-from ..sessions.request import RequestDigest
 from ..tools.base import Tool
 
 # Events that change the requests, besides answers and results of calls; and the state that parts keep in the log.

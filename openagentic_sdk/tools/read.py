@@ -18,8 +18,8 @@ from ..ground.files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
 from ..ground.frozen import frozen
 from ..ground.media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
 from ..ground.patterns import regex
-from ..ground.text import plural
 from ..ground.threads import run_in_thread
+from ..ground.words import plural
 from ..kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
 from .base import Tool
 from .files.encoding import (

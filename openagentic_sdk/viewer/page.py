@@ -21,7 +21,8 @@ from ..ground.frozen import frozen
 from ..ground.media import HEAD_BYTES, media_type_of
 from ..ground.packaged import read_packaged
 from ..ground.patterns import regex
-from ..ground.text import on_one_line, plural
+from ..ground.text import on_one_line
+from ..ground.words import plural
 from ..parts.masking import shown
 from ..parts.record.bundle import bundle_of
 from ..parts.record.folds.window import read_window

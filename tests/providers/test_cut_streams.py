@@ -18,8 +18,7 @@ from openagentic_sdk.events import Result
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
-from openagentic_sdk.providers.base import Done, ModelOutput, Provider
-from openagentic_sdk.providers.calls import without_unfinished_calls
+from openagentic_sdk.providers.base import Done, ModelOutput, Provider, without_unfinished_calls
 from openagentic_sdk.providers.clouds.aws import AwsCredentials
 from openagentic_sdk.providers.clouds.bedrock import BedrockProvider
 from openagentic_sdk.providers.clouds.event_stream import EventStreamReader

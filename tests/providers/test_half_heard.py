@@ -25,8 +25,7 @@ from openagentic_sdk.events import (
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.anthropic import AnthropicProvider
-from openagentic_sdk.providers.base import Provider, Retrying, TextDelta
-from openagentic_sdk.providers.calls import is_unfinished
+from openagentic_sdk.providers.base import Provider, Retrying, TextDelta, is_unfinished
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wire.http import HttpTransport

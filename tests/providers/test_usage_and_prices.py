@@ -18,7 +18,8 @@ from openagentic_sdk.parts.record.folds.prices import (
     session_cost,
     with_prices,
 )
-from openagentic_sdk.sessions.folds.usage import add_usage, normalize_usage, usage
+from openagentic_sdk.parts.record.folds.spending import usage
+from openagentic_sdk.sessions.folds.usage import add_usage, normalize_usage
 
 
 def normal(prompt: int, answer: int, *, cached: int = 0, written: int = 0, reasoning: int = 0) -> dict[str, int]:

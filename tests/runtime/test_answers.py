@@ -6,7 +6,7 @@ from openagentic_sdk.api import run
 from openagentic_sdk.errors import RunFailedError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.providers.calls import cut_by
+from openagentic_sdk.providers.base import cut_by
 from openagentic_sdk.runs.background import submit
 from openagentic_sdk.serialization import dumps_event, loads_event
 

@@ -8,8 +8,8 @@ from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import ModelContext, ModelRequest
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.parts.record.folds.audit import RequestDigest
 from openagentic_sdk.parts.record.folds.explain import explain_step, find_misses
-from openagentic_sdk.sessions.request import RequestDigest
 
 from .support import echo, options_for
 

@@ -219,7 +219,8 @@ def random_log(rng):
 
 class RequestDigestTest(unittest.TestCase):
     def test_the_incremental_digest_equals_the_one_from_nothing(self):
-        from openagentic_sdk.sessions.request import RequestDigest, request_sha256
+        from openagentic_sdk.parts.record.folds.audit import RequestDigest
+        from openagentic_sdk.sessions.request import request_sha256
 
         digest, fold, tools = RequestDigest(), Conversation(), [{"type": "function", "function": {"name": "R"}}]
         for event in numbered(UserMessage("one"), *turn(1, "", "a"), UserMessage("two"), *turn(2, "x", "b")):

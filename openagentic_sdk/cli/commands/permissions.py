@@ -14,7 +14,8 @@ from typing import Any
 
 from ...errors import InvalidEventError, OptionsError, SessionError
 from ...events import PermissionDecision, SessionForked
-from ...ground.text import on_one_line, plural, printable
+from ...ground.text import on_one_line, printable
+from ...ground.words import plural
 from ...kernel.gate import Objection
 from ...parts.labels.rules import LabelRule, read_label_rules
 from ...parts.labels.settings_rules import label_rules_of_settings

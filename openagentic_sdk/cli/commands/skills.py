@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from ...assemble import open_project, project_findings
 from ...ground.diagnostic import Diagnostic
-from ...ground.text import on_one_line, plural, printable
+from ...ground.text import on_one_line, printable
+from ...ground.words import plural
 from ...options import SETTING_SOURCES, OpenAgenticOptions
 from ...parts.project.project import OpenedProject
 from ...skills.files import list_resources

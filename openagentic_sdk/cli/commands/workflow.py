@@ -21,7 +21,8 @@ from ...events import Event, Result
 from ...flows import Workflow
 from ...ground.frozen import values_of
 from ...ground.system import working_dir
-from ...ground.text import on_one_line, plural, printable
+from ...ground.text import on_one_line, printable
+from ...ground.words import plural
 from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
 from ...parts.project.claude import find_project_root

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ...events import ModelRequest, Result, UserMessage
-from ...ground.text import on_one_line, plural
+from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...options import OpenAgenticOptions, with_model
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore

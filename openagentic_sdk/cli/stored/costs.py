@@ -18,11 +18,12 @@ from ...parts.masking import environment_redactor, mask_value
 from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
 from ...parts.record.folds.explain import find_misses
 from ...parts.record.folds.prices import price_setting, session_cost
+from ...parts.record.folds.spending import usage
 from ...parts.record.lifecycle import rows_of_tag
 from ...sessions.base import SessionStore
 from ...sessions.folds.spent import SECONDS_PER_DAY
 from ...sessions.folds.summary import SessionSummary
-from ...sessions.folds.usage import cached_share, usage
+from ...sessions.folds.usage import cached_share
 from ..actions import ActionList
 from ..exits import FAILED, OK
 from ..output.render import cost_words

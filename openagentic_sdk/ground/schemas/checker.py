@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ..text import shortened
+from ..words import shortened
 from .expressions import Expression, expression
 
 MAX_STEPS = 500_000

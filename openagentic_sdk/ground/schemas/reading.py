@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from ...errors import OptionsError, ToolInputError
-from ..text import shortened
+from ..words import shortened
 from .checker import TYPES, Node, Path, SchemaRun, TooMuchWork, copied, show
 from .expressions import expression
 

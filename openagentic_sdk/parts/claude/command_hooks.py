@@ -20,8 +20,8 @@ from typing import IO, Any
 from ...errors import InvalidEventError, ToolInputError
 from ...ground.diagnostic import Diagnostic
 from ...ground.frozen import frozen
-from ...ground.text import look_alikes
 from ...ground.threads import settled
+from ...ground.words import look_alikes
 from ...hooks.engine import HookEngine
 from ...hooks.models import HookDecision, HookMatcher
 from ...serialization import dumps_json, loads_json

@@ -13,13 +13,13 @@ from ...events import Event, HookEvent, SkillActivated, SystemNotice, ToolResult
 from ...ground.frozen import changed
 from ...ground.patterns import regex
 from ...kernel.agent import Run
+from ...kernel.context import SystemPrompt
 from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
 from ...kernel.part import IncomingPrompt, Part
 from ...kernel.tool_call import Permitted, ask_gate
 from ...sessions.folds.features.all import ObservedFilesFold
 from ...sessions.folds.features.skills import SkillsFold
 from ...sessions.folds.view import SessionView
-from ...sessions.system_prompt import SystemPrompt
 from ...skills.activation import SkillPolicy, active_skills, skill_policy
 from ...skills.fields import how_to_map, unmapped_model
 from ...skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill

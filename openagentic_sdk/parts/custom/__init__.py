@@ -16,7 +16,7 @@ from ...events import StopReason
 from ...ground.checks import number, shown
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
-from ...ground.text import look_alikes
+from ...ground.words import look_alikes
 from ...kernel.part import Part, kind_of
 from ...sessions.folds.view import Fold
 

@@ -16,7 +16,8 @@ from ...ground.diagnostic import Diagnostic
 from ...ground.disk import is_within
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
-from ...ground.text import look_alikes, one_line, without_hidden
+from ...ground.text import one_line, without_hidden
+from ...ground.words import look_alikes
 from ...skills.activation import grantable, skill_request
 from ...skills.fields import Fields, served_model
 from ...skills.files import read_text

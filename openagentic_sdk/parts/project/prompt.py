@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from ...events import SkillActivated
 from ...ground.patterns import regex
-from ...ground.text import one_line, shortened, without_hidden
-from ...sessions.system_prompt import PromptPart, SystemPrompt
+from ...ground.text import one_line, without_hidden
+from ...ground.words import shortened
+from ...kernel.context import PromptPart, SystemPrompt
 from ...skills.index import SkillInfo
 from ...skills.render import fill_arguments, has_place
 from .memory import MemoryFile, ProjectMemory

@@ -20,8 +20,8 @@ from typing import Any, NoReturn, cast
 from ...errors import OptionsError, SessionError, WorkflowChangedError, WorkflowError
 from ...events import AssistantMessage, Event, PartState, Result, ToolResult
 from ...ground.frozen import changed, frozen, mutable
-from ...ground.text import shortened
 from ...ground.threads import next_turn
+from ...ground.words import shortened
 from ...kernel.agent import Run
 from ...kernel.gate import CallContext
 from ...kernel.lifetime import RunStopped

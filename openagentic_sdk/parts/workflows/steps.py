@@ -14,7 +14,7 @@ from ...errors import StepFailedError, StepUnknownError, WorkflowChangedError
 from ...events import Effect, ToolResult, ToolUse
 from ...ground.checks import Check, check_settings, number, one_of
 from ...ground.frozen import changed, frozen
-from ...ground.text import shortened
+from ...ground.words import shortened
 from ...kernel.tool import REPEATABLE, BareTool, ToolContext
 from ...permissions.rules import EDIT_TOOLS, READ_TOOLS
 from ...permissions.subject import NETWORK_TOOLS

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
-from ...ground.text import shortened
+from ...ground.words import shortened
 from .keys import KeyNames, sent_keys
 from .keywords import ANNOTATIONS, SILENT, describe, merged, note_dropped, types_of
 from .references import MANY, NAMED, ONE, SchemaReferences

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...ground.text import shortened
+from ...ground.words import shortened
 
 # Keywords that no model needs to read, removed without a note.
 SILENT = frozenset(

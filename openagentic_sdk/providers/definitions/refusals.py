@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import ContextLengthError, ProviderHTTPError
 from ...ground.loose import as_list, as_mapping, as_text
 from ...ground.patterns import regex
-from ...ground.text import shortened
+from ...ground.words import shortened
 
 # The control that leaves a tool out of a session's requests (`base.ProviderSession`).
 HOLD_TOOL = "hold_tool"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ground.frozen import mutable
-from ...ground.text import shortened
+from ...ground.words import shortened
 from .keywords import merged, note_dropped
 from .references import SchemaReferences
 

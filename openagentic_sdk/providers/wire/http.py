@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from ...ground.frozen import frozen
-from ...ground.text import shortened
+from ...ground.words import shortened
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import ExchangeProgress, FeedWatch, Timeouts

@@ -18,7 +18,7 @@ from ...events import (
     ToolUse,
 )
 from ...ground.frozen import changed
-from ...ground.text import plural
+from ...ground.words import plural
 from ...sessions.folds.summary import total_tokens
 from ...sessions.request import json_sha256
 from .calls import blocked_by, explained, trouble

@@ -22,7 +22,8 @@ from ...events import (
     UserMessage,
 )
 from ...ground.patterns import regex
-from ...ground.text import on_one_line, plural, shortened
+from ...ground.text import on_one_line
+from ...ground.words import plural, shortened
 from ...parts.record.folds.notes import describe_input
 from ...providers.named import COMPATIBLE, LOCAL_SERVERS, PROVIDERS
 from .cause import Cause

@@ -20,7 +20,7 @@ from ...events import (
     Result,
 )
 from ...ground.frozen import frozen, mutable
-from ...ground.text import sendable
+from ...ground.words import sendable
 
 
 @frozen

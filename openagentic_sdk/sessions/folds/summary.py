@@ -31,7 +31,8 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.frozen import changed, frozen
-from ...ground.text import is_plain, shortened
+from ...ground.text import is_plain
+from ...ground.words import shortened
 from ..core import TENANT_KEY
 from .spent import name_of, spends, spent_after
 from .standing import ROW_STATES, state_after

@@ -1,4 +1,4 @@
-"""A session's usage: tokens in one normal form, whatever the endpoint calls them, and their sum over a log.
+"""A session's usage: tokens in one normal form, whatever the endpoint calls them, and sums of them.
 
 The normal form is `{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"}`.
 `input_tokens` is the whole prompt, `cached_input_tokens` and `cache_write_tokens` are the parts of it that were read from
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from ...events import Event, ModelResponse, SessionForked, SubagentFinished
 
 Usage = dict[str, int]
 
@@ -103,36 +101,6 @@ def cached_share(usage: Mapping[str, Any] | None) -> float | None:
     if tokens is None or not tokens["input_tokens"]:
         return None
     return round(tokens["cached_input_tokens"] / tokens["input_tokens"], 4)
-
-
-def usage(events: Iterable[Event]) -> Usage | None:
-    """A session's total usage, including its subagents; None if no endpoint reported any."""
-    total: Usage | None = None
-    for event in own_spending(events):
-        total = add_usage(total, event.usage)
-    return total
-
-
-def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinished]:
-    """The events that record this session's own spending, each once.
-
-    Events copied by a fork were paid for by its parent. A caller's list of events also contains those of subagents, whose
-    sum is in `subagent.finished`; they have another `parent_tool_use_id` than the session's own events.
-    """
-    spending: list[ModelResponse | SubagentFinished] = []
-    seqs: set[int] = set()
-    own_parent: list[str | None] = []
-    for event in events:
-        own_parent = own_parent or [event.parent_tool_use_id]
-        if event.parent_tool_use_id != own_parent[0] or event.seq in seqs:
-            continue
-        if isinstance(event, SessionForked):
-            spending.clear()
-        elif isinstance(event, ModelResponse | SubagentFinished):
-            spending.append(event)
-            if event.seq is not None:
-                seqs.add(event.seq)
-    return spending
 
 
 def _numbers(raw: Mapping[str, Any]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import ToolError
 from ...ground.frozen import frozen
-from ...ground.text import look_alikes
+from ...ground.words import look_alikes
 from ...kernel.tool import PathRules, ToolContext
 from ...sessions.folds.features.all import ObservedFilesFold
 

@@ -16,7 +16,7 @@ from ...errors import ToolError, ToolInputError
 from ...ground.clock import Clock
 from ...ground.files import open_file
 from ...ground.frozen import mutable
-from ...ground.text import plural
+from ...ground.words import plural
 from ..files.workspace import ResolvedPath, Search, missing_file, shown_path
 from .pattern import GlobPattern
 from .search import Hit

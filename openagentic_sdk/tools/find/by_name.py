@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ToolError
 from ...ground.globs import static_folder
-from ...ground.text import plural
+from ...ground.words import plural
 from ..files.workspace import ResolvedPath, Search, check_folder
 from .pattern import GlobPattern, expand_braces
 from .tree import matching_files

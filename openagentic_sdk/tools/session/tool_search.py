@@ -15,7 +15,7 @@ from typing import Any
 from ...events import ToolsLoaded
 from ...ground.loose import as_mapping, as_text
 from ...ground.patterns import regex
-from ...ground.text import shortened
+from ...ground.words import shortened
 from ...kernel.tool import BareTool, SessionLog, ToolContext
 from ..base import Tool
 from ..labels import OWN_SESSION

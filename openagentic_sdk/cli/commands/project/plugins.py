@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from ....assemble import open_project, plugin_registry
 from ....ground.diagnostic import Diagnostic
 from ....ground.rooms import is_installed
-from ....ground.text import on_one_line, plural
+from ....ground.text import on_one_line
+from ....ground.words import plural
 from ....options import SETTING_SOURCES, OpenAgenticOptions
 from ....parts.project.agents import read_agents
 from ....parts.project.claude import claude_folders

@@ -12,7 +12,8 @@ from ....assemble import configured_servers, open_project
 from ....errors import OptionsError
 from ....ground.diagnostic import Diagnostic
 from ....ground.frozen import frozen
-from ....ground.text import look_alikes, on_one_line
+from ....ground.text import on_one_line
+from ....ground.words import look_alikes
 from ....options import SETTING_SOURCES, OpenAgenticOptions
 from ....parts.project.settings import Settings
 from ....permissions.layers import rules_of_settings

@@ -10,7 +10,7 @@ from typing import Any
 from ....errors import OptionsError, ToolError, ToolInputError
 from ....events import CODE_CALLER
 from ....ground.loose import as_list, as_mapping
-from ....ground.text import shortened
+from ....ground.words import shortened
 from ....kernel.tool import BareTool, ToolContext
 from ....serialization import dumps_json
 from ....tools.base import Tool

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ....events import Event, ModelContext, ModelRequest
 from ....ground.frozen import frozen
 from ....sessions.rebuild import Conversation, system_messages
-from ....sessions.request import RequestDigest
+from ....sessions.request import RunningDigest, canonical_json
 from ..commit import ERASED
 
 
@@ -59,3 +59,27 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
     """The requests whose rebuilt digest differs from the recorded one."""
     return [request for request in rebuild_requests(events) if not request.matches]
+
+
+class RequestDigest:
+    """The same digest for consecutive requests: only new messages are read.
+
+    The conversation's fold keeps its messages as objects, so that only the system prompt is encoded for comparison.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[Mapping[str, Any]] = []
+        self._of: tuple[str, Sequence[Mapping[str, Any]]] | None = None
+        self._digest = RunningDigest("", ())
+
+    def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        same = self._of is not None and self._of[0] == model and self._of[1] is tools
+        if not same or len(self._seen) > len(messages) or not all(map(_is_same, self._seen, messages)):
+            self._seen, self._of, self._digest = [], (model, tools), RunningDigest(model, tools)
+        self._digest.add(messages[len(self._seen) :])
+        self._seen = list(messages)
+        return self._digest.hexdigest()
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one is other or canonical_json(one) == canonical_json(other)

@@ -13,7 +13,8 @@ from ....events import Event, ModelResponse
 from ....ground.frozen import frozen
 from ....sessions.folds.spent import DIMENSIONS, ZERO, settled, time_names
 from ....sessions.folds.summary import SessionSummary, fold_session_summary
-from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share, own_spending
+from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share
+from .spending import own_spending
 
 
 @frozen

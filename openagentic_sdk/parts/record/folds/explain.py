@@ -30,7 +30,7 @@ from ....events import (
 )
 from ....ground.frozen import frozen
 from ....ground.loose import as_mapping, as_mappings
-from ....ground.text import shortened
+from ....ground.words import shortened
 from ....providers.definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL
 from ....sessions.folds.usage import normalize_usage
 from ....sessions.rebuild import Conversation, Origin

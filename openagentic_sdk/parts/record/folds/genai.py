@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....ground.loose import as_mapping, as_mappings
-from ....ground.text import shortened
+from ....ground.words import shortened
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 

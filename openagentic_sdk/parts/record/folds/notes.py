@@ -30,7 +30,8 @@ from ....events import (
     ToolProgress,
     ToolResult,
 )
-from ....ground.text import on_one_line, plural
+from ....ground.text import on_one_line
+from ....ground.words import plural
 
 _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300

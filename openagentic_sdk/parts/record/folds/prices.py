@@ -21,7 +21,8 @@ from ....errors import OptionsError, StorageError
 from ....events import Event, ModelResponse
 from ....ground.checks import number, shown
 from ....ground.packaged import read_packaged
-from ....sessions.folds.usage import HOUR, normalize_usage, own_spending
+from ....sessions.folds.usage import HOUR, normalize_usage
+from .spending import own_spending
 
 Price = Mapping[str, Any]
 PriceTable = Mapping[str, Price]

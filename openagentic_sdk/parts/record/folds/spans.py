@@ -31,7 +31,8 @@ from ....events import (
     ToolUse,
 )
 from ....ground.frozen import frozen
-from ....ground.text import Redact, shortened
+from ....ground.text import Redact
+from ....ground.words import shortened
 from ....sessions.folds.trace import read_traceparent
 from ....sessions.folds.usage import Usage, add_usage, normalize_usage
 from ....sessions.rebuild import Conversation

@@ -28,7 +28,8 @@ from ....events import (
 from ....ground.frozen import changed, frozen
 from ....ground.loose import as_mapping
 from ....ground.packaged import read_packaged
-from ....ground.text import on_one_line, plural
+from ....ground.text import on_one_line
+from ....ground.words import plural
 from ....sessions.folds.clearing import plan_clearing
 from ....sessions.folds.compaction import (
     WINDOW_STATE,

@@ -36,8 +36,9 @@ from ....events import Event, Result
 from ....ground.backoff import Backoff
 from ....ground.disk import SystemDisk, write_durably
 from ....ground.frozen import mutable
-from ....ground.text import Redact, on_one_line, plural
+from ....ground.text import Redact, on_one_line
 from ....ground.threads import error_words
+from ....ground.words import plural
 from ....providers.wire.http import HttpAnswer, HttpTransport
 from ....providers.wire.timeouts import Timeouts
 from ....providers.wrappers.retry import retry_after_s
