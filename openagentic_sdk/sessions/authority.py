@@ -15,6 +15,7 @@ own `seq` and fields; it vouches for the digests that were valid in the parent, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -39,13 +40,12 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import changed
-from ..ground.patterns import regex
 from .encoded import EncodedEvents, encode_event
 from .seal import Seal
 
 _PURPOSE = b"openagentic-sdk authority 1"
 _FORK = b"openagentic-sdk fork 1"
-_MAC_AT_END = regex(r',"mac":"[0-9a-f]*"\Z')
+_MAC_AT_END = r',"mac":"[0-9a-f]*"\Z'
 _CARRIERS = frozenset(
     (
         CommandExpanded,
@@ -177,4 +177,4 @@ class Authority:
 def signed_body(event: Event) -> str:
     """The event's own fields as JSON, without its digest."""
     text = encode_event(event)
-    return text if event.mac is None and not isinstance(event, UnknownEvent) else _MAC_AT_END.sub("", text)
+    return text if event.mac is None and not isinstance(event, UnknownEvent) else re.sub(_MAC_AT_END, "", text)

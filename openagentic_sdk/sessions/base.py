@@ -24,7 +24,7 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
-from ..events import Event, RecordKept
+from ..events import Event, RecordKept, UserMessage
 from ..ground.checks import shown
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
@@ -54,7 +54,8 @@ MAX_ID_CHARS = 200
 # The most ids to find for a prefix that a person typed: more than one is ambiguous.
 SOME_IDS = 3
 _MOST_SUBAGENTS = 100
-# Finds digests in a text.
+# A digest as text, and digests within a text.
+DIGEST = regex(r"[0-9a-f]{64}")
 DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -99,6 +100,18 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
 
     def open_question_ids(self, session_id: str) -> tuple[str, ...]:
         return self.read_summary(session_id).open_questions
+
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        """Like `StoreCore.claim_request`. It searches all logs, which two processes may do at once; a store with an
+        index looks it up and lets one of them win.
+        """
+        self.read_metadata(session_id)
+        for name in self.list_sessions():
+            with suppress(SessionNotFoundError):
+                ids = (event.request_id for event in self.iter_events(name) if isinstance(event, UserMessage))
+                if name != session_id and request_id in ids:
+                    return name
+        return session_id
 
     def take_over(self, session_id: str) -> SessionWriter:
         """Become the writer although the holder lives: it hangs, and from now on its appends raise `LeaseLostError`.

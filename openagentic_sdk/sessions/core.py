@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar, cast
 
-from ..errors import ConcurrencyError, SessionNotFoundError
-from ..events import AnyEvent, Event, UserMessage
+from ..errors import ConcurrencyError
+from ..events import AnyEvent, Event
 from .folds.view import KeptView
 from .request import json_sha256
 
@@ -118,6 +117,13 @@ class StoreCore(ABC):
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` if there is no such blob."""
 
+    @abstractmethod
+    def claim_request(self, session_id: str, request_id: str) -> str:
+        """Bind a request id to this session, unless another session has it; return the session that has it now.
+
+        A deleted session has none. Raises `SessionNotFoundError`.
+        """
+
     # --- derived -----------------------------------------------------------------------------------------------------
 
     def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[AnyEvent]:
@@ -144,20 +150,6 @@ class StoreCore(ABC):
         or not by this installation or for this log. It is a cache, which a store need not support.
         """
         return None, self.iter_events(session_id)
-
-    def claim_request(self, session_id: str, request_id: str) -> str:
-        """Bind a request id to this session, unless another session has it; return the session that has it now.
-
-        A deleted session has none. This default searches all logs, which two processes may do at once; a store with an
-        index looks it up and lets one of them win. Raises `SessionNotFoundError`.
-        """
-        self.read_metadata(session_id)
-        for name in self.list_sessions():
-            with suppress(SessionNotFoundError):
-                ids = (event.request_id for event in self.iter_events(name) if isinstance(event, UserMessage))
-                if name != session_id and request_id in ids:
-                    return name
-        return session_id
 
 
 def new_session_id() -> str:

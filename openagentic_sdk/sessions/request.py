@@ -12,10 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from ..ground.patterns import regex
 from ..serialization import dumps_canonical
-
-DIGEST = regex(r"[0-9a-f]{64}")
 
 
 def canonical_json(value: Any) -> bytes:

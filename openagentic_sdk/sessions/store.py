@@ -38,7 +38,7 @@ from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
 from ..ground.system import BINARY, NO_FOLLOW
-from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
+from .base import DIGEST, Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
@@ -65,7 +65,7 @@ from .log.lock import is_locked, lock_holder, try_lock
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
-from .request import DIGEST, json_sha256
+from .request import json_sha256
 from .seal import Seal
 from .stores.file_index import FileIndex
 from .stores.listed_files import ListedFiles, listing_errors

@@ -28,8 +28,8 @@ from ..parts.record.bundle import bundle_of
 from ..parts.record.folds.window import read_window
 from ..runs.why import Cause
 from ..serialization import event_to_dict
+from ..sessions.base import DIGEST
 from ..sessions.folds.summary import SessionSummary
-from ..sessions.request import DIGEST
 
 STATES = ("waiting", "running", "queued", "suspended", "stopped", "failed", "idle")
 # The limit on all images of one page, before base64 encoding.

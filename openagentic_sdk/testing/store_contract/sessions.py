@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import ConcurrencyError, OptionsError, SessionExistsError, SessionNotFoundError, StorageError
 from ...events import SessionMeta, ToolResult, UserMessage
-from ...sessions.core import StoreCore
+from ...sessions.base import SessionStore
 from .base import StoreTest
 from .hostile import HOSTILE_IDS, HOSTILE_TEXTS
 from .processes import CHANGING_METADATA, KILLING_ITSELF, READER
@@ -110,7 +110,7 @@ class Sessions(StoreTest):
         self.assertEqual(self.store.claim_request("b", text), "b")
 
     def test_only_one_of_many_that_claim_a_request_id_gets_it(self) -> None:
-        if type(self.store).claim_request is StoreCore.claim_request:
+        if type(self.store).claim_request is SessionStore.claim_request:
             self.skipTest("the derived search of all logs lets both of two win that come at once")
         stores = [self.open_or_same() for _ in range(4)]
         for number, _ in enumerate(stores):
