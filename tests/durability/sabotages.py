@@ -1,7 +1,7 @@
-"""One-line breakages of the package, each with the tests that must notice it.
+"""One-line breakages of the package, each with the tests that must detect it.
 
-A row says what would be wrong in one sentence, the file of the package, the text that is replaced (it stands there exactly
-once), what it is replaced by, and the tests to run; at least one of them must fail.
+A row has a sentence that says what is wrong, the file of the package, the text to replace (it must occur exactly once), the
+replacement, and the tests to run; at least one of them must fail.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions and checks that the tests of this room share."""
+"""Sessions and checks shared by the tests of this room."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.size import IN_MEMORY
 
 
 class InstantDisk(SystemDisk):
-    """The real disk without waiting for the hardware: for tests in which no machine dies."""
+    """The real disk without syncs to the hardware: for tests in which no machine loses power."""
 
     @staticmethod
     def fdatasync(fd: int) -> None:  # type: ignore[override]
@@ -43,7 +43,7 @@ class InstantDisk(SystemDisk):
 
 
 class CountingDisk(SystemDisk):
-    """The real disk, counting what is read from it."""
+    """The real disk, with a count of the bytes read."""
 
     read_bytes = 0
 
@@ -54,8 +54,11 @@ class CountingDisk(SystemDisk):
 
 
 class InterruptedDisk(SystemDisk):
-    """The real disk; `work` is done behind each opening of a log, before the first look at one or before the first other
-    file is made: whichever `moment` says."""
+    """The real disk, with a call of `work` at the chosen moment.
+
+    `moment` is after each opening of a log ("opened"), before the first stat of a file ("looked at"), or before the first
+    file creation ("made").
+    """
 
     def __init__(self, moment: Literal["opened", "looked at", "made"], work: Callable[[], object]) -> None:
         self._moment: str | None = moment
@@ -79,7 +82,7 @@ class InterruptedDisk(SystemDisk):
 
 
 def tool_turn(turn: int, *, calls: int = 2, size: int = 40) -> list[list[Event]]:
-    """What one prompt leads to, in the batches in which a run appends it: two read-only or unsafe calls, and an answer."""
+    """The events of one prompt, in the batches that a run appends: two read-only or unsafe calls, and an answer."""
     ids = [f"call-{turn}-{index}" for index in range(calls)]
     batches: list[list[Event]] = [[UserMessage(f"prompt {turn} \u2028 \ud83d {'x' * size}")]]
     batches.append([AssistantMessage(f"thinking {turn}"), *(ToolUse(i, "Bash", {"command": "echo"}) for i in ids)])
@@ -97,12 +100,12 @@ def three_turns(size: int = 40) -> list[list[Event]]:
 
 
 def small_batches(count: int) -> list[list[Event]]:
-    """One short event each, every fifth one a barrier."""
+    """Batches of one short event each; every fifth one is a barrier."""
     return [[UserMessage(f"{n}") if n % 5 == 0 else AssistantReasoning(f"{n}")] for n in range(count)]
 
 
 def bare(events: Sequence[Event]) -> list[Event]:
-    """The events as they were before they were stored, without what repairs added."""
+    """The events without what storing them added, and without events added by repairs."""
     return [_bare(event) for event in events if not isinstance(event, LogRecovered)]
 
 
@@ -113,10 +116,10 @@ def _bare(event: Event) -> Event:
 
 
 class SceneTest(unittest.TestCase):
-    """A folder of its own, and a store that does not wait for the hardware."""
+    """Give each test a folder, and a store that does not wait for the hardware."""
 
     durability = "barrier"
-    medium = IN_MEMORY  # most tests here look at thousands of states of a file and at none of the hardware
+    medium = IN_MEMORY  # most tests here check thousands of file states and do not depend on the hardware
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory(prefix="durability-", dir=self.medium)
@@ -136,7 +139,7 @@ class SceneTest(unittest.TestCase):
             return [event for batch in batches for event in writer.append(batch)]
 
     def restore(self, content: bytes) -> None:
-        """Make the log hold these bytes, and nothing else stand beside it."""
+        """Replace the log with these bytes, and delete the files that accompany it."""
         folder = str(self.path.parent)
         for name in os.listdir(folder):
             if name.lstrip(".").startswith(LOG_NAME + "."):
@@ -145,7 +148,7 @@ class SceneTest(unittest.TestCase):
             file.write(content)
 
     def assert_goes_on(self, expected: Sequence[Event], store: FileSessionStore | None = None) -> list[Event]:
-        """The session opens with exactly these events, takes another, and is whole after that."""
+        """Check that the session opens with exactly these events, accepts another, and is intact afterwards."""
         store = store or self.store
         with store.open_writer("s") as writer:
             writer.append([UserMessage("and on")])

@@ -1,4 +1,4 @@
-"""What happens to one log, recorded, and every state that a power cut may leave it in: for the tests of one file's cuts.
+"""Record the operations on one log, and derive every state in which a power cut may leave the file.
 
 The whole disk, with processes that die on it, is `testing.simulated_disk`, which `tests.simulation` runs by seed.
 """
@@ -18,10 +18,10 @@ PAGE_BYTES = 4096
 
 @frozen
 class TapeStep:
-    """One thing that happened to a file, which has a number: 0 had the recorded name at first.
+    """One operation on a file, which is identified by number: 0 is the file that had the recorded name at first.
 
-    `write` put `data` at `offset`, `cut` ended the file at `offset`, `sync` put it on disk, `failed sync` did so for some of
-    its pages, `name` gave it the recorded name, and `names` put the folder's names on disk.
+    `write` put `data` at `offset`, `cut` truncated the file at `offset`, `sync` flushed it to disk, `failed sync` flushed
+    only some of its pages, `name` gave it the recorded name, and `names` flushed the folder to disk.
     """
 
     kind: str
@@ -31,10 +31,11 @@ class TapeStep:
 
 
 class Tape(SystemDisk):
-    """A disk that records what happens to the file of one name, and to what takes that name, without really waiting for it.
+    """A disk that records the operations on the file of one name and on files renamed to it, without syncing to the
+    hardware.
 
-    `steps` is the record so far; a test remembers its length whenever something is acknowledged. Override `is_failing` for
-    a disk that refuses syncs, drops the pages that it could not write, and says yes the next time, as Linux does.
+    `steps` is the record so far; a test notes its length whenever something is acknowledged. Override `is_failing` for a
+    disk that refuses syncs, drops the pages it could not write, and reports success the next time, as Linux does.
     """
 
     def __init__(self, file_name: str) -> None:
@@ -47,7 +48,7 @@ class Tape(SystemDisk):
         self._is_named = False
 
     def is_failing(self) -> bool:
-        """Whether the sync that is asked for fails."""
+        """Whether the sync being requested fails."""
         return False
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:  # type: ignore[override]
@@ -99,12 +100,12 @@ class Tape(SystemDisk):
 
 
 def after_power_cut(base: bytes, steps: Sequence[TapeStep], rng: random.Random) -> bytes:
-    """What may stand under a name whose file held `base`, safely, before these steps happened and the power was cut.
+    """One possible content of a file that safely held `base` before these steps, after a power cut.
 
-    Everything up to the last sync is there. After it each page is independently of any age, also one that was never
-    written (zeros), and the length is anything that the file had or grew through. So it is after a failed sync, and a page
-    that was to be written for the first time then gets no second chance, unless it is cut off. Of the files that had the
-    name since the folder was last synced, it is any.
+    Everything up to the last sync is on disk. Each page written later may independently have any of its versions, or zeros
+    if it was never written before, and the length may be any that the file had or passed through. The same holds after a
+    failed sync; a page that would have been new then gets no second chance, unless it is cut off. If other files took the
+    name since the folder was last synced, the result may be any of them.
     """
     page_bytes = rng.choice((PAGE_BYTES, 512))
     named = [0]
@@ -142,7 +143,7 @@ def after_power_cut(base: bytes, steps: Sequence[TapeStep], rng: random.Random) 
 def _mixed(
     on_disk: bytes, ages: Sequence[bytes], size: int, dirty: set[int], page_bytes: int, rng: random.Random
 ) -> bytes:
-    """A file of which each dirty page is of any of these ages, and every other one as it is on disk."""
+    """The file with a random version of each dirty page; all other pages are as on disk."""
     pages = []
     for number, start in enumerate(range(0, size, page_bytes)):
         age = rng.choice(ages) if number in dirty else on_disk

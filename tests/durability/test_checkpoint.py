@@ -1,4 +1,4 @@
-"""A resume reads from the last compaction on; what it reads there is this installation's own, or is not used."""
+"""Resuming reads from the last compaction on, and uses a checkpoint only if this installation wrote it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckpointTest(SceneTest):
         self.store.append_event(name, UserMessage("and then"))
 
     def resume(self, name: str = "s") -> int:
-        """Open the session as a run does; returns how much of its log was read."""
+        """Open the session as a run does, and return how many bytes of its log were read."""
         with self.reader.open_writer(name) as writer:
             self.disk.read_bytes = 0
             view, kept = load_view(self.reader, name)
@@ -147,7 +147,7 @@ class KeyTest(SceneTest):
         self.assertFalse(seal.matches(digest, b"a", b"bc"))
         self.assertFalse(seal.matches("ä", b"ab", b"c"))
         self.assertFalse(Seal(self.place / "other").matches(digest, b"ab", b"c"))
-        self.assertFalse((self.place / "other").exists(), "a check makes no key")
+        self.assertFalse((self.place / "other").exists(), "a check must not create a key")
 
     def test_a_key_that_others_can_read_or_that_is_too_short_or_a_link_is_refused_with_its_name(self) -> None:
         good, short, open_key = (self.place / name for name in ("good", "short", "open"))

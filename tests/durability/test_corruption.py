@@ -1,4 +1,4 @@
-"""Damage that no crash explains is never taken for an event, never repaired in silence, and always located."""
+"""Damage that no crash explains is never read as an event, never repaired silently, and always located."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from .scenes import SceneTest, bare, small_batches, three_turns
 
 class BitFlipTest(SceneTest):
     def test_no_flipped_bit_is_taken_for_what_was_written(self) -> None:
-        """Every read gives the exact prefix, and either says where the log is damaged or ends before the flip.
+        """Every read returns the exact prefix, and either reports where the log is damaged or ends before the flip.
 
-        In the small size one bit in three is flipped: each byte, and each of its places somewhere.
+        The small size flips one bit in three, so that every byte is hit, and every bit position in some byte.
         """
         events = self.write(three_turns() if LARGE else small_batches(8))
         content = self.path.read_bytes()
@@ -316,7 +316,7 @@ class CorruptionTest(SceneTest):
 
 
 class WitnessTest(SceneTest):
-    """What a log lost without a trace in itself is known to what stands beside it."""
+    """Losses that the log itself does not show are detected from the files beside it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -331,7 +331,7 @@ class WitnessTest(SceneTest):
             self.assertEqual(len(told), 1, report.problems)
             for word in (witness, *words):
                 self.assertIn(word, str(told[0]))
-            self.store.list_session_summaries()  # a list must not overwrite what knows better
+            self.store.list_session_summaries()  # listing must not overwrite the summary, which is the better witness
 
     def test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary(self) -> None:
         total = str(len(self.lines))

@@ -1,4 +1,4 @@
-"""When the disk refuses, what was acknowledged stays, and nothing is ever written behind a stub."""
+"""If the disk refuses an operation, acknowledged events stay, and nothing is ever written after a partial line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .scenes import CountingDisk, InstantDisk, SceneTest, bare, small_batches, t
 
 
 class FaultAtEveryOperationTest(SceneTest):
-    """A three-turn tool session, once for each operation that it asks the disk for and each thing that can go wrong."""
+    """A three-turn tool session, once for each of its disk operations and each kind of fault."""
 
     def run_session(self, disk: FaultyOS) -> tuple[list[Event], list[Event]]:
-        """Returns the events that were acknowledged and those of the batch, if any, that failed."""
+        """Return the acknowledged events, and the events of the batch that failed, if any."""
         store = FileSessionStore(self.place, "barrier", clock=self.clock, disk=disk)
         acknowledged: list[Event] = []
         batch: list[Event] = []
@@ -43,7 +43,7 @@ class FaultAtEveryOperationTest(SceneTest):
         plain = FaultyOS(disk=InstantDisk())
         self.store.delete_session("s")
         self.run_session(plain)
-        # In the small size one fault at each operation, in turn.
+        # In the small size each operation gets one fault, in rotation.
         points = range(1, len(plain.operations) + 1, 2 if sticky and not LARGE else 1)
         for at, fault in product(points, faults) if LARGE else zip(points, cycle(faults), strict=False):
             with self.subTest(fault=fault, at=at, operation=plain.operations[at - 1], sticky=sticky):
@@ -75,7 +75,7 @@ class FaultAtEveryOperationTest(SceneTest):
 
 class DiskErrorTest(SceneTest):
     def opened(self, at: str, fault: str, count: int = 1, sticky: bool = False) -> tuple[LogWriter, CountingFault]:
-        """A writer whose `count`-th operation of the kind `at`, from now on, goes wrong."""
+        """A writer whose `count`-th operation of kind `at`, counted from now, fails."""
         disk = CountingFault(at, fault, count, sticky)
         writer = self.make_store(disk=disk).open_writer("s")
         self.addCleanup(writer.close)
@@ -227,7 +227,7 @@ class DiskErrorTest(SceneTest):
                 for batch in three_turns():
                     writer.append(batch)
             counts[durability] = disk.operations.count("fdatasync")
-        # Of a turn's nine batches, the calls themselves and the start of the read-only call are no barriers.
+        # Of the nine batches of a turn, two are no barriers: the calls, and the start of the read-only call.
         self.assertEqual(counts, {"flush": 0, "barrier": 3 * 7, "fsync": 3 * 9})
 
     def test_a_flushed_log_is_synced_now_and_then_so_that_opening_stays_cheap(self) -> None:
@@ -238,7 +238,7 @@ class DiskErrorTest(SceneTest):
         self.assertEqual(disk.operations.count("fdatasync"), 1)
 
     def test_a_writer_that_opens_says_of_what_it_finds_that_it_is_on_disk(self) -> None:
-        """So logs that were appended to one event at a time, by whoever, are not read from their start at each append."""
+        """This keeps logs that are opened for each append from being read from their start every time."""
         for durability in ("barrier", "fsync"):
             store = self.make_store(durability=durability)
             for number in range(20):
@@ -273,7 +273,7 @@ class DiskErrorTest(SceneTest):
 
 
 class CountingFault(FaultyOS):
-    """A fault at the n-th operation of one kind, from the moment it is armed; `also` fails as well from then on."""
+    """A fault at the n-th operation of one kind after it is armed; operations of kind `also` fail too."""
 
     def __init__(self, kind: str, fault: str, count: int, sticky: bool) -> None:
         super().__init__(fault=fault, sticky=sticky, disk=InstantDisk())

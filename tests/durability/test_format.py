@@ -1,4 +1,4 @@
-"""What stands in the file: one ASCII line per event, an envelope that anybody can check, and every text comes back."""
+"""The log format: one ASCII line per event, a verifiable envelope, and text that survives a round trip."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class EnvelopeTest(SceneTest):
         count = content.count(b"\n")
         self.assertEqual(check_block(content, 1, 0), (count, crc32(content)))
         self.assertIsNone(check_block(content.replace(b"one", b"eno"), 1, 0))
-        self.assertIsNone(check_block(content, 2, 0), "its lines have other numbers")
+        self.assertIsNone(check_block(content, 2, 0), "its lines have different numbers")
 
     def test_a_line_says_what_was_on_disk_when_it_was_written(self) -> None:
         self.write([[AssistantMessage("a")], [UserMessage("b")], [AssistantMessage("c")], [AssistantMessage("d")]])
@@ -137,7 +137,7 @@ class EnvelopeTest(SceneTest):
 
 
 class OtherWritersTest(SceneTest):
-    """Logs that another version or another tool wrote."""
+    """Logs written by another version or another tool."""
 
     def test_an_unknown_event_survives_reading_appending_and_copying(self) -> None:
         future = UnknownEvent({"type": "from.the.future", "deep": {"\x00": [None, 2**70]}, "v": 9, "crc": "x"})

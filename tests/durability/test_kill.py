@@ -1,6 +1,6 @@
-"""SIGKILL at random moments: no acknowledged event is lost, none is doubled, every session opens again.
+"""SIGKILL at random moments: no acknowledged event is lost or duplicated, and every session opens again.
 
-The normal run kills 11 writers. With OPENAGENTIC_TEST_LARGE=1 it is 10,000.
+The normal run kills 11 writers, the large size (OPENAGENTIC_TEST_LARGE=1) 10,000.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tests.waiting import pause
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
 
 KILLS = 10_000 if LARGE else 11
-# Most kills hit small events, a few hit the big ones that take the disk longest.
+# Most kills hit small events; a few hit the large ones, which take longest to write.
 PAYLOAD_BYTES = (*(200,) * 10, *(1500,) * 16, *(20_000,) * 8, *(200_000,) * 4, 2_000_000)
 MAX_RUN_BYTES = 1 << 20
 MAX_LOG_BYTES = 400_000
 
 
 def payload(number: int, size: int) -> str:
-    """A text that is told by its number alone, whatever process wrote it."""
+    """A text determined by its number alone, in every process."""
     return f"{number} {size} ".ljust(size, chr(97 + number % 26))
 
 
 @dataclass
 class Writer:
-    """A child process that appends and says so over a pipe."""
+    """A child process that appends events and acknowledges them over a pipe."""
 
     session_id: str
     pid: int
@@ -64,7 +64,7 @@ class KillTest(SceneTest):
 
     @full_size
     def test_killed_writers_lose_double_and_brick_nothing(self) -> None:
-        """One to eight writers at a time, each on a session of its own that is killed over and over."""
+        """One to eight writers at a time, each repeatedly killed on a session of its own."""
         killed = 0
         sessions: list[str] = []
         while killed < KILLS:
@@ -81,7 +81,7 @@ class KillTest(SceneTest):
         return self.store.create_session(session_id=f"log-{self.logs}")
 
     def usable(self, session_id: str) -> str:
-        """The session, or a fresh one when its log has become big: the checks read all of it each time."""
+        """The session, or a new one if its log has grown large: each check reads all of it."""
         if (self.store.session_dir(session_id) / LOG_NAME).stat().st_size < MAX_LOG_BYTES:
             return session_id
         self.store.delete_session(session_id)
@@ -112,7 +112,7 @@ class KillTest(SceneTest):
         for writer in writers:
             if self.rng.random() < 0.9:
                 select.select([writer.pipe], [], [], 10)
-        pause(self.rng.random() * 0.004, "a random moment of real time is the point of this test")
+        pause(self.rng.random() * 0.004, "the subject is a random moment in real time")
         for writer in writers:
             os.kill(writer.pid, signal.SIGKILL)
         for writer in writers:
@@ -136,7 +136,7 @@ class KillTest(SceneTest):
         self.assertEqual((report.problems, report.events), ((), again.last_seq))
 
     def assert_summary(self, writer: Writer) -> None:
-        """What the dead writer kept is right, and behind the log by no more than the append in which it died."""
+        """Check that the summary is correct, and behind the log by at most the append during which the writer died."""
         disk = CountingDisk()
         row = self.make_store(disk=disk, read_only=True).read_summary(writer.session_id)
         self.assertEqual(row, self.store.fold_summary(writer.session_id))
@@ -148,7 +148,7 @@ class KillTest(SceneTest):
 
 @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
 class KillAtEveryOperationTest(SceneTest):
-    """A three-turn tool session that is created, run and killed, once for each operation that it asks the disk for."""
+    """A three-turn tool session that is created, run and killed, once for each of its disk operations."""
 
     def test_a_kill_at_any_operation_loses_doubles_and_bricks_nothing(self) -> None:
         for fault in KILL_FAULTS if LARGE else ("kill middle",):
@@ -162,7 +162,7 @@ class KillAtEveryOperationTest(SceneTest):
             self.assertGreater(at, 60)
 
     def run_and_die(self, at: int, fault: str) -> tuple[int, int]:
-        """Returns how many batches were acknowledged, and 0 when the session came to its end."""
+        """Return how many batches were acknowledged, and the wait status: 0 if the session finished."""
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:

@@ -1,4 +1,4 @@
-"""The power is cut: unsynced pages are lost or arrive in any order, and no event that was on disk is missed or doubted."""
+"""Power cuts: unsynced pages are lost or arrive in any order, but no event on disk is lost or reported as damaged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.size import LARGE, full_size
 from .scenes import SceneTest, bare
 from .tape import Tape, TapeStep, after_power_cut
 
-# These two find each breakage of `sabotages` that is named for this test.
+# These two seeds detect each breakage in `sabotages` that names this test.
 SEEDS = range(300) if LARGE else (4, 37)
 CUTS_PER_RUN = 60 if LARGE else 40
 SIZES = (10, 200, 1500, 5000, 20_000)
@@ -25,7 +25,7 @@ SIZES = (10, 200, 1500, 5000, 20_000)
 
 @dataclass(frozen=True)
 class Append:
-    """A batch that was appended between two steps of a tape: whether the log shows it, and whether it must stay."""
+    """A batch that was appended between two steps of a tape: whether the log shows it, and whether it must survive."""
 
     batch: list[Event]
     begin: int
@@ -36,14 +36,14 @@ class Append:
 
 @dataclass(frozen=True)
 class Recording:
-    """What happened to the file, and what was appended meanwhile."""
+    """The steps on the file, and the appends made meanwhile."""
 
     steps: list[TapeStep]
     appends: list[Append]
 
 
 class FullDiskTape(Tape):
-    """A recording disk on which now and then half a line is all that fits."""
+    """A recording disk that occasionally has room for only half a line."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(LOG_NAME)
@@ -56,7 +56,7 @@ class FullDiskTape(Tape):
 
 
 class LyingTape(FullDiskTape):
-    """One that now and then loses what it should sync as well, and says yes the next time."""
+    """A full-disk tape that also loses data in some syncs and reports success the next time."""
 
     def is_failing(self) -> bool:
         return self._rng.random() < 0.15
@@ -73,7 +73,7 @@ class PowerCutTest(SceneTest):
                 self.cut_one_run(random.Random(seed))
 
     def cut_one_run(self, rng: random.Random) -> None:
-        """Record a run, then cut the power at random places of it, sometimes twice in a row."""
+        """Record a run, then cut the power at random steps of it, sometimes twice in a row."""
         durability = rng.choice(("flush", "barrier", "barrier", "fsync"))
         self.restore(b"")
         tape = self.record(rng, durability)
@@ -84,7 +84,7 @@ class PowerCutTest(SceneTest):
                 self.cut(rng, self.record(rng, durability), base, before)
 
     def cut(self, rng: random.Random, tape: Recording, base: bytes, before: list[Event]) -> list[Event]:
-        """Cut the power somewhere in what was recorded on top of a log that safely held `before`."""
+        """Cut the power at a random step of a recording that started from a log with `before` safely on disk."""
         cut = rng.randrange(len(tape.steps) + 1)
         written, safe, taken_back = [*before], len(before), list[Event]()
         for append in tape.appends:
@@ -93,12 +93,13 @@ class PowerCutTest(SceneTest):
             if append.shown or cut < append.end:
                 written += append.batch
                 safe = len(written) if append.durable and append.end <= cut else safe
-            # What was taken back may be there again until the log is opened anew, if it is not on disk that it was.
+            # A withdrawn batch may reappear until the log is opened again, unless its withdrawal is on disk.
             taken_back = [] if append.shown else append.batch
         self.restore(after_power_cut(base, tape.steps[:cut], rng))
         DISTRUSTED.clear()
         if rng.random() < 0.3:
-            self.path.with_name(f"{LOG_NAME}{MARK}{rng.randrange(50_000)}").touch()  # it may be on disk or not
+            # This marker may or may not have reached the disk.
+            self.path.with_name(f"{LOG_NAME}{MARK}{rng.randrange(50_000)}").touch()
         return self.assert_recovers(written + taken_back, safe)
 
     def record(self, rng: random.Random, durability: str) -> Recording:
@@ -124,7 +125,7 @@ class PowerCutTest(SceneTest):
                         opened.close()
                         writer = None
                         if rng.random() < 0.5:
-                            DISTRUSTED.clear()  # whoever comes next is another process
+                            DISTRUSTED.clear()  # simulate a new process, which has no memory of failed syncs
                 durable = durability == "fsync" or (durability == "barrier" and any(map(is_barrier, batch)))
                 shown = acknowledged or f'"{text} 0"'.encode() in self.path.read_bytes()
                 appends.append(Append(batch, begin, len(disk.steps), shown, acknowledged and durable))
@@ -143,7 +144,7 @@ class PowerCutTest(SceneTest):
 
 
 class FailedSyncTest(PowerCutTest):
-    """The same on a disk that loses the pages of a sync that fails, shows them all the same, and syncs the next time."""
+    """Power cuts on a disk where a failed sync drops pages, reads still return them, and the next sync succeeds."""
 
     disk = LyingTape
     seeds = range(150) if LARGE else (0, 9)

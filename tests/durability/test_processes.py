@@ -1,4 +1,4 @@
-"""Two and eight processes on one session, and many threads on one writer: one writes, the others hear so at once."""
+"""Two or eight processes on one session, and many threads on one writer: one writes, the others are refused at once."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class ThreadsTest(SceneTest):
 
 
 class SlowDisk(FaultyOS):
-    """A disk that takes its time for a sync, as real ones do, and may fail it."""
+    """A disk with slow syncs, like real ones, that may also fail."""
 
     def __init__(self, fail: bool = False) -> None:
         super().__init__(disk=InstantDisk())
@@ -242,7 +242,7 @@ class SlowDisk(FaultyOS):
 
     def fdatasync(self, fd: int) -> None:
         super().fdatasync(fd)
-        pause(0.002, "real disks take their time")
+        pause(0.002, "a sync on a real disk takes time")
         if self._fails:
             raise OSError(5, "injected EIO")
 
@@ -271,11 +271,11 @@ class ClockTest(SceneTest):
 
 
 class InterruptTest(SceneTest):
-    @unittest.skipIf(sys.platform == "win32", "signals between threads work otherwise here")
+    @unittest.skipIf(sys.platform == "win32", "signals between threads work differently on this system")
     def test_ctrl_c_at_any_moment_leaves_a_writer_that_others_can_use(self) -> None:
-        """The main thread is interrupted over and over while other threads append through the same writer.
+        """Interrupt the main thread repeatedly while other threads append through the same writer.
 
-        In a process of its own: an interrupt may also come while a coverage measurement holds a lock, and leave it so.
+        Runs in a separate process: an interrupt could hit a coverage tool while it holds a lock, and leave it locked.
         """
         rounds = sized(15, 40, 400)
         ended = run_python("-c", _INTERRUPTED, str(self.place), str(rounds), cwd=ROOT, text=True)

@@ -1,6 +1,6 @@
-"""Power cuts on real file systems: a loop-mounted image is copied while a process writes, and the copy is mounted elsewhere.
+"""Power cuts on real file systems: a loop-mounted image is copied during writes, and the copy is mounted elsewhere.
 
-The large size, where root may mount: ext4, and XFS where `mkfs.xfs` and the kernel have it.
+Runs in the large size, as root with permission to mount: ext4, and XFS if `mkfs.xfs` and the kernel support it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.size import LARGE
 from tests.waiting import pause
 
 CUTS = 12
-# How large an image the file systems make, at least.
+# The minimum image size of each file system, in MiB.
 SYSTEMS = {"ext4": 48, "xfs": 320}
-# Appends prompts, which are on disk when they are acknowledged, between events that need not be.
+# Appends prompts, which are on disk once acknowledged, between events that need not be.
 WRITER = """
 import sys
 from openagentic_sdk.events import AssistantMessage, UserMessage
@@ -50,18 +50,18 @@ with store.open_writer("s") as writer:
 
 
 def mkfs(kind: str) -> str | None:
-    """The program that makes such a file system, if there is one."""
+    """The program that creates such a file system, if installed."""
     return shutil.which(f"mkfs.{kind}", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 @contextmanager
 def mounted(image: Path, place: Path) -> Iterator[Path]:
     place.mkdir(exist_ok=True)
-    # A copy of an XFS has the number of its source, which is mounted as well.
+    # A copied XFS has the UUID of its source, which is mounted too.
     how = "loop,nouuid" if image.name.startswith("xfs") else "loop"
     done = subprocess.run(["mount", "-o", how, image, place], capture_output=True, text=True)
     if done.returncode:
-        raise unittest.SkipTest(f"{image.name} cannot be mounted here: {done.stderr.strip()}")
+        raise unittest.SkipTest(f"{image.name} cannot be mounted: {done.stderr.strip()}")
     try:
         yield place
     finally:
@@ -81,7 +81,7 @@ class RealDisks(unittest.TestCase):
     def cut(self, place: Path, kind: str, durability: str) -> None:
         program, image = mkfs(kind), place / f"{kind}.image"
         if program is None:
-            self.skipTest(f"there is no mkfs.{kind}")
+            self.skipTest(f"mkfs.{kind} is not installed")
         with image.open("wb") as file:
             file.truncate(SYSTEMS[kind] << 20)
         subprocess.run([program, "-q", image], check=True, capture_output=True)
@@ -94,7 +94,7 @@ class RealDisks(unittest.TestCase):
                     os.set_blocking(writer.stdout.fileno(), False)
                     acknowledged, made, rest = 0, [], b""
                     for cut in range(CUTS):
-                        pause(rng.uniform(0.05, 0.4), "the subject is at which moment the power goes")
+                        pause(rng.uniform(0.05, 0.4), "the subject is the moment of the power cut")
                         writer.send_signal(signal.SIGSTOP)
                         *lines, rest = (rest + (writer.stdout.read() or b"")).split(b"\n")
                         for line in lines:
@@ -102,9 +102,9 @@ class RealDisks(unittest.TestCase):
                                 acknowledged = int(line)
                             else:
                                 made.append(line.decode())
-                        # Of a file that was mounted before, a loop device that is not gone yet may still show the contents.
+                        # A new file each time: a loop device still attached to an earlier one could serve its old contents.
                         copy = place / f"{kind}.copy{cut}"
-                        shutil.copyfile(image, copy)  # what the disk was given, and nothing of what waits in the cache
+                        shutil.copyfile(image, copy)  # what reached the disk, without data still in the page cache
                         writer.send_signal(signal.SIGCONT)
                         with mounted(copy, place / "after") as after:
                             self.check(FileSessionStore(after / "store", "barrier"), acknowledged, made)

@@ -1,7 +1,7 @@
-"""The tests are tested: each row of `sabotages` breaks a copy of the package, and its tests must notice.
+"""Test the tests: each row of `sabotages` breaks a copy of the package, and its tests must detect it.
 
-The small run looks whether each row still fits the package and its tests, and breaks every ninth, with the few tests
-that are named for it. With OPENAGENTIC_TEST_LARGE=1 every row is applied and meets all the tests of the room.
+The small size checks that each row still matches the package and its tests, and applies every ninth, with only the tests
+named for it. OPENAGENTIC_TEST_LARGE=1 applies every row and runs all the tests of the room.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ROOM = ("tests.durability.test_tail", "tests.durability.test_corruption", "tests
 
 
 def run_tests(template: Path, sabotage: Sabotage | None, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run tests against a copy of the package that is broken as the row says."""
+    """Run tests against a copy of the package, broken as the row describes."""
     with tempfile.TemporaryDirectory(prefix="sabotage-") as place:
         copy = Path(place) / "copy"
         shutil.copytree(template, copy, copy_function=os.link)
         if sabotage:
             path = copy / "openagentic_sdk" / sabotage.file
             broken = path.read_text().replace(sabotage.old, sabotage.new)
-            path.unlink()  # the copy shares its files with the template: make a new one instead of changing what all have
+            path.unlink()  # the copy hard-links to the template: replace the file instead of changing the shared one
             path.write_text(broken)
         command = [sys.executable, "-m", "unittest", "--failfast", *tests]
         environment = {
@@ -69,6 +69,6 @@ class SabotageTest(unittest.TestCase):
         self.assertEqual(green.returncode, 0, green.stderr)
         for row, run in zip(ROWS, runs, strict=True):
             with self.subTest(row.what):
-                self.assertNotEqual(run.returncode, 0, f"nobody noticed that {row.what}")
+                self.assertNotEqual(run.returncode, 0, f"no test detected that {row.what}")
                 self.assertIn("FAILED", run.stderr)
                 self.assertNotIn("Error: Failed to import", run.stderr)

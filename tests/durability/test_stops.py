@@ -1,4 +1,4 @@
-"""A process is stopped, politely or not, while its run asks a person: the question is there, and its call runs once."""
+"""A process is stopped or killed while its run waits for a person: the question survives, and its call runs once."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ from tests.size import LARGE
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
 
-# The service of the tests; what it is asked to do is a scripted turn, told by name.
+# The process under test; the scripted turn is selected by name.
 SERVICE = """
 import asyncio, signal, sys
 from openagentic_sdk import *
@@ -95,7 +95,7 @@ class StopTest(unittest.TestCase):
         store = FileSessionStore(folder / "store")
         (top,) = store.list_session_summaries()
         if number == signal.SIGKILL and kind == "subagent":
-            # The child was asked and the parent could not be told any more: its question is found with the child.
+            # The child had asked, but the parent was killed before recording it: the question is in the child's log.
             top = next(row for row in store.list_session_summaries(include_children=True) if row.open_questions)
         self.assertEqual((top.state, len(top.open_questions)), ("waiting", 1))
         key_file = str(folder / "key")

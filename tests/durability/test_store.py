@@ -1,4 +1,4 @@
-"""The file store keeps the contract of every store, and the promises that only files can make."""
+"""The file store meets the contract of all stores, and the promises specific to files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ except StorageError:
 
 @full_size
 class FileSessionStoreTest(store_contract.StoreContract):
-    """The contract once more, on the class itself and with a long log; tests.stores has it by the store's address."""
+    """The contract on the class itself, with a long log; tests.stores checks it by the store's address."""
 
     can_take_over = False
     python = contract_python
@@ -81,7 +81,7 @@ class FilesTest(SceneTest):
         place = self.place
         while len(str(place)) < 3589:
             place /= "x" * 200
-        place /= "x" * (3799 - len(str(place)))  # as long wherever temporary folders are
+        place /= "x" * (3799 - len(str(place)))  # the same length wherever temporary folders are
         fits = []
         for length in range(20, 240, 10):
             store = FileSessionStore(place / ("y" * length), "flush")
@@ -101,7 +101,7 @@ class FilesTest(SceneTest):
     def test_ids_that_differ_in_case_are_one_session_where_the_folder_ignores_case_and_only_under_its_own(self) -> None:
         self.store.create_session(session_id="ABC")
         if not (self.place / "sessions" / "abc").exists():
-            self.skipTest("this folder tells ABC from abc")
+            self.skipTest("this file system is case-sensitive")
         with self.assertRaises(SessionNotFoundError):
             self.store.read_events("abc")
         with self.assertRaises(SessionExistsError):
@@ -109,7 +109,9 @@ class FilesTest(SceneTest):
         self.assertFalse(self.store.session_exists("abc"))
         self.assertEqual(self.store.read_events("ABC"), [])
 
-    @unittest.skipUnless(LARGE and shutil.which("strace"), "OPENAGENTIC_TEST_LARGE is not set, or there is no strace")
+    @unittest.skipUnless(
+        LARGE and shutil.which("strace"), "OPENAGENTIC_TEST_LARGE is not set, or strace is not installed"
+    )
     def test_a_system_without_locks_left_is_a_storage_error_wherever_one_is_taken_or_given_back(self) -> None:
         for number in range(1, 14):
             with tempfile.TemporaryDirectory() as place:
@@ -259,7 +261,7 @@ class FilesTest(SceneTest):
                 writer.append([SessionMeta(title=title), UserMessage(title)])
                 writer.append([AssistantMessage("a")])
                 self.assertEqual(reader.list_session_summaries(), [self.store.fold_summary("s")])
-        self.assertEqual(disk.read_bytes, 0, "no list had to read the log")
+        self.assertEqual(disk.read_bytes, 0, "a list must not read the log")
 
     def test_metadata_that_change_under_a_writer_are_in_the_summary(self) -> None:
         with self.store.open_writer("s") as writer:
@@ -271,7 +273,7 @@ class FilesTest(SceneTest):
             self.assertEqual(self.store.read_summary("s").cwd, "/elsewhere")
 
     def replace_session(self) -> None:
-        """Delete the session and make another one of its name, whose log is as long and says something else."""
+        """Delete the session and create another with the same name, whose log has the same length but different content."""
         self.store.delete_session("s")
         self.store.create_session(session_id="s")
         self.store.append_event("s", UserMessage("new"))
@@ -280,7 +282,7 @@ class FilesTest(SceneTest):
         openings, is_deleting, goes_on = count(1), threading.Event(), threading.Event()
 
         def hold_deletion() -> None:
-            if next(openings) == 2:  # first, the session's row is looked at
+            if next(openings) == 2:  # the first opening reads the session's row
                 is_deleting.set()
                 goes_on.wait()
 
@@ -290,7 +292,7 @@ class FilesTest(SceneTest):
 
         def let_go_on() -> None:
             goes_on.set()
-            replacing.join(0.3)  # it waits for the change to be made
+            replacing.join(0.3)  # it waits until the change is complete
 
         replacing = threading.Thread(target=replace_session)
         replacing.start()
@@ -373,7 +375,7 @@ class FilesTest(SceneTest):
                 self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
                 expected = self.store.read_summary("s")
 
-    @unittest.skipIf(sys.platform == "win32", "there are no such files")
+    @unittest.skipIf(sys.platform == "win32", "this system has no such files")
     def test_what_stands_in_place_of_a_summary_is_neither_followed_nor_waited_for(self) -> None:
         summary, other = self.path.parent / "summary.json", self.place / "other"
         other.write_text("precious")
@@ -396,7 +398,7 @@ class FilesTest(SceneTest):
         shutil.copytree(self.path.parent, self.place / "sessions" / "t")
         self.assertEqual({row.id for row in self.store.list_session_summaries()}, {"s", "t"})
 
-    @unittest.skipIf(sys.platform == "win32", "no writer keeps a summary there")
+    @unittest.skipIf(sys.platform == "win32", "writers keep no summary there")
     def test_a_writer_goes_on_with_the_summary_that_a_list_put_in_place_of_its_own(self) -> None:
         with self.store.open_writer("s") as writer:
             writer.append([UserMessage("a")])
@@ -426,7 +428,7 @@ class FilesTest(SceneTest):
             lambda: self.store.list_sessions(),
         ):
             left: list[str] = []
-            for at in range(at, 60):  # noqa: B020 - the next one goes on where this one left something
+            for at in range(at, 60):  # noqa: B020 - the next action continues at the operation reached here
                 child = os.fork()
                 if child == 0:
                     try:
@@ -441,7 +443,7 @@ class FilesTest(SceneTest):
             with folder_lock(sessions, shared=True):
                 self.make_store(read_only=True).list_sessions()
                 self.store.list_sessions()
-                self.assertTrue((sessions / left[0]).exists(), "another process may be making it")
+                self.assertTrue((sessions / left[0]).exists(), "another process may be creating it")
             sweep()
             self.assertFalse((sessions / left[0]).exists())
 

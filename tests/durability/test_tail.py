@@ -1,4 +1,4 @@
-"""What a crash leaves at the end of a log is found, moved aside, reported, and never costs an event that was whole."""
+"""The torn tail that a crash leaves is found, moved aside and reported, and never costs a complete event."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class TailTest(SceneTest):
         self.restore(self.content)
 
     def whole_before(self, cut: int) -> int:
-        """How many events are whole in the first `cut` bytes; a newline may be missing."""
+        """The number of complete events in the first `cut` bytes; the last newline may be missing."""
         return bisect_right(self.ends, cut + 1)
 
     def cuts(self) -> list[int]:
-        """Every place of the log; of the small run every seventeenth, and those around each line's end."""
+        """Every offset of the log; in the small size every seventeenth, and those around each line end."""
         places = range(len(self.content) + 1)
         if LARGE:
             return list(places)
@@ -59,7 +59,7 @@ class TailTest(SceneTest):
             self.check(self.content[:cut] + bytes(padding), self.whole_before(cut))
 
     def check(self, content: bytes, whole: int) -> None:
-        """Read, repair, append and read again; lines are compared as bytes, and decoded now and then."""
+        """Read, repair, append and read again; compare lines as bytes, and decode them occasionally."""
         self.restore(content)
         self.assertEqual(self.good_lines(), [line[:-1] for line in self.lines[:whole]], len(content))
         with self.store.open_writer("s") as writer:

@@ -1,4 +1,4 @@
-"""A sync that failed once is never trusted again: not by the same process, not by another, and for no other file."""
+"""Data whose sync failed once is never trusted again, in this process or another; other files are unaffected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except StorageError:
 
 
 class FickleDisk(InstantDisk):
-    """A disk that refuses chosen operations, in a chosen kind of file or folder, for as long as it is told to."""
+    """A disk that refuses chosen operations in a chosen kind of file or folder, for as long as it is set to."""
 
     def __init__(self) -> None:
         self.refused: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class UnsyncedTest(SceneTest):
         return self.path.stat().st_ino
 
     def refuse_a_sync(self, *more: str) -> None:
-        """Append an event whose sync fails, and let go of the log."""
+        """Append an event whose sync fails, and close the log."""
         with (
             self.fickle.open_writer("s") as writer,
             self.disk.refusing("fdatasync", *more),
@@ -170,7 +170,7 @@ class UnsyncedTest(SceneTest):
         self.restore(safe)
         self.path.with_name(mark).touch()
         kinds = [problem.kind for problem in verify_session(self.store, "s").problems]
-        self.assertEqual(kinds, ["unsynced", "witness"])  # the summary tells of the lost event too
+        self.assertEqual(kinds, ["unsynced", "witness"])  # the summary witnesses the lost event too
         self.store.open_writer("s").close()
         self.store.open_writer("s").close()
         _safe, report = self.store.read_events("s")

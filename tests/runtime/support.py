@@ -1,4 +1,4 @@
-"""What the tests of the runtime share: an agent with a scripted model, everything allowed, sessions in memory."""
+"""Shared helpers of the runtime tests: an agent with a scripted model, all calls allowed, sessions in memory."""
 
 from openagentic_sdk.api import query
 from openagentic_sdk.events import Result
@@ -25,7 +25,7 @@ def fail(text: str = "it broke") -> str:
 
 
 def options_for(turns, **changes):
-    """Options for a scripted model; `changes` are any options."""
+    """Options for a scripted model; `changes` overrides any of them."""
     provider = turns if isinstance(turns, ScriptedProvider) else ScriptedProvider(turns)
     settings = {
         "provider": provider,
@@ -39,24 +39,24 @@ def options_for(turns, **changes):
 
 
 async def events_of(prompt, options):
-    """All events of a run."""
+    """Run the prompt and return all events."""
     return [event async for event in query(prompt=prompt, options=options)]
 
 
 def result_of(events):
-    """The result that ends a run; fails when it is not the last event."""
+    """The final result of a run; fails if the last event is something else."""
     assert isinstance(events[-1], Result), events[-1]
     return events[-1]
 
 
 def types_of(events, *left_out):
-    """The types of the events, without deltas and the types that a test does not care for."""
+    """The types of the events, without deltas, model events and the types in `left_out`."""
     skipped = {"assistant.delta", "model.context", "model.request", "model.response", *left_out}
     return [event.type for event in events if event.type not in skipped]
 
 
 def assert_closed(test, store, session_id):
-    """The log is whole: numbered without a hole, ended by a result, sendable, and every request can be rebuilt."""
+    """Check that the log is complete: no gap in `seq`, a final result, sendable messages, every request rebuildable."""
     events = store.read_events(session_id)
     test.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
     test.assertEqual(events[-1].type, "result")
@@ -64,5 +64,5 @@ def assert_closed(test, store, session_id):
     test.assertEqual(find_mismatches(events), [])
     asked = {event.tool_use_id for event in events if event.type == "tool.use"}
     answered = [event.tool_use_id for event in events if event.type == "tool.result"]
-    test.assertEqual(sorted(answered), sorted(asked), "each call has exactly one result")
+    test.assertEqual(sorted(answered), sorted(asked), "each call needs exactly one result")
     return events

@@ -1,4 +1,4 @@
-"""Who has the last word about an answer, and what the result says of it."""
+"""Stop hooks and other judges of an answer: which of them is final, and what the result reports."""
 
 import unittest
 
@@ -20,7 +20,7 @@ def final(n):
 
 
 def judge(*decisions):
-    """Stop hooks that decide so, one after the other, and the answers that they were asked about."""
+    """Stop hooks that return these decisions in turn, and the list of answers they judged."""
     seen, left = [], list(decisions)
 
     def hook(payload):

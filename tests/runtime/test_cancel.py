@@ -1,4 +1,4 @@
-"""Ending a run from outside, anywhere: the log is closed, the session can be resumed, and nothing is left running."""
+"""Cancelling a run from outside at any point: the log is closed, the session can be resumed, and nothing is left running."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from .support import assert_closed, options_for
 
 @tool(effect="read")
 async def pause(text: str) -> str:
-    """Give other tasks a few turns, then answer."""
+    """Yield to other tasks for a few turns, then answer."""
     for _ in range(4):
         await asyncio.sleep(0)
     return text
@@ -57,7 +57,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         return len([event async for event in query(prompt="go", options=long_run(MemorySessionStore()))])
 
     async def assert_resumable(self, store):
-        """Every session of the store is closed, and the newest top-level one goes on."""
+        """Check that every session of the store is closed and that the newest top-level one can be resumed."""
         top = [
             name for name in store.list_sessions() if not store.read_metadata(name)["metadata"].get("parent_session_id")
         ]
@@ -71,7 +71,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, store, top[0])
 
     def setUp(self):
-        self.before = set(threading.enumerate())  # what another test left behind is none of ours
+        self.before = set(threading.enumerate())  # threads left over from other tests do not count
 
     def assert_nothing_left(self):
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
@@ -91,7 +91,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_cancelling_the_consumer_at_every_turn_of_the_event_loop(self):
         turns = 0
-        # Other threads work for the run: on a busy machine it needs more turns, which then come in longer steps.
+        # Other threads work for the run: on a busy machine it takes more turns of the loop, so the step between tries grows.
         while turns < 100_000:
             store = MemorySessionStore()
             consumer = asyncio.create_task(self._consume(store))
@@ -108,7 +108,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
                 self.assertFalse(consumer.cancelled())
                 return
             turns += max(1, turns // 400) if LARGE else max(5, turns // 20)
-        self.fail("the run never finished by itself")
+        self.fail("the run never finished on its own")
 
     async def _consume(self, store):
         async for _ in query(prompt="go", options=long_run(store)):
@@ -142,7 +142,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
 
         @tool
         def effect() -> str:
-            """Leave a trace."""
+            """Record an effect."""
             ran.append(1)
             return "done"
 
@@ -167,9 +167,9 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
 
         @tool(effect="read")
         async def forever() -> str:
-            """Never come back."""
+            """Never return."""
             await returned.wait()
-            for _ in range(20):  # the other call's answer has a few steps to go
+            for _ in range(20):  # let the other call finish first, which takes a few turns
                 await asyncio.sleep(0)
             skip_time(60)
             await asyncio.Event().wait()

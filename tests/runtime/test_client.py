@@ -1,4 +1,4 @@
-"""Many turns on one session."""
+"""Several turns in one session through `AgentClient`."""
 
 import asyncio
 import unittest
@@ -97,7 +97,7 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
             async for event in client.receive():
                 if event.type == "assistant.delta":
                     break
-        await asyncio.sleep(0)  # the generator's own end, which Python puts into a task
+        await asyncio.sleep(0)  # Python closes the generator in a task of its own
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
         assert_closed(self, options.session_store, client.session_id)
 

@@ -1,4 +1,4 @@
-"""Code that calls tools: what reaches the log and the model, what the code can reach, and how it ends."""
+"""Code that calls tools: what reaches the log and the model, what the code can access, and how it ends."""
 
 import asyncio
 import itertools
@@ -41,7 +41,7 @@ def code_turn(code, **more):
 
 
 def calls_of(events):
-    """The inner calls of a run: (name, input, outcome, what came of it)."""
+    """The inner calls of a run: (name, input, outcome, output or error message)."""
     results = {event.tool_use_id: event for event in events if event.type == "tool.result"}
     uses = [event for event in events if event.type == "tool.use" and event.parent_tool_use_id]
     ended = [(use, results[use.tool_use_id]) for use in uses]
@@ -49,7 +49,7 @@ def calls_of(events):
 
 
 def shown(events):
-    """What the model saw of the last call of Code."""
+    """The result of the last call of Code, as the model sees it."""
     uses = {event.tool_use_id for event in events if event.type == "tool.use" and event.name == "Code"}
     return [event for event in events if event.type == "tool.result" and event.tool_use_id in uses][-1]
 
@@ -60,7 +60,10 @@ class CodeTestCase(unittest.IsolatedAsyncioTestCase):
             self.skipTest("code runs only in a sandbox, and this machine gives none")
 
     async def play(self, code, *, limits=None, tools=(), **changes):
-        """The events of a run whose model runs this code and then ends, and the store; its log is whole."""
+        """Run an agent whose model submits this code and then ends; return the events and the store.
+
+        The log is checked to be complete.
+        """
         options = options_for([code_turn(code), "Done."], tools=[CodeTool(limits), echo, fail, *tools], **changes)
         result = await run(prompt="go", options=options)
         self.assertEqual(result.stop_reason, "end", result.events[-1])
@@ -133,12 +136,12 @@ class CodeTest(CodeTestCase):
     async def test_names_and_arguments_that_python_cannot_say_are_mangled(self):
         @tool(name="2nd-list/print", effect="read")
         async def odd(items: int, size: int = 3) -> dict[str, int]:
-            """Say what came."""
+            """Return the input."""
             return {"items": items, "size": size}
 
         @tool(name="print", effect="read")
         async def shadow() -> str:
-            """Be called like a function of Python's."""
+            """Have the name of a built-in function."""
             return "ours"
 
         code = "print(await _2nd_list_print(1), await tools['2nd-list/print'](2, size=4), await print_())\nhelp(echo)"
@@ -366,7 +369,7 @@ class EndingsTest(CodeTestCase):
             await playing
         [summary] = options.session_store.list_session_summaries()
         events = assert_closed(self, options.session_store, summary.id)
-        ended = [outcome for _, _, outcome, _ in calls_of(events)]  # the third may not have come by then
+        ended = [outcome for _, _, outcome, _ in calls_of(events)]  # the third call may not have been made yet
         self.assertEqual(ended, ["ok", "cancelled", "cancelled"][: len(ended)])
         self.assertEqual(shown(events).outcome, "cancelled")
         self.assertEqual(trace, [1, 2])
@@ -385,7 +388,7 @@ class EndingsTest(CodeTestCase):
             events = store.read_events("s")
             started = next(n for n, e in enumerate(events, 1) if e.type == "tool.started" and e.name == "Code")
             ended = next(n for n, e in enumerate(events, 1) if e.type == "tool.result" and not e.parent_tool_use_id)
-            # Where the tool is gone when the session goes on, its calls end no other way.
+            # The calls end in the same way if the tool no longer exists when the session resumes.
             for length, there in itertools.product(range(started, ended), (tools, [CodeTool(), echo])):
                 trace.clear()
                 root = Path(folder, f"{length} {len(there)}")
@@ -510,7 +513,7 @@ class EndingsTest(CodeTestCase):
 
 
 def assert_answered(test, events):
-    """Each call has exactly one result."""
+    """Check that each call has exactly one result."""
     asked = sorted(event.tool_use_id for event in events if event.type == "tool.use")
     test.assertEqual(asked, sorted(event.tool_use_id for event in events if event.type == "tool.result"))
 

@@ -1,4 +1,4 @@
-"""Conversations that grow too long."""
+"""Conversations that exceed the context window."""
 
 import json
 import tempfile
@@ -31,7 +31,7 @@ LONG = "word " * 400
 
 
 class Narrow(ScriptedProvider):
-    """A scripted model that refuses requests above a size, as an endpoint does."""
+    """A scripted model that refuses prompts above a size, as an endpoint does."""
 
     def __init__(self, turns, max_chars):
         super().__init__(turns)
@@ -45,7 +45,7 @@ class Narrow(ScriptedProvider):
 
 
 def talk(provider, **changes):
-    """Three long exchanges, and the options that they ran with."""
+    """Options, and the prompts of three long exchanges."""
     options = options_for(provider, **changes)
 
     async def prompts():
@@ -128,7 +128,7 @@ def read(name):
 
 
 class ClearingTest(unittest.IsolatedAsyncioTestCase):
-    """Thirty files are read: the first is missing, the second one is read again at the end."""
+    """A model reads thirty files: the first is missing, and the second is read again at the end."""
 
     async def asyncSetUp(self):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -143,7 +143,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         return options, provider, await events_of("read them all", options)
 
     def shown(self, provider):
-        """What the last request shows of each file, in the order in which they were read."""
+        """The tool outputs in the last request, in the order of the reads."""
         return [m["content"] for m in provider.requests[-1]["messages"] if m["role"] == "tool"]
 
     async def test_old_outputs_are_cleared_and_what_is_likely_to_be_needed_stays(self):
@@ -198,7 +198,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
 
 
 class Working:
-    """A model that calls a tool for so many steps."""
+    """A model that calls a tool for `steps` steps."""
 
     name = "scripted"
 
@@ -238,7 +238,7 @@ class LongSessionTest(unittest.IsolatedAsyncioTestCase):
                 result = event
             self.assertEqual((result.stop_reason, len(held)), ("end", steps), result.error_message)
             self.assertGreater(result.seq, steps * 5)
-            self.assertLess(max(held), 600, "what a run holds is bounded by what its model sees")
+            self.assertLess(max(held), 600, "the memory of a run must be bounded by what its model sees")
             whole = SessionView(provider="scripted").extend(store.iter_events(result.session_id))
             disk = CountingDisk()
             reader = FileSessionStore(folder, seal=Seal(f"{folder}/key"), disk=disk)

@@ -1,4 +1,4 @@
-"""The beginning of a session's requests stays as it was, in every protocol, where what fits no longer is refused."""
+"""The prefix of a session's requests stays the same, in every protocol, even if oversized content has to be refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def call(name: str, /, **arguments: Any) -> Answer:
 
 
 class ContextTestCase(unittest.TestCase):
-    """Each test has a project with two skills, a rule for Python files and CLAUDE.md, and a store in memory."""
+    """Give each test a project with two skills, a rule for Python files and CLAUDE.md, and a store in memory."""
 
     def setUp(self) -> None:
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())).resolve()
@@ -105,7 +105,7 @@ class ContextTestCase(unittest.TestCase):
 
 
 def script_of(answers: Sequence[Answer]) -> Callable[[Asked], Answer]:
-    """Gives one answer after the other, then `Done.`; a request for a summary gets one."""
+    """Return the answers one after another, then `Done.`; a request for a summary gets a summary."""
     left = list(answers)
 
     def answer(asked: Asked) -> Answer:
@@ -117,7 +117,7 @@ def script_of(answers: Sequence[Answer]) -> Callable[[Asked], Answer]:
 
 
 def breaks_of(events: Sequence[Event]) -> list[str]:
-    """For each request of a log, what before it names that it may begin otherwise than the one before; else ''."""
+    """For each request of a log, the recorded reason why its prefix may differ from the request before; '' if it may not."""
     found, cause, seen = [], "", False
     for event in events:
         if isinstance(event, ModelContext) and seen:
@@ -136,13 +136,15 @@ def breaks_of(events: Sequence[Event]) -> list[str]:
 
 
 def is_beginning(before: Sequence[CachedPiece], now: Sequence[CachedPiece]) -> bool:
-    """Whether the whole of one prompt stands at the beginning of another, byte for byte."""
+    """Whether one prompt as a whole is a byte-for-byte prefix of another."""
     return [part.data for part in before] == [part.data for part in now[: len(before)]]
 
 
 class AppendOnlyTest(ContextTestCase):
     def check(self, endpoint: CachingEndpoint, protocol: str) -> None:
-        """Nothing was refused, every request begins with the one before or an event says why not, and all can be rebuilt."""
+        """Check that no request was refused, that each extends the one before unless an event says why not, and that all of
+        them can be rebuilt.
+        """
         self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
         events = self.events()
         self.assertEqual(find_mismatches(events), [])
@@ -151,7 +153,9 @@ class AppendOnlyTest(ContextTestCase):
         for number, cause in enumerate(causes[1:], 1):
             before, now = endpoint.requests[number - 1], endpoint.requests[number]
             if not cause:
-                self.assertTrue(is_beginning(before.parts, now.parts), f"{protocol}: request {number} begins otherwise")
+                self.assertTrue(
+                    is_beginning(before.parts, now.parts), f"{protocol}: request {number} has a different prefix"
+                )
 
     @full_size
     def test_random_runs_begin_each_request_with_the_one_before(self) -> None:
@@ -321,7 +325,7 @@ class AppendOnlyTest(ContextTestCase):
 
 
 class RefusedTest(ContextTestCase):
-    """An endpoint that holds other reasoning against a session than the rules know."""
+    """An endpoint that rejects a session's reasoning for a reason that the rules do not cover."""
 
     def go_on_elsewhere(self, protocol: str, **endpoint: Any) -> tuple[CachingEndpoint, RunResult]:
         with CachingEndpoint(script_of([call("Read", file_path="b.txt")] * 4), **endpoint) as server:
@@ -344,7 +348,7 @@ class RefusedTest(ContextTestCase):
         self.assertTrue(after and all("thinking-binding" in asked.headers["anthropic-beta"] for asked in after))
         with CachingEndpoint(script_of([]), account="a third") as third:
             self.run_in(self.options("messages", third, resume=second.session_id), "Go on.")
-        # It is for the endpoint that made it necessary; this one, at another address, learns it by itself.
+        # The control applies to the endpoint that required it; this one, at another address, has to reject a request first.
         self.assertEqual(self.controls(), ["drop_block"])
         self.assertEqual(find_mismatches(self.events()), [])
 

@@ -1,4 +1,4 @@
-"""Context variables reach everything of the caller's that a run calls, wherever it runs, and nothing of theirs gets out."""
+"""The caller's context variables reach every callback of a run, in any thread or task; changes made there do not leak."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FEATURE_SERVER = str(Path(__file__).parents[1] / "mcp" / "feature_server.py")
 
 
 class Seen:
-    """Which tenants each kind of callback saw."""
+    """The tenants that each kind of callback saw."""
 
     def __init__(self) -> None:
         self.tenants: dict[str, set[str]] = {}
@@ -72,7 +72,7 @@ class Seen:
 def tools_of(seen: Seen) -> list[Any]:
     @tool(effect="read")
     def plain() -> str:
-        """A def tool."""
+        """A sync tool."""
         seen.note("def tool")
         return "ok"
 
@@ -93,7 +93,7 @@ def tools_of(seen: Seen) -> list[Any]:
         name = "InLoop"
 
         def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-            return super(BlockingTool, self).run_sync(input, ctx)  # with a loop that runs: in another thread
+            return super(BlockingTool, self).run_sync(input, ctx)  # runs in another thread, because a loop is running
 
         def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> str:
             seen.note("run_sync within a loop")
@@ -128,7 +128,7 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Suppress the request log."""
 
 
 def collector(test: unittest.TestCase) -> str:
@@ -142,7 +142,7 @@ def collector(test: unittest.TestCase) -> str:
 
 
 async def in_context(tenant: str, work: Any) -> Any:
-    """What the coroutine function gives in a task in which this tenant is served."""
+    """Await `work` in a task whose context has this tenant, and return its value."""
 
     async def served() -> Any:
         TENANT.set(tenant)
@@ -225,7 +225,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
             return query(prompt=prompts(), options=options)
 
         events = await in_context("ada", begin)
-        await in_context("bob", lambda: listed(events))  # another task takes the events
+        await in_context("bob", lambda: listed(events))  # another task consumes the events
         await asyncio.to_thread(close_all)
         await self.go_on_in_forks(seen)
         await self.ask_models(seen)
@@ -297,7 +297,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
 
         @tool
         def asked() -> str:
-            """A tool that a person is asked about."""
+            """A tool that needs a person's approval."""
             seen.note("tool behind an answer")
             return "ok"
 
@@ -320,7 +320,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
     async def ask_through_mcp(self, seen: Seen) -> None:
         @tool(effect="read")
         def own() -> str:
-            """A tool in a server of this process."""
+            """A tool of a server in this process."""
             seen.note("own tool as MCP")
             return "ok"
 
@@ -334,7 +334,9 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
         }
         gate = PermissionGate(permission_mode="bypass", user_answerer=answer)
         turns = [calls(("mcp__x__ask", {}), ("mcp__mine__own", {})), "Done."]
-        async with AgentClient(options_for(turns, mcp_servers=servers, permission_gate=gate)) as client:  # of nobody
+        async with AgentClient(
+            options_for(turns, mcp_servers=servers, permission_gate=gate)
+        ) as client:  # without a tenant
             await client.send("Go.")
 
             async def begin() -> AsyncIterator[Event]:
@@ -348,7 +350,7 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
     def run_plainly(self, seen: Seen) -> None:
         @tool
         def plain() -> str:
-            """A def tool."""
+            """A sync tool."""
             seen.note("run_sync of plain code")
             return "ok"
 

@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a tool call, and what a resumed session makes of it."""
+"""Processes killed in the middle of a tool call, and how the resumed session handles the call."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from .support import options_for
 
 
 def acting(life, effect, calls):
-    """An agent whose one answer asks for calls that each leave a line in a file when they take effect."""
+    """An agent whose only answer contains calls that each append a line to a file."""
 
     @tool(name="act", effect=effect)
     async def act(number: int) -> str:
@@ -55,12 +55,12 @@ class CrashMatrixTest(unittest.TestCase):
             number = str(use.input["number"])
             starts = [e for e in events if e.type == "tool.started" and e.tool_use_id == use.tool_use_id]
             results = [e for e in events if e.type == "tool.result" and e.tool_use_id == use.tool_use_id]
-            self.assertEqual(len(results), 1, "each call has exactly one result")
+            self.assertEqual(len(results), 1, "each call needs exactly one result")
             if effect == "unsafe":
-                self.assertLessEqual(trace.count(number), 1, "an unsafe tool runs at most once")
+                self.assertLessEqual(trace.count(number), 1, "an unsafe tool ran more than once")
                 self.assertLessEqual(len(starts), 1)
             elif results[0].outcome != "unknown":
-                self.assertGreaterEqual(trace.count(number), 1, "a repeatable tool ran")
+                self.assertGreaterEqual(trace.count(number), 1, "a repeatable tool did not run")
             if results[0].outcome == "unknown":
                 text = next(m for m in rebuild_messages(events) if m.get("tool_call_id") == use.tool_use_id)["content"]
                 self.assertIn("may or may not have run", text)
@@ -110,7 +110,7 @@ class ReconcileTest(unittest.TestCase):
             name, description, input_schema = "act", "Pay.", {"type": "object"}
 
             async def run(self, input, ctx):
-                raise AssertionError("it must not run again")
+                raise AssertionError("the call ran again")
 
             async def reconcile(self, call, ctx):
                 return f"paid under {ctx.idempotency_key.split(':')[1]}"

@@ -1,4 +1,4 @@
-"""Limits of a day and an hour: every session of the store counts, before and in a run, also subagents, by tag and tenant."""
+"""Daily and hourly limits count every session of the store, before and during a run, with subagents, by tag and tenant."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class DayLimits(unittest.TestCase):
         )
         for open_again in stores:
             results = []
-            for _ in range(3):  # each with a store of its own, as another process has
+            for _ in range(3):  # each with its own store object, like separate processes
                 store = open_again()
                 results.append(self.run_with(store, [ONE_DOLLAR], limits))
                 store.close()
@@ -90,7 +90,7 @@ class DayLimits(unittest.TestCase):
 
         @tool(effect="read")
         async def elsewhere() -> str:
-            """Spends in another session."""
+            """Spend money in another session."""
             other = [asks("TodoWrite", todos=[]), ONE_DOLLAR]
             return (await asyncio.to_thread(self.run_with, store, other, limits)).stop_reason
 
@@ -247,5 +247,5 @@ class DayLimits(unittest.TestCase):
         command = ("-c", code, str(self.folder / "shared"), limits)
         both = [Python(*command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         ends = [word for process in both for word in process.communicate()[0].split()]
-        self.assertIn(ends.count("end"), (3, 4))  # calls that run at the same time may go over by one each
+        self.assertIn(ends.count("end"), (3, 4))  # concurrent calls may exceed the limit by one each
         self.assertEqual(ends.count("end") + ends.count("budget"), 8)

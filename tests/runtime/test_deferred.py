@@ -1,4 +1,4 @@
-"""Hundreds of tools: a model is told about those that it found."""
+"""Hundreds of tools: the model receives only the definitions that it has found by searching."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def told(provider: ScriptedProvider) -> list[list[str]]:
-    """The names of the tools that each request told."""
+    """The names of the tools defined in each request."""
     return [[tool["function"]["name"] for tool in request["tools"]] for request in provider.requests]
 
 
@@ -173,7 +173,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
 
 
 class WhereFoundTest(unittest.TestCase):
-    """Vendors whose models take a definition where it was found: nothing before it changes, and reasoning stays valid."""
+    """Vendors whose models accept a definition beside the search result: the prefix and the reasoning stay valid."""
 
     def walk(self, protocol: str, answers: list[Answer], *, loads: bool, **changes: Any) -> CachingEndpoint:
         provider_of: Any = {"messages": AnthropicProvider, "responses": OpenAIResponsesProvider}[protocol]

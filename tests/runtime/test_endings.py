@@ -1,4 +1,4 @@
-"""A run ends within its limit and a moment, whatever tools, hooks, prompts, providers and stores do; the host lives on."""
+"""A run ends within its limit plus a grace period, whatever tools, hooks, providers and stores do; the host survives."""
 
 import asyncio
 import contextlib
@@ -30,11 +30,11 @@ from tests.waiting import until, until_async
 
 from .support import assert_closed, options_for
 
-LIMIT_S = 3600.0  # runs out when a test says so
-MOMENT_S = 60.0  # far above what the runtime gives, so that a busy machine fails no test
+LIMIT_S = 3600.0  # expires when a test advances the clock
+MOMENT_S = 60.0  # far above the runtime's grace period, so that no test fails on a busy machine
 NEVER = threading.Event()
-HANGING = []  # an entry for each call that hangs by now
-OVER = threading.Event()  # the test is: what it left behind may end, so that its event loop can close
+HANGING = []  # one entry for each call that hangs at present
+OVER = threading.Event()  # set after a test, so that abandoned coroutines end and its event loop can close
 
 
 def tearDownModule():
@@ -77,7 +77,7 @@ def later(work):
 
 
 class Made(Tool):
-    """A tool of one function."""
+    """A tool built from one function."""
 
     name, description, input_schema = "made", "x", {"type": "object"}
 
@@ -97,7 +97,7 @@ class InThread(Made):
 
 
 class Model:
-    """A provider of one stream or one answer."""
+    """A provider built from one stream function or one answer."""
 
     name = "made"
 
@@ -109,7 +109,7 @@ class Model:
 
 
 def summarising(work):
-    """A model that calls a tool with a long output until its conversation is full, and does `work` to summarise it."""
+    """Options for a model that fills its conversation with long tool outputs and runs `work` to summarise it."""
 
     async def stream(*, messages, **_):
         if messages[-1]["role"] == "user" and messages[-1]["content"] != "go":
@@ -140,11 +140,11 @@ KINDS = [
     MemoryError(),
     Wordless(),
 ]
-CANCELLED = asyncio.CancelledError("by itself")  # nobody cancels the run
+CANCELLED = asyncio.CancelledError("by itself")  # raised although nothing cancels the run
 
 
 class ForeignStore(SessionStore):
-    """Somebody else's store around one in memory, which hangs from the event `hangs_at` on."""
+    """A third-party store that wraps a memory store and hangs from the event `hangs_at` on."""
 
     def __init__(self, hangs_at=None, error=None):
         self.inner, self.hangs_at, self.error = MemorySessionStore(), hangs_at, error
@@ -223,10 +223,10 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         self.clock = FakeClock()
 
     async def asyncTearDown(self):
-        OVER.set()  # and it stays so: the loop closes when all cleanups are done
+        OVER.set()  # stays set, because the loop closes only after all cleanups
 
     async def test_whatever_never_ends_the_run_ends_in_time(self):
-        # All at once: each takes the moment that the runtime gives.
+        # Concurrently, because each check takes the whole grace period.
         checks = [*self.tool_checks(), *self.hook_checks(), self.check_prompts(), *self.store_checks()]
         ended = asyncio.gather(*checks)
         await until_async(lambda: ended.done() or len(HANGING) == len(checks), "all runs hang")
@@ -243,7 +243,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         return result
 
     def tool_checks(self):
-        """The call gets a result that says so, and a notice names what was left behind."""
+        """The call gets the result `unknown`, and a notice names the abandoned coroutine or thread."""
         tools = {
             "coroutine": Made(stubborn),
             "thread": InThread(blocking),
@@ -267,14 +267,14 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
             hooks = HookEngine(**{point: [HookMatcher("hung", hook=hook)]})
             result = await self.ended(options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks))
             with self.subTest(point):
-                # A run that is over waits for its last hooks as long as it had the time, and a moment.
+                # After the last step, a run waits for its session_end hooks until its time limit, plus a grace period.
                 self.assertEqual(result.stop_reason, "end" if point == "session_end" else "timeout")
 
         cases = [(point, hook) for point in (*points, "session_end") for hook in (stubborn_hook, blocking)]
         return [check(*case) for case in cases]
 
     async def check_cancelled(self):
-        """A run that is told to end while its last hooks run gives them a moment."""
+        """A run that is cancelled while its session_end hooks run grants them a grace period."""
         began = asyncio.Event()
 
         async def last(payload):
@@ -299,7 +299,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result.stop_reason, "timeout")
 
     async def test_a_provider_that_never_ends_is_left_in_time(self):
-        """Some take all the time of the event loop."""
+        """Some of these providers block the event loop."""
 
         async def silent_stream(**_):
             await stubborn()
@@ -330,7 +330,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.gather(*(check(*item) for item in asked))
 
     def store_checks(self):
-        """A store that does not answer can promise no result: it is an error in time."""
+        """If the store does not respond, no result can be stored: the run raises an error in time."""
 
         async def check(hangs_at):
             options = options_for(
@@ -435,20 +435,20 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="go", options=options)
             with self.subTest(type(output).__name__):
                 self.assertEqual((result.final_text, result.stop_reason), ("done", "end"))
-        while deep:  # so that its end is no recursion
+        while deep:  # avoid a recursive deallocation
             deep = deep[0]
 
     async def test_an_error_without_words_is_a_result_too(self):
         class Silent(Exception):
             def __str__(self):
-                raise RuntimeError("no words")
+                raise RuntimeError("no message")
 
         result = await run(prompt="go", options=options_for([CALL, "done"], tools=[Made(raising(Silent()))]))
         self.assertEqual(result.final_text, "done")
 
 
 class ProcessTest(unittest.TestCase):
-    """What only a process of its own can show."""
+    """Behaviour that can only be observed in a separate process."""
 
     def start(self, body):
         script = (
@@ -519,7 +519,7 @@ class ProcessTest(unittest.TestCase):
                 print([event.type for event in store.read_events(store.list_sessions()[0])][-1])
         """)
         self.assertEqual(process.stdout.readline(), "busy\n")
-        process.send_signal(signal.SIGINT)  # the first one cancels the run, which cannot happen while the loop is held
+        process.send_signal(signal.SIGINT)  # cancels the run; no effect while a tool blocks the loop
 
         def has_ended():
             process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What a request was made of."""
+"""`explain`: the sources of each piece of a request."""
 
 import unittest
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What fails is loud: tracebacks in the log, and errors for a caller who wants them."""
+"""Failures are visible: tracebacks in the log, and exceptions for callers that ask for them."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ SECRET = "correct-horse-battery-staple"
 
 
 class FirstBuiltIn(Tool):
-    """Fails in code of its own that a library calls."""
+    """An object whose own code fails when a library calls it."""
 
     name, description, input_schema = "first", "Fail.", {"type": "object", "properties": {}}
 
@@ -41,7 +41,7 @@ def brew(kind: str) -> str:
 
 @tool
 async def leak(text: str) -> str:
-    """Fail with a text that nobody should read."""
+    """Fail with a text that must not be shown."""
     raise ValueError(text)
 
 
@@ -105,7 +105,7 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
 
         @tool
         def worst() -> str:
-            """Fail in the worst way."""
+            """Raise an exception that cannot be formatted."""
             raise Hostile("!")
 
         result = await self.result("worst", [worst])
@@ -148,7 +148,7 @@ class RaiseOnError(unittest.IsolatedAsyncioTestCase):
         options = options_for([{"error": {"status": 401, "message": "no such key"}}])
         with self.assertRaisesRegex(RunFailedError, "no such key"):
             await run(prompt="hi", options=options, raise_on_error=True)
-        self.assertFalse((await run(prompt="hi", options=options_for([]))).ok, "without it, the result says so")
+        self.assertFalse((await run(prompt="hi", options=options_for([]))).ok, "without it, the result has the error")
 
     async def test_a_run_that_ends_raises_nothing(self):
         result = await run(prompt="hi", options=options_for(["Done."]), raise_on_error=True)

@@ -1,4 +1,4 @@
-"""Final answers that must fit a schema."""
+"""Final answers that must match a schema."""
 
 import unittest
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from .support import assert_closed, options_for
 
 @dataclass
 class Verdict:
-    """What the tests want to know."""
+    """The answer type of these tests."""
 
     ready: bool
     reason: str = ""
 
 
 class Formatting(ScriptedProvider):
-    """A scripted model with a response format."""
+    """A scripted model that supports response formats."""
 
     asked = None
 

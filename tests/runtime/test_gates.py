@@ -1,4 +1,4 @@
-"""The loop asks any gate that fits `kernel.gate.Gate`; parts only take authority away from it."""
+"""The loop accepts any gate that implements `kernel.gate.Gate`; parts can only restrict what it allows."""
 
 import unittest
 from dataclasses import replace
@@ -20,7 +20,7 @@ from .support import assert_closed, events_of, options_for, result_of
 
 
 class OnlyTools:
-    """A gate of a few lines: it allows the tools of one list, and there is nobody to ask."""
+    """A minimal gate: it allows the listed tools and has nobody to ask."""
 
     mode = "default"
     can_ask = False
@@ -61,7 +61,7 @@ class OnlyTools:
 
 
 class WithoutFail(Part):
-    """A part that forbids one tool, and lists another one that the gate has never allowed."""
+    """A part that forbids one tool and lists another that the gate never allows."""
 
     def narrow(self):
         return [Narrowing(tools=("echo", "Bash"), source="test"), Narrowing(deny=("fail",), source="test")]
@@ -153,7 +153,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
     async def test_claude_codes_names_of_tools_are_read_by_a_part(self):
         @tool(name="Task")
         def task(agent: str, prompt: str) -> str:
-            """Say who does what."""
+            """Assign a task."""
             return f"{agent}: {prompt}"
 
         turns = [{"tool_calls": [{"name": "Agent", "arguments": {"subagent_type": "a", "prompt": "Go."}}]}, "done"]

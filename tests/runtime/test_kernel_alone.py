@@ -1,4 +1,4 @@
-"""The kernel with a provider, a tool and a file store: no part, no gate and no hooks."""
+"""The kernel with only a provider, a tool and a file store: no parts, no gate, no hooks."""
 
 import asyncio
 import contextlib
@@ -118,7 +118,7 @@ class KernelAloneTest(unittest.TestCase):
 
 
 class AllowsAll(ReadOnlyGate):
-    """Allows every call."""
+    """A gate that allows every call."""
 
     async def approve(self, tool_name, tool_input, context):
         return await super().approve(tool_name, tool_input, CallContext(effect="read"))

@@ -1,4 +1,4 @@
-"""The loop: what a run yields and stores, and how it ends."""
+"""The loop: the events a run yields and stores, and how it ends."""
 
 import asyncio
 import unittest
@@ -98,7 +98,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         message = next(event for event in events if event.type == "assistant.message")
         self.assertTrue(message.incomplete)
         self.assertEqual(message.text, "half")
-        self.assertNotIn("tool.use", [event.type for event in events], "a call of a cut answer does not run")
+        self.assertNotIn("tool.use", [event.type for event in events], "a call from a truncated answer ran")
         self.assertEqual(result_of(events).error_type, "IncompleteResponseError")
 
     async def test_all_calls_of_an_answer_are_answered_before_the_next_request(self):
@@ -159,7 +159,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
 
         @tool(effect="read")
         async def slow(text: str) -> str:
-            """Meet the other call, then answer; the first one answers last."""
+            """Wait for the other call to start, then answer; the first call answers last."""
             await together.wait()
             for _ in range(5 if text == "first" else 0):
                 await asyncio.sleep(0)

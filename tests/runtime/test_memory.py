@@ -1,4 +1,4 @@
-"""Notes for later sessions: what the tool does, what a later session is told, and where each note came from."""
+"""Notes for later sessions: the memory tool, the notes a later session receives, and where each note came from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def note(path: str, text: str = "Run make.") -> dict[str, Any]:
 
 @tool(name="WebFetch")
 def fetch(url: str) -> str:
-    """Get a page."""
+    """Fetch a page."""
     return f"<p>what {url} says</p>"
 
 
@@ -64,7 +64,7 @@ class MemoryCase(unittest.IsolatedAsyncioTestCase):
         return MemoryFolders(self.home / "memory", self.project, Seal())
 
     def notes(self) -> dict[str, str]:
-        """Each note's path and why it is not shown unasked."""
+        """The paths of the notes, each with its reason for doubt ('' if trusted)."""
         return {entry.path: entry.doubt for entry in self.memory().entries()}
 
 
@@ -155,7 +155,7 @@ class Commands(MemoryCase):
         self.do("rename", old_path="/memories/user/b", new_path="/memories/user/d")
         self.assertEqual({path[-1] for path, doubt in self.notes().items() if doubt}, {"a", "c", "d"})
         (other,) = self.home.glob("memory/projects/*/memory.json")
-        other.write_text(file.read_text())  # entries of another folder are none of this one
+        other.write_text(file.read_text())  # entries of another folder do not apply here
         self.assertTrue(self.notes()["/memories/project/c"])
         file.write_text(
             '{"version": 1, "entries": {"x": 3, "y": {"lines": 5, "writes": [{"at": "z"}], "sources": [[]]},'
@@ -196,7 +196,7 @@ class Sessions(MemoryCase):
         return options_for([*turns], **{**settings, **changes})
 
     async def keeps(self, *turns: Any, path: str = "/memories/project/note", **changes: Any) -> str:
-        """Why a note is doubted that a session wrote behind these turns."""
+        """Run a session that writes a note after these turns, and return the reason for doubting the note."""
         options = self.options(*turns, note(path), "done", **changes)
         result = await run(prompt="go", options=options)
         assert_closed(self, options.session_store, result.session_id)
@@ -210,7 +210,7 @@ class Sessions(MemoryCase):
                 kept.clear()
 
     async def told(self, **changes: Any) -> str:
-        """What a new session is told of its notes."""
+        """The text about notes that a new session receives."""
         options = self.options("done", **changes)
         result = await run(prompt="go", options=options)
         about = [e.text for e in result.events if isinstance(e, UserMessage) and e.about == "memories:"]
@@ -283,7 +283,7 @@ class Sessions(MemoryCase):
             options=self.options(call("WebFetch", url="https://x.org/"), note("/memories/user/bad", "evil"), "done"),
         )
         told = await self.told()
-        self.assertNotIn("bad", told)  # nor by its name, which can say what a text can
+        self.assertNotIn("bad", told)  # its name is hidden too: a name can carry an injection
         self.assertIn("1 more note may hold what somebody else wrote", told)
         listed = await self.keeps(call("memory", command="view", path="/memories/user"))
         self.assertIn("names of 1 doubtful notes", listed)

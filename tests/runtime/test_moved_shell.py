@@ -1,4 +1,4 @@
-"""Commands are judged in the folder that the one before them has led the shell to."""
+"""Commands are judged in the folder to which the commands before them moved the shell."""
 
 import tempfile
 import unittest
@@ -40,14 +40,14 @@ class MovedShellTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(written, ["", f"{self.root}\n"])
 
     async def outcomes(self, *commands, **policy):
-        """Whether each command, one after the other, was allowed."""
+        """Run the commands one after another, and return whether each was allowed."""
         turns = [{"tool_calls": [{"name": "Bash", "arguments": {"command": command}}]} for command in commands]
         options = options_for(
             [*turns, {"text": "done"}],
             tools=[BashTool()],
             cwd=str(self.root),
             permission_gate=PermissionGate(**policy),
-            sandbox="off",  # by their words alone: what they do on a copy decides elsewhere
+            sandbox="off",  # judge the commands by their text alone, without a trial run on a copy
         )
         events = await events_of("go", options)
         return [event.allowed for event in events if event.type == "permission.decision"]

@@ -1,4 +1,4 @@
-"""Every setting is checked before anything is stored, asked or paid, and the error names it."""
+"""Every setting is checked before anything is stored, asked or paid for, and the error names it."""
 
 import argparse
 import asyncio
@@ -272,7 +272,7 @@ class OptionsTest(unittest.TestCase):
 
 
 class DoorsTest(unittest.TestCase):
-    """What one statement opens besides code."""
+    """Flags, variables and file settings that come from the declaration of one option."""
 
     VALUES: ClassVar = {
         "system_prompt": "Be brief.", "sandbox": "auto", "bash_effects": "preview", "max_steps": 7,

@@ -1,4 +1,4 @@
-"""A part that fails at a seam, or returns there what cannot be used, is named, and so is the seam."""
+"""If a part fails at a seam or returns an unusable value, the error names the part and the seam."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 
 TURNS: list[Any] = [{"tool_calls": [{"name": "look", "arguments": {}}]}, "Done."]
-# A run asks these of each part; each of the second list is to return something.
+# Seams that every run calls on each part; those in the second list must return a value.
 IN_EVERY_RUN = [
     "opening_events",
     "begin",

@@ -1,4 +1,4 @@
-"""Runs in a project folder: what its files say takes effect through the real loop, as far as it is trusted."""
+"""Runs in a project folder: its files take effect through the real loop, as far as the folder is trusted."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ Say hello to everybody.
 
 
 class TellingStore(MemorySessionStore):
-    """Tells the event loop when the first events of a subagent are stored."""
+    """A store that sets an asyncio event when the first events of a subagent are stored."""
 
     def open_writer(self, session_id):
         writer = super().open_writer(session_id)
@@ -174,7 +174,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             assert_closed(self, options.session_store, session_id)
 
     async def test_a_subagent_that_ends_before_it_begins_leaves_a_closed_session(self):
-        """The run is ended when the first event of the subagent is stored, a turn of the event loop later each time."""
+        """Cancel the run when the subagent's first event is stored, one turn of the event loop later in each round."""
         start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}
 
         async def consume(**more):
@@ -235,7 +235,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
 
         @tool(effect="read")
         def big() -> str:
-            """Say a lot."""
+            """Return a large output."""
             return "".join(f"line {number}\n" for number in range(60_000))
 
         provider = ScriptedProvider([{"tool_calls": [{"name": "big"}]}, "hm"])
@@ -277,7 +277,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_settings_choose_the_mode_of_a_gate_that_has_none_and_can_forbid_bypass(self):
         cases = (
-            # the gate's mode, defaultMode, disableBypassPermissionsMode, the run's mode, what a notice says
+            # the gate's mode, defaultMode, disableBypassPermissionsMode, the run's mode, a word of the notice
             (None, "plan", None, "plan", ""),
             ("default", "plan", None, "default", ""),
             ("acceptEdits", None, "disable", "acceptEdits", ""),

@@ -1,4 +1,4 @@
-"""Prompts with pictures, documents and sound: stored once beside the log, named in it, sent whole."""
+"""Prompts with pictures, documents and sound: stored once beside the log, referenced in it, and sent in full."""
 
 import base64
 import struct
@@ -36,7 +36,7 @@ def data_part(data, kind="image", **more):
 
 
 def sent_parts(provider):
-    """The content of the user message of each request that has parts."""
+    """The content of the user messages with parts, for each request."""
     messages = [message for request in provider.requests for message in request["messages"]]
     return [message["content"] for message in messages if isinstance(message["content"], list)]
 
@@ -205,7 +205,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
                 options = options_for(["never"])
                 with self.assertRaisesRegex(OptionsError, text):
                     async for _ in query(prompt=prompt, options=options):
-                        self.fail("nothing happens")
+                        self.fail("nothing changed")
                 self.assertEqual(options.session_store.list_sessions(), [])
         with self.assertRaisesRegex(OptionsError, "only local code may"):
             read_prompt([{"type": "image", "path": "p.png"}], paths=False)

@@ -1,4 +1,4 @@
-"""What `openagentic_sdk` offers: exactly these names, importable without reaching into its rooms, and typed for checkers."""
+"""The public names of `openagentic_sdk`: exactly these, importable from the top level, and typed."""
 
 import asyncio
 import importlib
@@ -200,7 +200,7 @@ class FrontDoorTest(unittest.TestCase):
             lambda: run_suite(Suite(name="s", agent=options, cases=[Case(prompt="hi")]), store=store),
         ):
             with self.subTest(inspect.getsource(start)), self.assertRaisesRegex(EventLoopError, "asyncio"):
-                start().send(None)  # what trio's loop does with a coroutine
+                start().send(None)  # trio's loop steps a coroutine in this way
         self.assertEqual(store.list_sessions(), [])
 
     def test_the_repr_of_a_result_fits_on_a_screen(self):

@@ -1,4 +1,4 @@
-"""A request id names a prompt once in a store: sent again it goes on or gives its own answer, and never another's."""
+"""A request id identifies a prompt within a store: a repeated request continues or returns its own answer, never another."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stores(folder):
 
 
 class AnswerTest(unittest.IsolatedAsyncioTestCase):
-    """Within one session: whose answer is whose."""
+    """Requests within one session: which answer belongs to which request."""
 
     def setUp(self):
         self.store = MemorySessionStore()
@@ -125,7 +125,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((self.store.read_events("s"), self.store.read_summary("s")), (before, row))
         self.assertEqual(await self.ask("r2", "Capital of France?", "Paris."), ("Paris.", "end", 1))
         self.assertEqual(
-            self.prompts(), ["Capital of Italy?", "Capital of France?"], "one that is pending is not added twice"
+            self.prompts(), ["Capital of Italy?", "Capital of France?"], "a pending request was added twice"
         )
 
     async def test_an_answered_request_leaves_a_question_of_a_later_one_open(self):
@@ -229,7 +229,7 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
 
 
 class StoreTest(unittest.IsolatedAsyncioTestCase):
-    """Across sessions, stores and processes."""
+    """Requests across sessions, stores and processes."""
 
     async def test_an_id_is_unique_in_every_store_whatever_session_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -296,27 +296,27 @@ class ProcessesTest(unittest.TestCase):
 
 
 class ExampleTest(unittest.TestCase):
-    """The example of docs/embedding.md, as it stands there."""
+    """The example in docs/embedding.md, verbatim."""
 
     def test_however_often_it_is_killed_each_document_has_one_session_and_one_answer(self):
         page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
         [code] = [block.split("```")[0] for block in page.split("```python\n") if "DOCUMENTS = " in block]
         count = 500 if LARGE else 40
         code = code.replace("range(3)", f"range({count})")
-        for _ in range(20):  # a run of the example may end before this process gets to look and kill it
+        for _ in range(20):  # the example may finish before this process sees the session and kills it
             with tempfile.TemporaryDirectory() as folder:
                 if self.kill_often(folder, code, count) > 2:
                     return
         self.fail("the example was never killed three times")
 
     def kill_often(self, folder, code, count):
-        """How often the example was killed before it came to its end, where everything is as it should be."""
+        """Kill and restart the example until it finishes, check its sessions, and return the number of kills."""
         random_s = random.Random(29)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         kills, seen = 0, 0
         while True:
             process = Python("-c", code, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
-            # Killed at any place behind the first new session, until all but the last kills are done.
+            # Kill it after a random number of new sessions, until the planned number of kills is reached.
             wanted = None if kills >= (60 if LARGE else 8) else seen + random_s.randrange(1, 1 + max(2, count // 8))
             sessions = Path(folder, "runs", "sessions")
             if wanted is not None:

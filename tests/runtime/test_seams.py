@@ -1,4 +1,4 @@
-"""Where two parts of the runtime meet: what a review found there stays found."""
+"""Interactions of two parts of the runtime: regression tests for the findings of a review."""
 
 import asyncio
 import sqlite3
@@ -23,7 +23,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 
 def named(tool_name, **attributes):
-    """A tool of plain parts."""
+    """A tool built from its parts."""
     return type(
         "Made", (Tool,), {"name": tool_name, "description": "x", "input_schema": {"type": "object"}, **attributes}
     )()
@@ -44,7 +44,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
 
         @tool
         def wipe() -> str:
-            """Leave a trace."""
+            """Record an effect."""
             wiped.append(1)
             return "wiped"
 
@@ -67,7 +67,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_tool_that_is_cancelled_from_inside_is_an_error_for_the_model(self):
         @tool(effect="read")
         async def own() -> str:
-            """Wait for something that is cancelled."""
+            """Await something that is cancelled."""
             never = asyncio.get_running_loop().create_future()
             never.cancel()
             await never
@@ -78,7 +78,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_big_output_is_masked_before_any_of_it_is_stored(self):
         @tool(effect="read")
         def big() -> str:
-            """Say a lot."""
+            """Return a large output."""
             return "x" * 200_000 + SECRET + "y" * 200_000
 
         options = options_for(
@@ -97,7 +97,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
 
         @tool(effect="read")
         async def tell() -> str:
-            """Tell a secret."""
+            """Return a secret."""
             return SECRET
 
         hooks = HookEngine(post_tool_use=[HookMatcher("withhold", hook=withhold)])
@@ -172,7 +172,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         heard, told = asyncio.Event(), []
 
         async def answer(question):
-            await heard.wait()  # nobody would come without having been called
+            await heard.wait()  # set by the hook; hangs if the hook is not called first
             return "no"
 
         async def notice(payload):

@@ -1,4 +1,4 @@
-"""What a tool is given for a call: few fields, and services that it asks for by their type."""
+"""The context of a tool call: few fields, and services looked up by type."""
 
 import asyncio
 import tempfile
@@ -42,7 +42,7 @@ from .support import echo, events_of, options_for, result_of
 
 
 class Counter:
-    """What calls of one run share."""
+    """State shared by the calls of one run."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -117,7 +117,7 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
 
             @tool
             async def stay(ctx: ToolContext, work=work) -> str:
-                """Do the work, and then outlast the run's time and the moment that a call gets when it is told to end."""
+                """Do the work, then outlast both the run's time limit and the grace period of a cancelled call."""
                 await work(ctx)
                 skip_time(60)
                 with suppress(asyncio.CancelledError):
@@ -168,7 +168,7 @@ async def twice(ctx: ToolContext) -> str:
 
 class PartsOfServicesTest(unittest.IsolatedAsyncioTestCase):
     async def play(self, turns, *left_out, tools):
-        """The events of a run whose agent lacks these parts."""
+        """Run an agent without these parts, and return the events."""
         with tempfile.TemporaryDirectory() as cwd:
             agent = build_agent(options_for(turns, tools=tools, cwd=cwd))
             agent = replace(agent, parts=without_parts(agent.parts, *left_out))

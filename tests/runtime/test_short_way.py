@@ -1,4 +1,4 @@
-"""How many functions of this package one call takes in a process that has had others: the way stays short."""
+"""An upper bound on the package's function calls for one tool call in a warm process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WARM_UP, REPEATS = 2, 2
 
 
 async def counted(work: Callable[[], Awaitable[Any]]) -> int:
-    """The fewest calls of this package's functions, in all threads, of some runs behind the first ones."""
+    """The minimum number of calls to this package's functions, in all threads, over several runs after a warm-up."""
     for _ in range(WARM_UP):
         await work()
     found = []

@@ -1,4 +1,4 @@
-"""Runs whose disk fails: they stop before the next effect and say so, and the session goes on when there is room again."""
+"""Runs whose disk fails: they stop before the next effect with an error, and the session resumes once there is room."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ TURNS = [{"tool_calls": [{"name": "act", "arguments": {"n": n}}]} for n in range
 
 
 class FullStore(MemorySessionStore):
-    """A store that refuses from its n-th batch on, for some batches."""
+    """A store that refuses a number of batches, from the n-th on."""
 
     def __init__(self, first, batches):
         super().__init__()
@@ -57,7 +57,7 @@ class FullWriter(SessionWriter):
 
 
 class UnheardWriter(FullWriter):
-    """A writer that does what it then reports as failed, like a server whose answer is lost for too long."""
+    """A writer that appends and then reports failure, like a server whose response is lost."""
 
     def append(self, events):
         if self.store.batch + 1 in self.store.refused:
@@ -89,7 +89,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             events = await events_of("go", options_for(TURNS, tools=[self.act], session_store=store))
             result = result_of(events)
             started = {e.input_sha256 for e in store.read_events(result.session_id) if e.type == "tool.started"}
-            self.assertLessEqual(len(self.ran), len(started), "nothing ran whose start is not stored")
+            self.assertLessEqual(len(self.ran), len(started), "a call ran without a stored start")
             if result.stop_reason != "end":
                 self.assertEqual(
                     (result.stop_reason, result.error_type, result.saved), ("error", "StorageError", False)
@@ -101,7 +101,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
         for turn, expected in ("Done.", "StorageError"), ({"error": {"message": "gone"}}, "ProviderHTTPError"):
             whole = FullStore(10_000, 0)
             await events_of("go", options_for([turn], session_store=whole, hooks=hooks))
-            full = FullStore(whole.batch - 1, 10_000)  # the batch with the hook's event, and the result
+            full = FullStore(whole.batch - 1, 10_000)  # the batch with the hook's event, and the one with the result
             result = result_of(await events_of("go", options_for([turn], session_store=full, hooks=hooks)))
             self.assertEqual((result.stop_reason, result.error_type, result.saved), ("error", expected, False))
 
@@ -139,7 +139,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(self.ran, [0, 1])
         notices = [event for event in events if event.type == "system.notice"]
         self.assertEqual([notice.code for notice in notices], ["unsaved"])
-        self.assertEqual(len(store.read_events(result.session_id)), 4, "what was stored before stays")
+        self.assertEqual(len(store.read_events(result.session_id)), 4, "stored events were lost")
 
     async def test_continue_stores_nothing_behind_an_event_that_was_refused(self):
         for first in range(2, 14):
@@ -150,7 +150,7 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((result.stop_reason, result.final_text), ("end", "Done."), first)
             stored = store.read_events(result.session_id)
             shown = [event for event in events if event.seq is not None]
-            self.assertEqual(stored, shown, "what is stored is what was shown before the refusal")
+            self.assertEqual(stored, shown, "exactly the events shown before the refusal are stored")
             self.assertEqual(result.saved, stored[-1].type == "result")
             options = options_for(["Ok."], tools=[], session_store=store, resume=result.session_id)
             self.assertEqual((await run(prompt="go on", options=options)).final_text, "Ok.")
@@ -182,7 +182,7 @@ class FaultAtEveryOperationTest(unittest.TestCase):
         operations = len(disk.operations)
         self.assertGreater(operations, 20)
         for row, fault in enumerate(FAULTS):
-            # In the small size the faults share the operations.
+            # In the small size each operation gets only one of the faults.
             for at in range(1, operations + 1) if LARGE else range(1 + row, operations + 1, len(FAULTS)):
                 with self.subTest(fault=fault, at=at), tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
                     started, _ = self.play(folder, at, fault)
@@ -201,7 +201,7 @@ class FaultAtEveryOperationTest(unittest.TestCase):
         self.assertIsNone(find_fault(rebuild_messages(events)))
         self.assertEqual(find_mismatches(events), [])
         stored = [json.loads(e.idempotency_key.split(":")[1].split("_")[1]) for e in events if e.type == "tool.started"]
-        self.assertLessEqual(len(started), len(stored), "each effect has its start in the log")
+        self.assertLessEqual(len(started), len(stored), "each effect needs its start in the log")
 
 
 if __name__ == "__main__":

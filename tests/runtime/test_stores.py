@@ -1,4 +1,4 @@
-"""Which store a run writes to, and what it says about it."""
+"""Which store a run writes to, and the notices about it."""
 
 import tempfile
 import unittest
@@ -13,7 +13,7 @@ NOTICE = "This store forgets everything when the lights go out."
 
 
 class ForgetfulStore(MemorySessionStore):
-    """A store that knows that it cannot be trusted."""
+    """A store that reports that it is not reliable."""
 
     def durability_notice(self):
         return NOTICE

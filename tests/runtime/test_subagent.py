@@ -1,4 +1,4 @@
-"""Subagents: sessions of their own, within what their parent may do and spend."""
+"""Subagents: sessions of their own, within the permissions and budget of their parent."""
 
 import asyncio
 import unittest
@@ -125,7 +125,7 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
 
         hooks = HookEngine(session_end=[HookMatcher("slow", hook=end)])
         options = options_with(Hanging([delegate("one")]), hooks=hooks)
-        skip_time(0)  # whoever reads the clock from now on sees what is skipped later
+        skip_time(0)  # install the adjustable clock before the run keeps a reference to it
         running = asyncio.create_task(run(prompt="go", options=options))
         await asyncio.wait_for(asked.wait(), 120)
         running.cancel()

@@ -1,4 +1,4 @@
-"""Subagents of a process that died go on at their own step, at every depth, wherever it died."""
+"""After a process dies, its subagents resume at their own step, at every depth, wherever it died."""
 
 import asyncio
 import unittest
@@ -56,7 +56,7 @@ def look(text):
     return {"name": "look", "arguments": {"text": text}}
 
 
-# A lead starts two managers at once, and each of these a worker; everybody acts too.
+# A lead starts two managers at once, and each manager starts a worker; all of them call `act` too.
 TREE = (
     calls(task("north"), task("south")),
     calls(act(1), agent="north"), calls(task("digger"), agent="north"), says("north done", "north"),
@@ -88,7 +88,7 @@ ASKING = (
 
 
 def options_of(life, turns=TREE, **changes):
-    """The options of a process that starts the tree, or goes on with it."""
+    """Options for a process that starts or resumes the tree of subagents."""
 
     @tool(effect="read")
     async def look(text: str) -> str:
@@ -121,12 +121,12 @@ def of(kind, events):
 
 
 def few(points):
-    """How many places a test kills at: all in the large size."""
+    """The number of places at which a test kills the process; all of them in the large size."""
     return {"points": None, "deaths": 3} if LARGE else {"points": points}
 
 
 def killed(behind, number=1):
-    """A world in which the tree was killed behind the n-th of what its life stored or did that `behind` holds of."""
+    """A world in which the tree was killed right after the n-th action for which `behind` returns true."""
     first = Life(World(real=False))
     asyncio.run(tree(first))
     places = [place for place, what in enumerate(first.seen, 1) if behind(what)]
@@ -134,7 +134,7 @@ def killed(behind, number=1):
     life = Life(world, 1, Moment(places[number - 1], True, ""))
     try:
         asyncio.run(tree(life))
-    except BaseException:  # noqa: BLE001 - a killed life ends as it happens to
+    except BaseException:  # noqa: BLE001 - a killed life may raise anything
         assert life.is_dead
     return world
 
@@ -145,12 +145,12 @@ def in_a_call(what):
 
 class EveryPointTest(unittest.TestCase):
     def judge(self, outcome, count):
-        """Each subagent has one session and one end, and what all spent is counted once."""
+        """Check that each subagent has one session and one end, and that all usage is counted once."""
         events = everything(outcome)
         starts = [event.child_session_id for event in of(SubagentStarted, events)]
         self.assertEqual(len(starts), count)
         self.assertEqual(sorted(starts), sorted(event.child_session_id for event in of(SubagentFinished, events)))
-        self.assertEqual(sorted([*starts, "lead"]), sorted(outcome.events), "no session is left over")
+        self.assertEqual(sorted([*starts, "lead"]), sorted(outcome.events), "there is an extra session")
         answers = [event for event in of(ModelResponse, events) if event.complete]
         spent = of(Result, outcome.events["lead"])[-1].usage
         self.assertEqual(spent["input_tokens"], 10 * len(answers))
@@ -171,7 +171,7 @@ class EveryPointTest(unittest.TestCase):
 
     @full_size
     def test_a_budget_that_ends_inside_of_a_subagent_ends_the_tree_wherever_the_process_died(self):
-        """The answer that was cut off has no usage that a log could hold; a run behind the end is another one."""
+        """An answer cut off by the kill has no usage to log; a kill after the end counts as a separate run."""
         report = crash_report(lambda life: tree(life, CHAIN, max_tokens=30))
         last = "result in session 'lead'"
         self.assertEqual([each for each in report.broken if not (last in str(each) and "behind" in str(each))], [])
@@ -212,7 +212,7 @@ class EveryPointTest(unittest.TestCase):
 
         @tool(name="look", effect="read")
         async def look_together(text: str) -> str:
-            """Look at it, and end no earlier than both have begun."""
+            """Look at it, and return only after both calls have begun."""
             await both_look.wait()
             return text
 
@@ -221,7 +221,7 @@ class EveryPointTest(unittest.TestCase):
         children = {event.name: event.child_session_id for event in of(SubagentStarted, lead)}
         both = max(event.seq for event in of(SubagentStarted, lead))
         logs = {name: whole.store.read_events(session_id) for name, session_id in children.items()}
-        # One write holds a whole answer, and a process that is killed has written it or not.
+        # An answer is one write: a killed process has written all of it or nothing.
         ends = {
             name: [end for end in range(len(log) + 1) if end in (0, len(log)) or not is_torn(log[:end], log[end])]
             for name, log in logs.items()
@@ -271,7 +271,7 @@ class EveryPointTest(unittest.TestCase):
 
 
 class SuspendedTest(unittest.TestCase):
-    """A process that is told to end leaves its subagents as one that is killed does."""
+    """Suspending a process leaves its subagents in the same state as killing it."""
 
     @full_size
     def test_a_tree_that_is_suspended_at_any_event_goes_on(self):
@@ -323,7 +323,7 @@ class SuspendedTest(unittest.TestCase):
 
 
 class LostTest(unittest.TestCase):
-    """A subagent that cannot go on says so as the result of its call."""
+    """If a subagent cannot resume, the result of its call says so."""
 
     def lost(self, before=lambda store, session_id: None, **changes):
         life = Life(killed(in_a_call, 3), 2)
@@ -333,7 +333,7 @@ class LostTest(unittest.TestCase):
         kept = before(life.store, sessions["north"])
         result = asyncio.run(tree(life, **changes))
         self.assertEqual((result.stop_reason, result.final_text), ("end", "All done."))
-        # Two subagents end side by side, in either order.
+        # The two subagents may end in either order.
         told = sorted(of(ToolResult, life.store.read_events("lead")), key=lambda event: event.outcome)
         self.assertEqual([event.outcome for event in told], ["ok", "unknown"])
         self.assertIn(f"subagent 'north' (session {sessions['north']})", told[1].error_message)

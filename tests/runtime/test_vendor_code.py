@@ -1,4 +1,4 @@
-"""Code that a vendor runs and that calls our tools: who called stands in the log, and everything goes back as it came."""
+"""Vendor-run code that calls our tools: the log records the caller, and every call is sent back unchanged."""
 
 import unittest
 
@@ -17,18 +17,18 @@ from .support import assert_closed, options_for
 
 @tool(effect="read", allowed_callers=("direct", "Code", "code_execution_20260120", "programmatic"))
 async def sales(region: str) -> str:
-    """Give the sales of a region."""
+    """Return the sales of a region."""
     return f"sales of {region}"
 
 
 @tool(effect="read", allowed_callers=("direct",))
 async def private(region: str) -> str:
-    """Be for the model alone."""
+    """Be callable by the model only."""
     return "private"
 
 
 def playing(provider, bodies, asked):
-    """A provider whose endpoint answers with these bodies, in their order; `asked` gets the requests."""
+    """A provider whose endpoint returns these bodies in order; `asked` collects the requests."""
 
     def transport(url, headers, payload):
         asked.append(payload)
@@ -83,7 +83,7 @@ def function_call(call_id, name="sales", **more):
 
 
 def without_marks(turns):
-    """The turns of a request without its cache marks."""
+    """The turns of a request, without their cache marks."""
     return [
         {**t, "content": [{k: v for k, v in b.items() if k != "cache_control"} for b in t["content"]]} for t in turns
     ]
