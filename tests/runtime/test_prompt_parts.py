@@ -205,7 +205,7 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
                 options = options_for(["never"])
                 with self.assertRaisesRegex(OptionsError, text):
                     async for _ in query(prompt=prompt, options=options):
-                        self.fail("nothing changed")
+                        self.fail("an event was yielded")
                 self.assertEqual(options.session_store.list_sessions(), [])
         with self.assertRaisesRegex(OptionsError, "only local code may"):
             read_prompt([{"type": "image", "path": "p.png"}], paths=False)
