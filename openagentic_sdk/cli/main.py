@@ -12,7 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TextIO
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
@@ -29,11 +30,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     _open_streams()
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        code = _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse has printed its help or its complaint
-        return stop.code if isinstance(stop.code, int) else USAGE
+        code = stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _fail(error)
+        _silence(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _silence(sys.stderr)
+    return code
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -121,14 +132,24 @@ def _run(argv: Sequence[str]) -> int:
         return _complain(error, USAGE)
     except OpenAgentSdkError as error:
         return _complain(error, FAILED)
-    except BrokenPipeError:
-        # The reader of our output has gone; the interpreter's last flush must not complain about it either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except OSError as error:
-        return _complain(error, FAILED)
+        return _fail(error)
 
 
-def _complain(error: Exception, code: int) -> int:
-    print(f"openagentic-sdk: {printable(str(error))}", file=sys.stderr)
+def _fail(error: OSError) -> int:
+    """Complain about a file, or about the output, whose errors name no file; silently if its reader has gone."""
+    if not isinstance(error, BrokenPipeError):
+        _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}", FAILED)
+    return FAILED
+
+
+def _silence(stream: TextIO) -> None:
+    """Send the rest of a stream that fails to the null device, so that the interpreter's last flush does not complain."""
+    with suppress(OSError):  # a stream of an embedding program may have no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _complain(error: object, code: int) -> int:
+    with suppress(OSError):  # nobody can be told
+        print(f"openagentic-sdk: {printable(str(error))}", file=sys.stderr, flush=True)
     return code

@@ -11,7 +11,6 @@ from ..api import compact_session
 from ..assemble import build_agent
 from ..errors import OpenAgentSdkError, OptionsError
 from ..events import UserQuestion
-from ..ground.disk import write_for_one
 from ..ground.text import on_one_line
 from ..options import with_model
 from ..parts.masking import environment_redactor
@@ -25,6 +24,7 @@ from ..permissions.layers import read_mode
 from ..runs.window import session_window
 from ..sessions.seal import Seal
 from .conversation import Chat
+from .output.files import write_for_one
 from .output.render import cost_words
 from .output.widths import wrapped
 from .screen.live import CallOutputs

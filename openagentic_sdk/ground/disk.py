@@ -211,18 +211,6 @@ def remove_tree(path: str | Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def write_for_one(path: Path, text: str) -> None:
-    """Write a file that only its owner may read (mode 0600), whatever its mode was; devices and pipes are written to.
-
-    Raises `OSError`.
-    """
-    data = text.encode("utf-8", "backslashreplace")
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-    else:
-        write_durably(SystemDisk(), Path(os.path.realpath(path)), data)
-
-
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:
     """Write the blocks to a file whose name no other process knows yet. Raises `OSError`."""
     fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 from ..pythons import Python
+from ..size import full_size
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "fixtures" / "projects" / "checklist"
@@ -539,6 +541,47 @@ class Sessions(CommandCase):
         code, _, err = self.command("sessions", "show", "--store", str(self.folder / "empty"))
         self.assertEqual(code, USAGE)
         self.assertIn("openagentic-sdk run", err)
+
+
+@unittest.skipUnless(Path("/dev/full").exists(), "needs /dev/full, a disk that is full")
+class Output(CommandCase):
+    """Output that nobody can write or read, in processes whose output is buffered."""
+
+    def outcome(self, *argv: str, stdout: int | None = None, stderr: int | None = None) -> tuple[int, str]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "openagentic_sdk", *argv],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            stdout=subprocess.DEVNULL if stdout is None else stdout,
+            stderr=subprocess.PIPE if stderr is None else stderr,
+        ) as process:
+            return process.wait(300), (process.stderr.read().decode() if process.stderr else "")
+
+    @full_size
+    def test_a_full_disk_is_one_sentence_and_a_closed_pipe_none(self) -> None:
+        self.command("run", "--script", self.script("Tea."), "Tea?")
+        full = os.open("/dev/full", os.O_WRONLY)
+        self.addCleanup(os.close, full)
+        sentence = f"openagentic-sdk: the output cannot be written: {os.strerror(errno.ENOSPC)}\n"
+        for argv in (("sessions", "list"), ("--help",), ("run", "--json", "--script", self.script("Tea."), "Tea?")):
+            with self.subTest(argv):
+                self.assertEqual(self.outcome(*argv, stdout=full), (FAILED, sentence))
+        self.assertEqual(self.outcome("sessions", "show", "nonsense", stderr=full), (FAILED, ""))
+        reader, writer = os.pipe()
+        os.close(reader)
+        self.addCleanup(os.close, writer)
+        for argv in (("sessions", "list"), ("--help",)):
+            with self.subTest(argv):
+                self.assertEqual(self.outcome(*argv, stdout=writer), (FAILED, ""))
+
+    def test_a_file_that_cannot_be_written_is_named_as_it_was_typed(self) -> None:
+        self.command("run", "--script", self.script("Tea."), "Tea?")
+        missing = str(self.folder / "none" / "page.html")
+        for path, number in (("/dev/full", errno.ENOSPC), (missing, errno.ENOENT), (str(self.folder), errno.EISDIR)):
+            for command in ("view", "export"):
+                with self.subTest(command, path=path):
+                    expected = (FAILED, "", f"openagentic-sdk: {path}: {os.strerror(number)}\n")
+                    self.assertEqual(self.command(command, "newest", "-o", path), expected)
 
 
 class Interrupting(CommandCase):

@@ -61,7 +61,7 @@ class LivePage(unittest.TestCase):
             gate = PermissionGate(permission_mode="default", allow=["hold"])
             place = {"cwd": str(self.folder), "home": str(self.folder), "tools": tools, "permission_gate": gate}
             provider = turns[0] if hasattr(turns[0], "stream") else ScriptedProvider(turns)
-            return OpenAgenticOptions(provider=provider, model="scripted", system_prompt="A test.", **place)
+            return OpenAgenticOptions(provider=provider, model="hosted", system_prompt="A test.", **place)
 
         self.served = Served(Agents({"helper": NamedAgent(made(turns), "Helps")}), store=self.store)
         self.addCleanup(self.served.close)
@@ -112,7 +112,7 @@ class LivePage(unittest.TestCase):
         context = page.locator("#context")
         context.locator("summary").filter(has_text="the endpoint counted").wait_for()
         context.locator("summary").click()
-        for words in ("prompts and notes:", "the window size is unknown", "no price of scripted is known"):
+        for words in ("prompts and notes:", "the window size is unknown", "no price of hosted is known"):
             context.locator("pre").filter(has_text=words).wait_for()
         page.locator("#facts").filter(has_text="cost unknown").wait_for()
         self.gate.open.set()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...errors import OptionsError
 from ..exits import OK
+from ..output.files import naming
 from ..output.terminal import Screen
 
 _MAIN = "import sys\n\nfrom openagentic_sdk.cli.main import main\n\nsys.exit(main())\n"
@@ -58,8 +59,9 @@ def write_bundle(target: Path) -> int:
         unfinished = Path(folder, "bundle.pyz")
         zipapp.create_archive(Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", compressed=True)
         data = unfinished.read_bytes()
-    target.write_bytes(data)
-    os.chmod(target, 0o755)
+    with naming(target):
+        target.write_bytes(data)
+        os.chmod(target, 0o755)
     return len(data)
 
 

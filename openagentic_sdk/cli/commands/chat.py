@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import open_project
-from ...ground.disk import write_for_one
 from ...ground.text import printable
 from ...options import OpenAgenticOptions
 from ...parts.record.folds.window import WindowMeter
@@ -31,6 +30,7 @@ from ...sessions.seal import data_home
 from ..conversation import Chat
 from ..exits import OK
 from ..flags import add_run_flags, build_options, with_files
+from ..output.files import write_for_one
 from ..output.piped import piped_stdin
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter

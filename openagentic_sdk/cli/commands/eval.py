@@ -17,11 +17,11 @@ from ...evals.report import EvalReport, FailOn, Row, to_junit
 from ...evals.run import run_suite
 from ...evals.suite import load_suite
 from ...events import EvalFinished, EvalStarted
-from ...ground.disk import write_for_one
 from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
 from ..actions import add_list_flag
 from ..exits import FAILED, INTERRUPTED, OK
+from ..output.files import write_for_one
 from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store
 

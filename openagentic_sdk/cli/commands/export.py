@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import OptionsError
-from ...ground.disk import write_for_one
 from ...ground.patterns import regex
 from ...ground.text import printable
 from ...parts.record.folds.export import to_json, to_markdown, to_messages, to_otlp
@@ -20,6 +19,7 @@ from ...parts.record.lifecycle import child_events
 from ...permissions.redact import Redactor
 from ..actions import add_list_flag
 from ..exits import OK
+from ..output.files import write_for_one
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 FORMATS = ("markdown", "json", "messages", "otlp", "record")

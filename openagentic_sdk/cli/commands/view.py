@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from ...ground.disk import write_for_one
 from ...ground.text import on_one_line
 from ...runs.why import why_session
 from ...sessions.base import SessionStore
@@ -19,6 +18,7 @@ from ...sessions.core import TENANT_KEY
 from ...viewer.page import build_page
 from ..exits import OK
 from ..flags import tcp_port
+from ..output.files import write_for_one
 from ..output.terminal import Screen
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 

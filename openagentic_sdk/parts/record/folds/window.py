@@ -45,6 +45,8 @@ from ....sessions.request import canonical_json
 from .prices import price_setting, priced_names
 
 _KINDS = {"user": "prompts and notes", "assistant": "answers and calls", "tool": "results of calls"}
+# The model of `run --script`, and of most tests: it answers from a list and charges nothing, so nobody misses its price.
+_SCRIPTED = "scripted"
 _MAX_LISTED, _MAX_PROMPTS, _MAX_PROMPT_CHARS = 8, 5, 120
 
 
@@ -191,7 +193,7 @@ class WindowMeter:
     `max_tokens` is the run's `max_context_tokens`, for events that do not begin with those of the session. `tokens` is the
     size of the conversation after the last answer, as the endpoint counted it. `source` is that of `ContextWindow`,
     `max_bytes` the run's limit in bytes, `context` what requests carry besides messages, and `unpriced` the models that
-    answered without a known price.
+    answered without a known price, without scripted ones.
     """
 
     def __init__(self, max_tokens: int | None = None) -> None:
@@ -248,8 +250,9 @@ class WindowMeter:
     def _answer(self, event: ModelResponse) -> None:
         if event.usage is None:
             return
-        if event.cost_usd is None:
-            self.unpriced[event.model or self._model or ""] = None
+        model = event.model or self._model or ""
+        if event.cost_usd is None and model != _SCRIPTED:
+            self.unpriced[model] = None
         if self._is_turn and event.complete:
             self.tokens = total_tokens(event.usage) or self.tokens
 
