@@ -30,12 +30,12 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import ROOT
 from tests.pythons import Python
+from tests.size import LARGE
 from tests.stores.minimal import MinimalStore
 from tests.waiting import until
 
 from .support import events_of, options_for, result_of
 
-LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 GONE = {"error": {"message": "gone"}}
 GETTING_OR_MAKING = """
 import sys

@@ -17,7 +17,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 
 from .support import AUTH, TOKEN, WAIT_S, agents, ask, until_state
 
-LARGE = 40 * [AssistantMessage("x" * 300_000)]
+MANY_LARGE = 40 * [AssistantMessage("x" * 300_000)]
 MAX_HELD_BYTES = 4 * 1024 * 1024
 RUN = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": []}
 RUN |= {"messages": [{"id": "m", "role": "user", "content": "Tea?"}]}
@@ -65,7 +65,7 @@ class StalledReaders(unittest.IsolatedAsyncioTestCase):
         store.delete_session(session_id)
         place = next(number for number, event in enumerate(log) if isinstance(event, AssistantMessage))
         store.create_session(metadata=kept, session_id=session_id)
-        store.append_events(session_id, [*log[:place], *LARGE, *log[place:]])
+        store.append_events(session_id, [*log[:place], *MANY_LARGE, *log[place:]])
         [said] = [event for event in log if isinstance(event, UserMessage)]
         events = f"/v1/sessions/{session_id}/events"
         readers: list[Callable[[], Stalled]] = [

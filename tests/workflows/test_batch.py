@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import unittest
 from hashlib import sha256
 
@@ -10,7 +9,7 @@ from openagentic_sdk import Agent, Flow, OpenAgenticOptions, ToolContext, Workfl
 from openagentic_sdk.events import ModelResponse
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.testing.crash import Build, CrashOutcome, Life, crash_everywhere
-from tests.size import full_size
+from tests.size import LARGE, full_size
 
 Result = WorkflowResult[list[str]]
 
@@ -55,7 +54,7 @@ class Batch(unittest.TestCase):
     def test_each_document_is_read_once_and_noted_once_however_often_the_process_dies(self) -> None:
         crash_everywhere(batch(25), lambda outcome: self.check(25, outcome), deaths=6, points=1)
 
-    @unittest.skipUnless(os.environ.get("CI_LARGE"), "500 documents and 30 kills of real processes: CI_LARGE=1")
+    @unittest.skipUnless(LARGE, "500 documents and 30 kills of real processes: OPENAGENTIC_TEST_LARGE=1")
     def test_five_hundred_documents_and_thirty_kills(self) -> None:
         crash_everywhere(batch(500), lambda outcome: self.check(500, outcome), deaths=30, points=1, real=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import unittest
 from typing import Any
 
@@ -22,7 +21,7 @@ from openagentic_sdk import (
 from openagentic_sdk.events import ModelResponse, SubagentStarted, ToolResult
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
 from openagentic_sdk.testing.crash import CrashOutcome, Life, crash_everywhere
-from tests.size import full_size
+from tests.size import LARGE, full_size
 
 
 async def every_kind_of_step(life: Life) -> WorkflowResult[list[Any]]:
@@ -104,8 +103,7 @@ def check(outcome: CrashOutcome[WorkflowResult[list[Any]]]) -> None:
 class Matrix(unittest.TestCase):
     @full_size
     def test_wherever_it_is_killed_a_workflow_goes_on_to_the_same_value(self) -> None:
-        large = bool(os.environ.get("CI_LARGE"))
-        crash_everywhere(every_kind_of_step, check, points=None if large else 20)
+        crash_everywhere(every_kind_of_step, check, points=None if LARGE else 20)
 
 
 class Reconciled(unittest.TestCase):
