@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RunNotFoundError, SessionError, SessionNotFoundError
+from ..errors import RunNotFoundError, SessionError, SessionNotFoundError, WorkflowError
 from ..events import Result
 from ..kernel.agent import Run
 from ..kernel.recorder import off_loop
@@ -100,7 +100,8 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
     notify = partial(
         deliver, fleet.store, session, event, payload, event_id=f"run {row.id}", key_file=fleet.key_file(row)
     )
-    await off_loop(True, notify)
+    with suppress(WorkflowError):  # a workflow that has ended needs no news
+        await off_loop(True, notify)
     for above in await off_loop(True, lambda: list(with_ancestors(fleet.store, session))) if is_there else ():
         for waiting in await fleet.runs(states=OPEN, session=above):
             if waiting.is_parked:

@@ -8,8 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from openagentic_sdk.errors import OpenAgentSdkError, RunFailedError, StepFailedError, StepUnknownError, StorageError
-from openagentic_sdk.events import Event, ToolResult, ToolStarted, UserAnswer, UserMessage
+from openagentic_sdk.errors import (
+    OpenAgentSdkError,
+    RunFailedError,
+    StepFailedError,
+    StepUnknownError,
+    StorageError,
+    WorkflowError,
+)
+from openagentic_sdk.events import Event, Result, ToolResult, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.flows import Flow, Retries, Workflow, WorkflowResult, workflow
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.workflows.inbox import CANCEL, deliver, inbox_of
@@ -176,11 +183,17 @@ class Flows:
         number = self.sent if self.sent and self.rng.random() < 0.4 else self.sent + 1
         self.sent = max(self.sent, number)
         life = self.begin(faults=faults)
-        self.do(
-            f"send {number}",
-            lambda: deliver(life.store, SESSION, "paid", number, event_id=f"e{number}"),
-            life,
-        )
+        self.do(f"send {number}", lambda: self.delivered(life, number), life)
+
+    def delivered(self, life: UnreliableLife, number: int) -> bool:
+        """Deliver an event, which only a workflow that has ended may refuse."""
+        try:
+            return deliver(life.store, SESSION, "paid", number, event_id=f"e{number}")
+        except WorkflowError:
+            newest = [event for event in self.truth().read_events(SESSION) if isinstance(event, Result)][-1:]
+            if [event.stop_reason for event in newest] != ["end"]:
+                raise
+            return False
 
     def cancel(self) -> None:
         if self.truth().session_exists(SESSION) and self.rng.random() < 0.5:

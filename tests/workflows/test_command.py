@@ -154,6 +154,17 @@ class WorkflowCommand(CommandCase):
             self.assertEqual((code, out.startswith(said)), (OK, True))
         self.assertEqual(self.run_flow("order", "--session", "o")[0], OK)
         self.assertEqual(self.shown("o")["output"], "7")
+        code, out, err = self.command("workflow", "send", "o", "paid", '{"amount": 8}')
+        self.assertEqual((code, out), (FAILED, ""))
+        self.assertIn("workflow 'o' has ended and receives no more events: 'paid' was not stored", err)
+
+    def test_a_secret_in_an_event_is_masked_and_the_sender_is_told(self) -> None:
+        code, out, _ = self.command(
+            "workflow", "send", "o", "paid", '{"key": "sk-proj-abcdefghijklmnopqrstuvwx0123456789"}'
+        )
+        self.assertEqual((code, "a secret in its data was masked" in out), (OK, True))
+        code, out, _ = self.command("workflow", "send", "o", "paid", '{"key": "OUR_KEY"}', "--json")
+        self.assertEqual(json.loads(out)["masked"], False)
 
     def test_json_prints_each_event_and_a_deny_rule_holds(self) -> None:
         words = ("repository=/srv", "most=1", "--session", "r", "--json", "--deny", "list_files")

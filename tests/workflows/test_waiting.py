@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from openagentic_sdk import Flow, RunFailedError, StepFailedError, StepUnknownError, workflow
-from openagentic_sdk.events import ToolResult, ToolStarted, ToolUse
+from openagentic_sdk.errors import WorkflowError
+from openagentic_sdk.events import SessionMeta, ToolResult, ToolStarted, ToolUse
 from openagentic_sdk.runs.background import answer_questions
 
 from .test_flow import FlowCase
@@ -28,6 +29,24 @@ class Events(FlowCase):
         self.assertTrue(await order.deliver("s", "paid", Payment(7), event_id="e1", options=self.options()))
         self.assertFalse(await order.deliver("s", "paid", Payment(7), event_id="e1", options=self.options()))
         self.assertEqual((await order.run(options=self.options(), session="s")).output, 7)
+
+    async def test_a_workflow_that_has_ended_refuses_an_event_and_knows_one_that_is_sent_again(self) -> None:
+        @workflow
+        async def order(flow: Flow) -> int:
+            return int(await flow.wait_for("paid"))
+
+        options = self.options()
+        self.assertTrue(await order.deliver("s", "paid", 7, event_id="e1", options=options))
+        self.assertEqual((await order.run(options=options, session="s")).output, 7)
+        self.store.append_event("s", SessionMeta(title="Paid"))
+        before = list(self.store.read_events("s.inbox"))
+        for event_id in (None, "e2"):
+            with self.assertRaisesRegex(WorkflowError, "'s' has ended .* 'paid' was not stored"):
+                await order.deliver("s", "paid", 8, event_id=event_id, options=options)
+        self.assertFalse(await order.deliver("s", "paid", 7, event_id="e1", options=options))
+        await order.cancel("s", options=options)
+        self.assertEqual(self.store.read_events("s.inbox"), before)
+        self.assertEqual((await order.resume("s", options=options)).output, 7)
 
     async def test_each_event_is_given_once_and_in_the_order_of_their_coming(self) -> None:
         @workflow

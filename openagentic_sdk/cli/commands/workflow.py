@@ -25,6 +25,7 @@ from ...ground.text import on_one_line, printable
 from ...ground.words import plural
 from ...kernel.prompt import Said
 from ...options import OpenAgenticOptions
+from ...parts.masking import environment_redactor, mask_value
 from ...parts.project.claude import find_project_root
 from ...parts.workflows.fold import StepsFold
 from ...parts.workflows.inbox import CANCEL, deliver
@@ -408,9 +409,15 @@ def _answer(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:
-    is_new = deliver(store, args.id, args.event, _read_value(args.payload), event_id=args.event_id)
-    message = "delivered; the next run of the workflow receives it" if is_new else "it had been delivered before"
-    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new}, [message])
+    payload, redact = _read_value(args.payload), environment_redactor()
+    is_masked = mask_value(payload, redact) != payload
+    is_new = deliver(store, args.id, args.event, payload, event_id=args.event_id, redact=redact)
+    lines = ["delivered; the next run of the workflow receives it" if is_new else "it had been delivered before"]
+    if is_masked and is_new:
+        lines.append(
+            "a secret in its data was masked, so the workflow does not receive it: send the name of the secret"
+        )
+    Screen(sys.stdout).tell(args.json, {"session_id": args.id, "delivered": is_new, "masked": is_masked}, lines)
     return OK
 
 

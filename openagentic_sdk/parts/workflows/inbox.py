@@ -25,7 +25,7 @@ from ...errors import (
     SessionNotFoundError,
     WorkflowError,
 )
-from ...events import Event, PartState, Result, SystemInit, SystemNotice, UserMessage
+from ...events import Event, PartState, Result, SessionMeta, SystemInit, SystemNotice, UserMessage
 from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
 from ...ground.schemas.typed import to_json
@@ -50,6 +50,8 @@ MAX_NAME_CHARS = 200
 _INBOX_CALL = "workflow.inbox"
 # The most events that may follow the one that records how a workflow parked.
 _LOOKED_AT = 100
+# The most names, tags and notices that may follow the end of a workflow that receives no more events.
+_AFTER_END = 8
 _BUSY = Backoff(0.002, 0.1, jitter=0.5)
 
 
@@ -80,25 +82,36 @@ def deliver(
     """Store an event for a workflow's `flow.wait_for(name)`; an `event_id` that was delivered before is not stored again.
 
     The event is stored when this returns, and wakes a workflow that a fleet has parked. Returns False if it was delivered
-    before. `redact` masks secrets in the payload (default: those named by the environment, and tokens of known formats).
-    Raises `WorkflowError` for a name that is empty or too long, and `SessionLockedError` if others keep delivering without
-    pause.
+    before; a cancellation of a workflow that has ended is not stored either. `redact` masks secrets in the payload (default:
+    those named by the environment, and tokens of known formats). Raises `WorkflowError` for a name that is empty or too
+    long, and for a workflow that has ended, and `SessionLockedError` if others keep delivering without pause.
     """
     if not name or len(name) > MAX_NAME_CHARS:
         raise WorkflowError(f"the name of an event must have 1 to {MAX_NAME_CHARS} characters, not {name!r:.300}")
     inbox = inbox_of(session_id)
+    if _has_ended(store, session_id):
+        # A sender that repeats itself, because an answer was lost, sees what it would have seen before the end.
+        if name == CANCEL or _was_delivered(store, inbox, event_id):
+            return False
+        raise WorkflowError(
+            f"workflow {session_id!r:.200} has ended and receives no more events: {name!r} was not stored; "
+            "`Workflow.resume` and `workflow show` return its result"
+        )
     metadata: dict[str, Any] = {"parent_session_id": session_id, "parent_tool_use_id": _INBOX_CALL}
     with suppress(SessionNotFoundError):
         parent_metadata = store.read_metadata(session_id)["metadata"]
         metadata |= {TENANT_KEY: parent_metadata[TENANT_KEY]} if parent_metadata.get(TENANT_KEY) else {}
     with suppress(SessionExistsError):
         store.create_session(session_id=inbox, metadata=metadata)
-    message = {"event": name, "payload": mask_value(to_json(payload), redact or environment_redactor())}
+    plain = to_json(payload)
+    masked = mask_value(plain, redact or environment_redactor())
+    message = {"event": name, "payload": masked}
     # An event without an id gets one, so that it is stored once even if the answer to the first attempt is lost.
     event = UserMessage(dumps_json(message), request_id=event_id or f"event-{os.urandom(12).hex()}")
 
     stored_events = _when_free(lambda: _deliver_once(store, session_id, event, Seal(key_file)))
-    notice = SystemNotice(ARRIVED, f"the event {name!r} came", {"event": name})
+    about = "" if masked == plain else "; a secret in its payload was masked, and the workflow receives the masked text"
+    notice = SystemNotice(ARRIVED, f"the event {name!r} came{about}", {"event": name})
     with suppress(SessionNotFoundError):
         for above in with_ancestors(store, session_id):
             if _has_ended(store, above):
@@ -109,8 +122,18 @@ def deliver(
 
 
 def _has_ended(store: SessionStore, session_id: str) -> bool:
-    last = list(store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - 1)))
-    return bool(last) and isinstance(last[-1], Result) and last[-1].stop_reason == "end"
+    """Whether the newest event is the end of a workflow, apart from a name or a tag that it got afterwards."""
+    newest: Event | None = None
+    with suppress(SessionNotFoundError):
+        for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _AFTER_END)):
+            newest = newest if isinstance(event, SessionMeta | SystemNotice) else event
+    return isinstance(newest, Result) and newest.stop_reason == "end"
+
+
+def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> bool:
+    if event_id is None or not store.session_exists(inbox):
+        return False
+    return any(isinstance(event, UserMessage) and event.request_id == event_id for event in store.iter_events(inbox))
 
 
 def _when_free(store: Callable[[], list[Event]]) -> list[Event]:
