@@ -62,6 +62,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     run.lifetime.left = collect_left()
     try:
         result = run.view.requests.answer_to(run.request.request_id)
+        # A request id that was answered: the caller did not get the answer and asks again. Nothing may run twice.
         if result is None or not isinstance(prompt, Said):
             return await _run_to_end(run, prompt)
         # Store nothing, so that open calls and questions, and pending requests, stay as they are.
@@ -95,6 +96,8 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
     result = await _close(run, ending)
     if isinstance(ending.__cause__, ScriptMismatchError):
         run.lifetime.stopping.mismatch = ending.__cause__
+    # `RunTask` cancels this task as a signal, and gets the result for it. Any other cancellation is the caller's
+    # (`asyncio.timeout`, a task group) and must leave; so must one of a subagent, which ends the parent's call as well.
     if cancelled is not None and (run.depth > 0 or run.lifetime.stopping.asked is None):
         raise cancelled
     if run.recorder.hung is not None:
@@ -118,6 +121,7 @@ async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopp
     except RunStopped as stopped:
         return stopped
     except TimeoutError as error:
+        # Not this timer: a provider or a hook raised it.
         if not timer.expired():
             return _failure(error)
         run.lifetime.is_ending = True
@@ -157,6 +161,8 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
             if await accept_prompt(run, next_prompt, next_prompt.request_id):
                 await run_turn(run)
     finally:
+        # A source that fails to close must not replace the error that ended the run; it is retrieved, or asyncio would
+        # log it.
         closing, _ = await settled(_close_prompts(prompts))
         closing.exception()
 
@@ -260,6 +266,7 @@ async def run_turn(run: Run) -> None:
 
 def _pending_answer(run: Run) -> Reply | None:
     """The answer at the end of the log, if no run has ended with it and no hook refused it."""
+    # A process that died between an answer and the `result` must not pay for that answer again.
     kinds, answer = (UserMessage, AssistantMessage, ToolUse, ToolResult, ModelResponse, SessionCompacted), None
     for event in reversed(run.view.events):
         if isinstance(event, Result) and event.stop_reason in ("end", *REFUSED):
@@ -305,6 +312,7 @@ async def _is_last(run: Run, reply: Reply) -> bool:
         return answer is not None and await _may_end(run, reply) and await _may_stop(run, answer)
     if reply.output.finish_reason == "pause_turn":
         return False  # the vendor's own tool needs more time: it continues when the conversation is resent
+    # A message that came while the model was answering is a reason to go on.
     return not run.inbox and await _may_end(run, reply) and await _may_stop(run, reply.text)
 
 
@@ -364,6 +372,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
     A caller may stop listening at the result and resume at once, so the lock must be free by then.
     """
+    # Through any number of cancellations: whoever loses patience here would leave calls open and the session locked.
     closing, cancelled = await settled(_record_ending(run, ending), run.lifetime.hurry)
     result: Result = closing.result()
     if cancelled is not None:
@@ -378,6 +387,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
         try:
             ending = await _last_events(run, ending)
         except (StorageError, InvalidEventError) as error:
+            # The first error is the cause of the others.
             ending = ending if ending.reason == "error" else _failure(error)
         result = _result(run, ending)
         try:
@@ -403,6 +413,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         if isinstance(resource, Closable):
             name = type(resource).__name__
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
+            # In a thread and with a limit, because `close` may be a caller's. Subagents that end meanwhile need longer.
             await run.lifetime.wait_for(closing, RESOURCE_MOMENT_S, lambda: run.children > 0)
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
@@ -411,6 +422,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         ids = ", ".join(question.question_id for question in run.questions.parked.values())
         ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
     untouched = untouched_questions(run)
+    # Asked before the calls are closed: a question counts as untouched only as long as its call is open.
     to_keep = run.view.open_questions() if ending.reason == "waiting" else untouched
     kept_ids = {question.tool_use_id for question in untouched}
     calls = [

@@ -82,6 +82,8 @@ class _StepRequest:
 async def _record_request(run: Run) -> _StepRequest:
     agent, conversation = run.agent, run.view.conversation
     context = await run.context.update()
+    # Off the event loop, for which rendering a long conversation takes too long. The conversation keeps what is rendered:
+    # the next line only copies a list.
     if conversation.unsettled > MANY_BLOCKS:
         await run_in_thread(conversation.messages)
     messages: Sequence[Mapping[str, Any]] = conversation.messages(system_messages(context.system_prompt))
@@ -93,6 +95,7 @@ async def _record_request(run: Run) -> _StepRequest:
             raise RunStopped("blocked:before_model_call", decision.block_reason or "")
     is_own = sent is messages
     if not is_own:
+        # A hook may have put back what was masked; the log holds what is sent, so neither may have it.
         sent = [{**message, "content": run.parts.masked(message.get("content"))} for message in sent]
         sent = fit_rewritten(sent, messages, context.model)
     request = ModelRequest(
@@ -196,6 +199,8 @@ class _IncomingAnswer:
             answer = ask(
                 agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
             )
+            # The provider may need them only until they are sent, and pictures make them large; this frame lives as
+            # long as the answer.
             del messages
             try:
                 async for event in answer:
@@ -213,6 +218,8 @@ class _IncomingAnswer:
         reading = Guest(read_all, self._name)
         try:
             while (event := await pieces.receive()) is not None:
+                # The deadline goes by the clock of the run, which a test may replace, and `asyncio.timeout` by that of
+                # the event loop.
                 if self._run.lifetime.deadline.remaining_s() == 0:
                     raise RunStopped("timeout", "timeout_s has passed")
                 await self._take(event)
@@ -376,5 +383,6 @@ class _IncomingAnswer:
         )
         keeps = bool(text) and self._run.lifetime.stopping.asked != "suspend"
         partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if keeps else []
+        # Even if it is cancelled again: the cost of what arrived is known only here.
         recording, _ = await settled(self._run.record(response, *partial))
         recording.result()

@@ -288,6 +288,7 @@ def _watch(part: Part) -> None:
     kind = type(part)
     for seam, default in vars(Part).items():
         if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:
+            # On the object: `at` compares classes, and so still finds the seams that a class overrides.
             setattr(part, seam, _watched(kind.__name__, seam, getattr(part, seam), default))
 
 

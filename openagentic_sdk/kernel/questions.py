@@ -45,6 +45,7 @@ class RunQuestions:
             if open_question is None:
                 await run.record(question)
             payload = {"message": question.prompt, "kind": question.kind}
+            # Beside the question, because a notification that takes long must not keep a person from answering.
             notified = asyncio.create_task(run.hooks.run("notification", payload, tool_use_id=question.tool_use_id))
             try:
                 if run.request.parks:

@@ -42,6 +42,7 @@ class Job:
         self.guest: Guest[ToolOutput] = Guest(self._work, f"call {call.use.tool_use_id} of tool {call.use.name}")
 
     async def _work(self) -> ToolOutput:
+        # In the task of the guest: only its own context, and the threads that copy it, add names to this list.
         self._left = collect_left()
         clock = self._run.agent.clock
         began = clock.monotonic()
@@ -62,6 +63,7 @@ class Job:
         use_id, error = self.call.use.tool_use_id, self.guest.error
         if isinstance(error, StorageError | RunStopped):
             raise error
+        # A thread that goes on may still change something, although the coroutine that waited for it has ended.
         if self.guest.is_left or (self._left and isinstance(error, asyncio.CancelledError)):
             return unknown_result(use_id, STILL_RUNNING)
         if isinstance(error, UnknownOutcomeError):
@@ -69,6 +71,8 @@ class Job:
         if isinstance(error, asyncio.CancelledError):
             if cut:
                 return cancelled_result(use_id, INTERRUPTED.cut_short)
+            # Nobody cancelled the call: the tool cancelled itself, or a task in which it waited. Raised further, it
+            # would end the run.
             error = ToolError(f"{self.call.use.name} was cancelled from inside")
         result = error_result(use_id, error) if error is not None else result_of(use_id, self.guest.value())
         return changed(result, duration_s=self._seconds)
@@ -183,6 +187,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     goes_on = run.questions.parked or run.lifetime.stopping.asked == "suspend"
     if result.outcome == "cancelled" and goes_on and call.tool.effect in REPEATABLE:
         return None
+    # A hook might have withheld or masked it, and there is no time left to run one.
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)
     return result

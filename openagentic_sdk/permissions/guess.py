@@ -27,6 +27,7 @@ class LooseWord:
 
 
 _CONTINUED = regex(r"\\\n")
+# Unquoted, it expands to a blank, so that `rm${IFS}x` runs `rm`.
 _SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
 # Places where the separator may be other text than its default blanks.
 _CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
@@ -172,6 +173,7 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
     except RecursionError:  # nested deeper than people write: it could be anything
         return [(UNKNOWN, UNKNOWN)]
     values: dict[str, list[str]] = {}
+    # Without quotes, because bash runs `e"val"` as `eval`.
     is_known = _SETTERS.search(_QUOTES.sub("", text)) is None
     commands: list[list[str]] = []
     for row in raw:
@@ -287,6 +289,7 @@ def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tupl
         return f"\x01{name[0]}\x01", name.end()
     if behind in ("@", "*", "-", "!") or behind.isdigit():
         return UNKNOWN, at + 2
+    # `$?`, `$#` and `$$` are numbers; `$"..."` is a text to be translated, and here simply a text.
     return ("0", at + 2) if behind in ("?", "#", "$") and behind else ("" if behind == '"' else "$", at + 1)
 
 
@@ -304,6 +307,8 @@ def _closing(text: str, at: int, closes: str) -> int:
             depth += 1
         elif letter == "\\":
             at += 1
+        # In `${...}` within double quotes a single quote is an ordinary letter (POSIX XCU 2.2.3), and which of the two
+        # this is in is unknown here.
         elif letter == "'" and closes != "}":
             end = text.find("'", at + 1)
             at = end if end >= 0 else at

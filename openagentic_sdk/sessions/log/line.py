@@ -75,6 +75,8 @@ class Envelope:
     crc_behind: int
 
 
+# After each of these the run acts in the world, or somebody relies on what it shows: a power failure must not take the event
+# back.
 _BARRIERS = (
     UserMessage,
     ToolResult,
@@ -97,6 +99,7 @@ _BARRIERS = (
 def is_barrier(event: Event) -> bool:
     """Whether, at durability `barrier`, the event must be on disk before the run continues."""
     if isinstance(event, ToolStarted):
+        # If a power failure takes it away, the read is repeated, which does no harm.
         return event.effect != "read"
     return isinstance(event, _BARRIERS)
 
@@ -125,9 +128,11 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
             raise BadLineError("sequence")
     elif b"\0" in line:
         raise BadLineError("hole")
+    # It ends like a line of ours and does not begin like one: not written by an older tool, but changed.
     elif _SEAL.fullmatch(line.removesuffix(b"\r"), max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
     else:
+        # Older tools wrote UTF-8, and editors put a byte order mark before it.
         data = _load_object(line, "utf-8-sig")
         if not isinstance(data.get("type"), str):
             raise BadLineError("json")
@@ -144,6 +149,7 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
     own = crc32(memoryview(block)[: -SEAL_LENGTH - 1], crc)
     seal = b',"crc":"%08x"}\n' % own
     last = seq + block.count(b"\n") - 1
+    # A fitting checksum proves the bytes, not their numbers: whoever rewrites a log can compute it, too.
     if not block.endswith(seal) or not block.startswith(b'{"v":1,"seq":%d,' % last, block.rfind(b"\n", 0, -1) + 1):
         return None
     return last, crc32(seal, own)

@@ -53,6 +53,8 @@ if sys.platform == "win32":
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
 else:
+    # Not the record locks of fcntl(2): those belong to the process, which loses them as soon as any part of it closes any
+    # handle of the file.
     import fcntl
 
     def try_lock(fd: int) -> bool:
@@ -70,6 +72,7 @@ else:
     def is_locked(fd: int) -> bool:
         """Whether another handle has the exclusive lock on an open file."""
         try:
+            # Shared, so that two processes that only look do not take each other for a writer.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -139,6 +139,7 @@ class LogReader:
 
     def _unfinished_line(self, line: bytes) -> Iterator[bytes]:
         """Accept a last line that lacks only its newline; leave anything else after `position`."""
+        # After a power failure a file may be longer than what reached the disk; the rest reads as zeros.
         line = line.rstrip(b"\0")
         here = self.position
         try:
@@ -154,8 +155,11 @@ class LogReader:
         here = self.position
         line = split_lines(next(line_blocks(self._disk, self._fd, here.offset)))[0]
         if b"\0" not in line:
+            # A crash leaves part of a line, or zeros in it; other bytes in a complete line came later.
             change = name_change(self._disk, self._fd, here.offset, here.seq + 1, here.crc)
             raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind, change.name, change.text)
+        # These zeros are not a write that never reached the disk: a later line was written when this one had been
+        # synced.
         if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
             kind = "durable-loss"
         elif any((here.offset + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line)):
