@@ -164,6 +164,7 @@ def _build(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent:
 
 def _check_kind(shape: _Shape, name: str, value: Any) -> None:
     accepted = shape.accepted[name]
+    # `bool` is a subclass of `int`: True is no number of tokens.
     if accepted is not None and (not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)):
         kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
         raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")

@@ -115,6 +115,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
         keeper.do(carry, name)
         return done
     # After handing over its outcome, the thread only has to return, so joining it then is short.
+    # A daemon: a call that never returns must not keep the process from ending.
     thread = threading.Thread(target=lambda: carry(thread.join), name=name, daemon=True)
     thread.start()
     return done

@@ -42,6 +42,7 @@ class EventChannel(Generic[T]):
 
     async def receive(self) -> T | None:
         """Return the next event, or None after `close` once none is left."""
+        # Asking for the next event is how the receiver shows that it has finished with the last.
         in_hand, self._in_hand = self._in_hand, None
         if in_hand is not None and not in_hand.done():
             in_hand.set_result(None)

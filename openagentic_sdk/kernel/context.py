@@ -87,6 +87,7 @@ class RequestContext:
         agent, last = run.agent, run.view.context
         fresh = _system_prompt(run)
         facts = (run.model, fresh, agent.tools.specs(), last)
+        # By identity, before every step: prompt and definitions are long, and the same objects until one changes.
         if self._asked is None or not all(map(is_, self._asked[0], facts)):
             prompt = _prompt_of(last)
             prompt = prompt if prompt.begins_like(fresh) else fresh

@@ -99,6 +99,7 @@ class RunHooks:
         await self._run.record(*events)
         if decision is not None and decision.stops:
             reason = cast(StopReason, f"blocked:{point}")
+            # The first hook that stops the run gives the reason.
             self.stopped_by = self.stopped_by or RunStopped(reason, decision.block_reason or "")
         return events, decision
 

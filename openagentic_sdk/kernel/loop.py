@@ -62,9 +62,9 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     run.lifetime.left = collect_left()
     try:
         result = run.view.requests.answer_to(run.request.request_id)
-        # A request id that was answered: the caller did not get the answer and asks again. Nothing may run twice.
         if result is None or not isinstance(prompt, Said):
             return await _run_to_end(run, prompt)
+        # It was answered before, and the caller asks again because the answer did not arrive: nothing may run twice.
         # Store nothing, so that open calls and questions, and pending requests, stay as they are.
         await run.recorder.show(_init(run))
         await run.recorder.close()

@@ -49,6 +49,7 @@ async def settle_open_calls(run: Run, *, prompt_follows: bool = False) -> None:
         waiting_ids = {question.tool_use_id for question in run.view.open_questions()} if prompt_follows else set()
         await settle_calls(run, [each for each in run.view.open_calls() if not _is_superseded(run, each, waiting_ids)])
     except RunStopped as stopped:
+        # The prompt that follows ends the question, so that the run need not wait for its answer.
         if stopped.reason != "waiting" or not prompt_follows:
             raise
 

@@ -115,6 +115,7 @@ class RunTask:
 
     def _end(self, how: Literal["interrupt", "suspend", "close"]) -> None:
         stopping = self._run.lifetime.stopping
+        # A person's interrupt replaces an earlier suspend, and no later one replaces it: the question is closed.
         stopping.asked = how if how == "interrupt" else stopping.asked or how
         self._task.cancel()
 

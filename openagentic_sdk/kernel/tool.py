@@ -126,6 +126,7 @@ class RunResources:
 
     def get(self, kind: type[T], make: Callable[[], T] | None = None) -> T:
         """Return the value of this class; on first use it is made by `make`, or by the class itself."""
+        # Calls in threads may ask at the same time, and each must get the same value.
         with self._creation:
             value = self.find(kind)
             if value is None:
@@ -134,6 +135,7 @@ class RunResources:
 
     def __iter__(self) -> Iterator[object]:
         """Iterate over all values in the order of their creation."""
+        # A copy, because a call that is being abandoned may still add one.
         return iter(list(self._by_type.values()))
 
 

@@ -187,7 +187,7 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     goes_on = run.questions.parked or run.lifetime.stopping.asked == "suspend"
     if result.outcome == "cancelled" and goes_on and call.tool.effect in REPEATABLE:
         return None
-    # A hook might have withheld or masked it, and there is no time left to run one.
+    # A hook might have withheld or masked it, and none runs while the run is cut short.
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)
     return result

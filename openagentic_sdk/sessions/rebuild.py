@@ -163,6 +163,7 @@ class _MessageBlock:
         if self.is_user:
             text = sendable(self.text or "")
             if not self.parts:
+                # Endpoints reject a message without text.
                 return [{"role": "user", "content": text or " "}]
             text_parts = [{"type": "text", "text": text}] if text.strip() else []
             return [{"role": "user", "content": [*text_parts, *self.parts]}]
@@ -176,6 +177,7 @@ class _MessageBlock:
                 for call_id, use in self.calls.items()
             ]
         if audience is not None and self.extras and self.provider == provider:
+            # Ours last: opaque fields of a vendor must not replace the text or the calls.
             message = {**self.extras, **message}
         messages: list[Message] = [
             message if audience is None or audience.takes(message, self.answers) else without_reasoning(message)
@@ -324,6 +326,7 @@ class Conversation:
         are_many = len(blocks) - self._settled_blocks > MANY_BLOCKS
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
+            # Results are still to come, or calls: those of an answer follow its text, event by event.
             if block.open_calls or (block is self._turn and not block.calls):
                 break
             rendered = block.render(_Audience(self.provider, self.context, self._digest))
@@ -441,6 +444,7 @@ class Conversation:
         else:
             turn.seqs.append(self._position)
         call_id = event.tool_use_id or f"call_{self._position}"
+        # The first of two calls with one id: results are found by id, and a second one would stay without.
         turn.calls.setdefault(call_id, event)
         self._by_call[call_id] = turn
 
@@ -461,21 +465,19 @@ class Conversation:
 
         The same applies to the pictures of results at the end of a rejected request.
         """
-        last = self._view[-1:]
-        if event.error_type in _REFUSALS and last and last[0].is_user and last[0].parts:
-            names = ", ".join(map(describe_attachment, last[0].parts))
-            last[
-                0
-            ].text = (
-                f"{last[0].text or ''}\n\n{names} was refused and is left out: attach it again if it is needed".strip()
-            )
-            last[0].parts = []
-            last[0].seqs.append(self._position)
-            self._unsettle()
-        elif event.error_type in _REFUSALS and last and last[0].pictures:
-            last[0].results = {call_id: _without_refused(result) for call_id, result in last[0].results.items()}
-            last[0].seqs.append(self._position)
-            self._unsettle()
+        if event.error_type not in _REFUSALS or not self._view:
+            return
+        last = self._view[-1]
+        if last.is_user and last.parts:
+            names = ", ".join(map(describe_attachment, last.parts))
+            note = f"{names} was refused and is left out: attach it again if it is needed"
+            last.text, last.parts = f"{last.text or ''}\n\n{note}".strip(), []
+        elif last.pictures:
+            last.results = {call_id: _without_refused(result) for call_id, result in last.results.items()}
+        else:
+            return
+        last.seqs.append(self._position)
+        self._unsettle()
 
     def _start_late(self, first_seq: int) -> None:
         view = self._view
@@ -542,6 +544,7 @@ def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
         "type": "function",
         "function": {"name": use.name, "arguments": sendable(_as_json(use.input))},
     }
+    # Ours last, as with a message's: what runs is what the log shows.
     return {**use.extras, **call} if use.extras and with_extras else call
 
 

@@ -58,6 +58,8 @@ async def ask(
             else:
                 await asyncio.sleep(0)  # a stream of only unknown events must not block the event loop
     finally:
+        # Closed here and now: left to the garbage collector, its connection would stay open until some later turn of
+        # the loop.
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()
 

@@ -250,6 +250,7 @@ class SessionView:
         fresh = SessionView.restored(kept, tuple(folds), provider=provider, authority=self.authority)
         for kind, fold in folds.items():
             vars(fold).update(vars(fresh._folds[kind]))
+        # In place, because the recorder, the parts and the tools of the run hold this view and these folds.
         self.__dict__.update(vars(fresh), _folds=folds, _dispatch={})
         # In slices, because freeing everything at once would block all threads.
         old["conversation"].clear()

@@ -339,11 +339,13 @@ class _Supervisor:
     def terminate_all(self) -> None:
         for pid in self.tree():
             send_signal(pid, SIGTERM)
+            # Until it continues, a stopped process acts on no signal but SIGKILL.
             send_signal(pid, SIGCONT)
 
     def report(self, duration_s: float) -> None:
         status = self._status
         signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        # As bash reports it: 128 plus the signal.
         code = (
             os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 128 + (signal_number or SIGKILL)
         )
@@ -563,6 +565,7 @@ def _become_command(
 
 
 def _prepare_command(streams: list[int]) -> None:
+    # A process group of its own: where the system has no subreaper, it is killed as a whole.
     os.setsid()
     if IS_LINUX:
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)

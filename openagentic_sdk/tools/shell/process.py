@@ -64,6 +64,7 @@ class CommandSpec:
 
     def packed(self, mark: str) -> bytes:
         fields = {**vars(self), "argv": list(self.argv), "env": {**self.env, MARK: mark}, "paths": list(self.paths)}
+        # `marshal` is built in, so that the helper imports nothing for it; both ends are the same Python.
         return marshal.dumps(fields, 2)
 
 
@@ -269,7 +270,10 @@ class _Helper:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     cwd="/",
+                    # Nothing else of the host's environment: a command can read the helper's in /proc, and so would see
+                    # the host's keys.
                     env={"PATH": os.defpath},
+                    # A Ctrl-C at the terminal goes to the whole process group; the host alone decides what it ends.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -422,6 +426,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
         return True
     if sys.platform == "win32":
         raise ToolError("commands run only on a POSIX system: use the file tools instead")
+    # Not `select.select`, which fails for descriptors from 1,024 on.
     watched = select.poll()
     watched.register(call, select.POLLIN)
     return bool(watched.poll(timeout_s * 1000))

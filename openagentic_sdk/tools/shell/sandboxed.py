@@ -316,6 +316,7 @@ class BashSandbox:
             return effects
         touched = touched_files(folder, effects) if self.effects else []
         confinement.touched += touched
+        # Before anything is applied, so that an undo also covers what an error leaves half done.
         keep_files(touched[:MAX_TOUCHED])
         try:
             apply_effects(folder, upper, effects)
@@ -398,6 +399,7 @@ def _overlays(stack: ExitStack, roots: Sequence[str]) -> list[tuple[str, str, st
         upper, work = (os.path.join(scratch, f"{kind}{index}") for kind in ("upper", "work"))
         os.mkdir(upper)
         os.mkdir(work)
+        # The root of an overlay has the mode of its upper folder.
         os.chmod(upper, os.stat(root).st_mode & 0o7777)
         overlays.append((root, upper, work))
     return overlays
