@@ -520,16 +520,7 @@ class _Assembly:
 
     def child(self, name: str, starter: AgentRuntime) -> AgentRuntime:
         """The agent of a subagent: its own prompt and tools, under the mode and denials of `starter`."""
-        definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
-        if definition is None:
-            agent_names = ", ".join(self._agents) or "(none)"
-            raise ToolInputError(f"unknown agent {name!r}: the agents are {agent_names}", path="agent")
-        if definition.isolation:
-            text = (
-                f"the agent {name!r} requests isolation {definition.isolation!r}, which is not available here: "
-                "remove that field"
-            )
-            raise ToolInputError(text, path="agent")
+        definition = self._definition_of(name)
         if definition.options is not None:
             return own_child(name, definition.options, self._options, starter)
         parent = self.agent()
@@ -579,6 +570,20 @@ class _Assembly:
             parts=self.parts(guidance, offers, tools),
             max_steps=definition.max_steps or parent.max_steps,
         )
+
+    def _definition_of(self, name: str) -> AgentDefinition:
+        """The definition of the subagent with this name. Raises `ToolInputError` if it cannot be started."""
+        definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
+        if definition is None:
+            agent_names = ", ".join(self._agents) or "(none)"
+            raise ToolInputError(f"unknown agent {name!r}: the agents are {agent_names}", path="agent")
+        if definition.isolation:
+            text = (
+                f"the agent {name!r} requests isolation {definition.isolation!r}, which is not available here: "
+                "remove that field"
+            )
+            raise ToolInputError(text, path="agent")
+        return definition
 
     def _in_own_mode(self, name: str, gate: PermissionGate) -> PermissionGate:
         """The gate in a looser mode than `default`, if the user's own file of a subagent names one."""

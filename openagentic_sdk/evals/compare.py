@@ -108,18 +108,8 @@ def compare_reports(
     replayed = [key for key in both if left[key].is_replayed and right[key].is_replayed]
     both = [key for key in both if key not in replayed]
     pairs = [(left[key], right[key]) for key in both]
-    rates = [(one.rate, other.rate) for one, other in pairs]
-    changed = {key: other - one for key, (one, other) in zip(both, rates, strict=True)}
+    changed = {key: right[key].rate - left[key].rate for key in both}
     better, worse = ([pair_name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
-    cost_pairs = [(one.cost_usd, other.cost_usd) for one, other in pairs]
-    costs = [(one, other) for one, other in cost_pairs if one is not None and other is not None]
-    # One difference for each scorer that both sides have in at least one case.
-    values: dict[str, list[tuple[float, float]]] = {}
-    for one, other in pairs:
-        theirs = other.scores
-        for scorer, value in one.scores.items():
-            if scorer in theirs:
-                values.setdefault(scorer, []).append((value, theirs[scorer]))
     return Comparison(
         better=better,
         worse=worse,
@@ -132,21 +122,31 @@ def compare_reports(
             word: [pair_name(key) for key in both if right[key].fails(word) and not left[key].fails(word)]
             for word in get_args(FailOn)
         },
-        differences=[]
-        if not pairs
-        else [
-            difference("passed", rates),
-            difference("value", [(one.value, other.value) for one, other in pairs]),
-            *(
-                [difference(f"score {scorer}", value_pairs) for scorer, value_pairs in values.items()]
-                if len(values) > 1
-                else []
-            ),
-            difference("steps", [(one.steps, other.steps) for one, other in pairs]),
-            *([difference("cost_usd", costs)] if len(costs) == len(cost_pairs) and any(map(any, costs)) else []),
-        ],
+        differences=_differences(pairs) if pairs else [],
         p_value=exact_p_value(len(better), len(worse)),
     )
+
+
+def _differences(pairs: Sequence[tuple[Row, Row]]) -> list[MeanDifference]:
+    """The difference of each measure that all pairs have, and of each scorer that both sides of a pair have."""
+    values: dict[str, list[tuple[float, float]]] = {}
+    for one, other in pairs:
+        theirs = other.scores
+        for scorer, value in one.scores.items():
+            if scorer in theirs:
+                values.setdefault(scorer, []).append((value, theirs[scorer]))
+    # A single scorer is the value itself.
+    scorers = values if len(values) > 1 else {}
+    cost_pairs = [(one.cost_usd, other.cost_usd) for one, other in pairs]
+    costs = [(one, other) for one, other in cost_pairs if one is not None and other is not None]
+    has_costs = len(costs) == len(cost_pairs) and any(map(any, costs))
+    return [
+        difference("passed", [(one.rate, other.rate) for one, other in pairs]),
+        difference("value", [(one.value, other.value) for one, other in pairs]),
+        *(difference(f"score {scorer}", value_pairs) for scorer, value_pairs in scorers.items()),
+        difference("steps", [(one.steps, other.steps) for one, other in pairs]),
+        *([difference("cost_usd", costs)] if has_costs else []),
+    ]
 
 
 RowsByCase = dict[tuple[str, str], Row]

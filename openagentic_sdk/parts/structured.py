@@ -181,15 +181,9 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     extra_rules = {key: value for key, value in schema.items() if _TOLD.fullmatch(key)}
     strict = {key: value for key, value in schema.items() if key not in extra_rules and not _NOTES.fullmatch(key)}
     if "$ref" in strict:
-        reference = str(strict["$ref"])
-        is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
-        if (
-            extra_rules
-            or strict.keys() - {"$ref", "title", "description"}
-            or not (is_known and _target(reference, root))
-        ):
+        if extra_rules:
             raise _NoStrictFormError
-        return {"$ref": reference}  # strict mode allows no other keyword beside it
+        return _strict_reference(strict, root)
     kinds = [strict["type"]] if isinstance(strict.get("type"), str) else as_list(strict.get("type"))
     bases = strict.keys() & {"type", "enum", "const", "anyOf", "properties", "items"}
     is_one_kind = "anyOf" not in bases and bases & {"type", "enum", "const"}
@@ -203,19 +197,34 @@ def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     if "array" in kinds or "items" in strict:
         strict["items"] = _strict(strict.get("items"), root)
     if "object" in kinds or "properties" in strict:
-        properties, required = strict.get("properties") or {}, as_list(strict.get("required"))
-        # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
-        is_open = strict.get("additionalProperties", not properties) is not False
-        if is_open or set(required) - properties.keys():
-            raise _NoStrictFormError
-        strict["properties"] = {
-            name: part if name in required else _nullable(part, root) for name, part in properties.items()
-        }
-        strict |= {"required": list(properties), "additionalProperties": False}
+        strict |= _closed_object(strict, root)
     if extra_rules:
         rules = ", ".join(f"{key}: {json.dumps(value)}" for key, value in extra_rules.items())
         strict["description"] = f"{strict.get('description', '')} ({rules})".strip()
     return strict
+
+
+def _strict_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """A reference to the whole schema or to one of its definitions: strict mode allows no other keyword beside it."""
+    reference = str(schema["$ref"])
+    is_known = reference == "#" or re.fullmatch(r"#/(\$defs|definitions)/[^/]+", reference)
+    if schema.keys() - {"$ref", "title", "description"} or not (is_known and _target(reference, root)):
+        raise _NoStrictFormError
+    return {"$ref": reference}
+
+
+def _closed_object(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of an object whose properties are strict already."""
+    properties, required = schema.get("properties") or {}, as_list(schema.get("required"))
+    # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
+    is_open = schema.get("additionalProperties", not properties) is not False
+    if is_open or set(required) - properties.keys():
+        raise _NoStrictFormError
+    return {
+        "properties": {name: part if name in required else _nullable(part, root) for name, part in properties.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:

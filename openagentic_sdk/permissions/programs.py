@@ -466,21 +466,10 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     options, operands, values = sorted_words
     letters = "".join(option[1:] for option in options if option[1] != "-")
     is_recursive = "--recursive" in options or any(letter in reader.recursive for letter in letters)
-    match argv[0]:
-        case "printf":
-            does_more = _sets_variable(argv)
-        case "strings":
-            does_more = any(word.startswith("@") for word in operands)  # it takes its arguments from that file
-        case "ls":
-            does_more = is_recursive and "L" in letters
-        case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
-            does_more = any("e" in word.lower() for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word))
-            does_more = does_more or not all(_PS_VALUE.fullmatch(value) for value in values)
-        case "date":
-            does_more = any(not word.startswith("+") for word in operands)
-        case _:
-            does_more = False
-    if does_more or (reader.most is not None and len(operands) > reader.most):
+    follows_links = is_recursive and "L" in letters
+    if _does_more(argv, options, operands, values, follows_links=follows_links) or (
+        reader.most is not None and len(operands) > reader.most
+    ):
         return None
     recursive = reader.always_recursive or is_recursive
     if reader.names_only:
@@ -491,6 +480,25 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
         operands = [word for word in operands if word != "]"]
     paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
     return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values))
+
+
+def _does_more(
+    argv: Sequence[str], options: Sequence[str], operands: Sequence[str], values: Sequence[str], *, follows_links: bool
+) -> bool:
+    """Whether a program does more with these words than read what its table states."""
+    match argv[0]:
+        case "printf":
+            return _sets_variable(argv)
+        case "strings":  # it takes its arguments from that file
+            return any(word.startswith("@") for word in operands)
+        case "ls":  # a link may lead out of the folder that was judged
+            return follows_links
+        case "ps":  # letters without a dash, and unknown users, which it reads as letters, print environments
+            doubtful = [word for word in (*operands, *options) if not _PS_HARMLESS.fullmatch(word)]
+            return any("e" in word.lower() for word in doubtful) or not all(map(_PS_VALUE.fullmatch, values))
+        case "date":  # it sets the clock
+            return any(not word.startswith("+") for word in operands)
+    return False
 
 
 def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str], list[str]] | None:

@@ -57,6 +57,8 @@ _OF_THE_SESSION = frozenset({"UserPromptSubmit", "SessionStart", "SessionEnd", "
 # Claude Code's names of kinds of notifications and compactions, and of a mode.
 _KINDS = {"permission": "permission_prompt", "question": "elicitation_dialog", "overflow": "auto"}
 _MODES = {"bypass": "bypassPermissions"}
+# Claude Code's names of fields in our payloads.
+_FIELDS = {"tool_output": "tool_response", "kind": "notification_type"}
 
 DEFAULT_TIMEOUT_S = 600.0
 PROMPT_TIMEOUT_S = 30.0
@@ -142,21 +144,10 @@ class ShellHook:
     def _described(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The command's input: the fields that Claude Code documents for the event, and the rest of the payload as JSON."""
         context = payload.get("context") or {}
-        point = str(payload.get("hook_point"))
-        main = context.get("main") or {}
-        transcript = main.get("transcript") or context.get("transcript")
-        mode = str(context.get("permission_mode") or self.permission_mode)
-        described: dict[str, Any] = {
-            "session_id": str(main.get("session_id") or context.get("session_id") or ""),
-            "transcript_path": transcript() if callable(transcript) else self.transcript_path,
-            "cwd": str(context.get("cwd") or self.project_dir),
-            "permission_mode": _MODES.get(mode, mode),
-            "hook_event_name": self.event or _NAMES.get(point, point),
-        }
-        names = {"tool_output": "tool_response", "kind": "notification_type"}
+        described = self._fields_of_all(context, str(payload.get("hook_point")))
         for key, value in payload.items():
             if key not in ("hook_point", "context"):
-                described[names.get(key, key)] = _as_json(value)
+                described[_FIELDS.get(key, key)] = _as_json(value)
         for key in ("tool_use_id", "agent_name", "final_text", "error_message"):
             if context.get(key):
                 described.setdefault(key, str(context[key]))
@@ -170,24 +161,47 @@ class ShellHook:
         if agent := described.get("agent_name"):
             described.setdefault("agent_type", agent)
             described.setdefault("agent_id", str(context.get("agent_id") or context.get("tool_use_id") or ""))
-        if self.event == "SubagentStop" and callable(own := context.get("transcript")):
-            described["agent_transcript_path"] = own()
-        typed = context.get("typed_prompt")
-        if point == "user_prompt_submit" and isinstance(typed, tuple) and typed[1] == described.get("prompt"):
-            described["prompt"] = typed[0]
-        if self.event == "PostToolUseFailure" and point == "post_tool_use":
-            described |= {"error": failure_of(payload), "is_interrupt": False}
-            described.pop("tool_response", None)
-        if point == "session_start" and context.get("model"):
-            described["model"] = str(context["model"])
-        if point == "notification":
-            described["title"] = "Permission needed" if payload.get("kind") == "permission" else "A question waits"
-        for key in ("notification_type", "trigger"):
-            if key in described:
-                described[key] = _KINDS.get(str(described[key]), described[key])
-        if point == "pre_compact":
-            described.setdefault("custom_instructions", "")
-        return described
+        return described | self._fields_of_event(payload, context, described)
+
+    def _fields_of_all(self, context: Mapping[str, Any], point: str) -> dict[str, Any]:
+        """The fields that every event has. A hook in a subagent gets the session and the transcript of the main agent."""
+        main = context.get("main") or {}
+        transcript = main.get("transcript") or context.get("transcript")
+        mode = str(context.get("permission_mode") or self.permission_mode)
+        return {
+            "session_id": str(main.get("session_id") or context.get("session_id") or ""),
+            "transcript_path": transcript() if callable(transcript) else self.transcript_path,
+            "cwd": str(context.get("cwd") or self.project_dir),
+            "permission_mode": _MODES.get(mode, mode),
+            "hook_event_name": self.event or _NAMES.get(point, point),
+        }
+
+    def _fields_of_event(
+        self, payload: Mapping[str, Any], context: Mapping[str, Any], described: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The fields in which one event differs from our point; a field that it does not have is removed."""
+        own: dict[str, Any] = {
+            key: _KINDS.get(str(described[key]), described[key])
+            for key in ("notification_type", "trigger")
+            if key in described
+        }
+        match payload.get("hook_point"):
+            case "user_prompt_submit":
+                typed = context.get("typed_prompt")
+                if isinstance(typed, tuple) and typed[1] == described.get("prompt"):
+                    own["prompt"] = typed[0]
+            case "post_tool_use" if self.event == "PostToolUseFailure":
+                own |= {"error": failure_of(payload), "is_interrupt": False}
+                described.pop("tool_response", None)
+            case "session_start" if context.get("model"):
+                own["model"] = str(context["model"])
+            case "notification":
+                own["title"] = "Permission needed" if payload.get("kind") == "permission" else "A question waits"
+            case "pre_compact":
+                own["custom_instructions"] = described.get("custom_instructions", "")
+        if self.event == "SubagentStop" and callable(transcript := context.get("transcript")):
+            own["agent_transcript_path"] = transcript()
+        return own
 
     def _counted(self, payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:
         cwd = str((payload.get("context") or {}).get("cwd") or self.project_dir)

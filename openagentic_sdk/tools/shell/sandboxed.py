@@ -207,7 +207,6 @@ class BashSandbox:
         is_off = self.mode == "off"  # then everything happens in the copy, so nothing is protected
         is_mounted = on_copy or report.is_mounted
         command = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
-        readonly_paths: list[str] = []
         overlays: list[tuple[str, str, str]] = []
         if report.overlay and report.level == "namespaces" and not is_off:
             overlays += _caches(f"{os.path.dirname(temp)}/caches", roots)
@@ -216,19 +215,8 @@ class BashSandbox:
             overlays += copies
             command.layers = [(root, upper) for root, upper, _ in copies]
             command.began_ns = max(os.stat(upper).st_ctime_ns for _, upper in command.layers)
-        else:
-            result = survey(roots, policy.refusal)
-            left_out = (".git",) if policy.git_writes else ()
-            readonly_paths += stack.enter_context(placeholders(policy.roots, left_out)) if is_mounted else []
-            readonly_paths += [path for path in result.kinds if path not in result.links and path not in readonly_paths]
-            special_paths = result.named_places(roots)
-            readonly_paths += [path for path in special_paths if os.path.exists(path)]
-            readonly_paths += [path for path in other_names(readonly_paths, roots) if policy.refusal(path) is None]
-            full_result = replace(
-                result, kinds={**dict.fromkeys(filter(os.path.lexists, special_paths), "file"), **result.kinds}
-            )
-            bound = replace(policy, protected=policy.protected.plus(special_paths))
-            stack.enter_context(new_set_aside(full_result, roots, bound.refusal, command.dropped))
+        # A copy needs none of this for its protection: `settle` applies no write that the policy refuses.
+        readonly_paths = [] if on_copy else _guarded_in_place(stack, roots, policy, is_mounted, command.dropped)
         readonly_paths += [] if is_off else _readonly_places(policy, roots, git=not policy.git_writes)
         temps = _temporary_folders(roots)
         unix_sockets = is_off or self._has_unix_sockets(report)
@@ -252,14 +240,7 @@ class BashSandbox:
             unix_sockets=unix_sockets,
             limits=self.limits,
         )
-        # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
-        command.environment = {
-            "TMPDIR": temps[0] if is_mounted and temps else temp,
-            "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
-        }
-        command.environment |= {
-            name: f"{command.environment['TMPDIR']}/{place}" for name, place in _missing_caches().items()
-        }
+        command.environment = _environment(temps[0] if is_mounted and temps else temp)
         return command
 
     def settle(
@@ -325,6 +306,35 @@ class BashSandbox:
                 f"the changes by the command were applied to {folder} only in part ({error}): check the folder"
             ) from error
         return effects
+
+
+def _guarded_in_place(
+    stack: ExitStack, roots: tuple[str, ...], policy: FilePolicy, is_mounted: bool, dropped: list[str]
+) -> list[str]:
+    """What a command that writes in place may not change: what is there, read-only, and placeholders of what is not.
+
+    Anything of the kind that appears elsewhere meanwhile is set aside when the stack is closed, and named in `dropped`.
+    """
+    result = survey(roots, policy.refusal)
+    left_out = (".git",) if policy.git_writes else ()
+    readonly_paths = [*stack.enter_context(placeholders(policy.roots, left_out))] if is_mounted else []
+    readonly_paths += [path for path in result.kinds if path not in result.links and path not in readonly_paths]
+    special_paths = result.named_places(roots)
+    readonly_paths += [path for path in special_paths if os.path.exists(path)]
+    readonly_paths += [path for path in other_names(readonly_paths, roots) if policy.refusal(path) is None]
+    full_result = replace(
+        result, kinds={**dict.fromkeys(filter(os.path.lexists, special_paths), "file"), **result.kinds}
+    )
+    bound = replace(policy, protected=policy.protected.plus(special_paths))
+    stack.enter_context(new_set_aside(full_result, roots, bound.refusal, dropped))
+    return readonly_paths
+
+
+def _environment(temp: str) -> dict[str, str]:
+    """The variables that a confined command needs, with its temporary files in `temp`."""
+    caches = {name: f"{temp}/{place}" for name, place in _missing_caches().items()}
+    # git treats the edge of the workspace, which is a mount, as the end of the repository that contains it.
+    return {"TMPDIR": temp, "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1", **caches}
 
 
 # One at a time, so that no other command of this process replaces a file between its check and its replacement.
