@@ -1,8 +1,8 @@
-"""Agents for fleets in tests: each run pays once, with a tool that must not run twice, and says so.
+"""Agents for fleet tests: each run pays once, with a tool that must not run twice, and confirms it.
 
-What a worker does is decided by the messages alone, so that any process can go on with any run. The folder
-OPENAGENTIC_TEST_PAYMENTS holds `paid`, a line for each payment, and files that tell a worker to stop itself (SIGSTOP) at a
-point: `<point> <key>`, taken once.
+The messages alone determine what a worker does, so that any process can continue any run. The folder
+OPENAGENTIC_TEST_PAYMENTS contains `paid`, with a line for each payment, and files `<point> <key>`, each consumed once, that
+make a worker stop itself (SIGSTOP) at a point.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from openagentic_sdk.providers.base import Message, ModelOutput, ToolCall, ToolS
 from openagentic_sdk.tools.function import tool
 
 FOLDER = "OPENAGENTIC_TEST_PAYMENTS"
-# Ends the payments of this process that take their time.
+# Set to end the slow payments of this process.
 OVER = threading.Event()
 
 
 def reach(point: str, key: str) -> None:
-    """Stop this process here, once, when the test wants that."""
+    """Stop this process here, once, if the test requests it."""
     try:
         os.unlink(os.path.join(os.environ[FOLDER], f"{point} {key}"))
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def pay(key: str, seconds: float) -> str:
 
 
 class Payer:
-    """A model that pays for the key in the prompt (`pay KEY SECONDS`), then says `done`."""
+    """A model that pays for the key in the prompt (`pay KEY SECONDS`), then answers `done`."""
 
     name = "payer"
 
@@ -75,7 +75,7 @@ def _options(**gate: Any) -> OpenAgenticOptions:
 
 
 def agents() -> Agents:
-    """`payer` pays at once, `asker` asks a person first."""
+    """`payer` pays at once; `asker` asks a person first."""
     return Agents(
         {
             "payer": NamedAgent(lambda: _options(allow=["pay"])),

@@ -1,4 +1,4 @@
-"""Databases for the tests of fleets, and workers in processes of their own."""
+"""Databases for fleet tests, and workers in separate processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.waiting import until
 from .payments import FOLDER, OVER, agents
 
 T = TypeVar("T")
-# What only bounds a failure.
+# Upper limits, reached only on failure.
 LIMIT_S = 120.0
 
 
@@ -37,7 +37,7 @@ def postgres_url() -> str:
 
 
 class FleetTest(unittest.TestCase):
-    """A fleet over a database of its own: SQLite, or the Postgres that a subclass names."""
+    """A fleet with its own database: SQLite, or the Postgres server that a subclass names."""
 
     lease_s = 2.0
 
@@ -68,7 +68,7 @@ class FleetTest(unittest.TestCase):
 
     @contextmanager
     def worker(self, *flags: str, url: str | None = None) -> Iterator[Python]:
-        """`openagentic-sdk fleet work` in a process of its own, which is killed at the end."""
+        """`openagentic-sdk fleet work` in a separate process, which is killed at the end."""
         command = ["fleet", "work", "--agents", "tests.fleet.payments:agents", "--store", url or self.url]
         arguments = ("-m", "openagentic_sdk", *command, "--lease", str(self.lease_s), *flags)
         with Python(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as worker:
@@ -98,7 +98,7 @@ class FleetTest(unittest.TestCase):
         self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the worker stopped itself")
 
     def stop_at_will(self, worker: Python) -> None:
-        """Stop a worker wherever it is, but in no transaction of SQLite: that would hold up all others until it goes on."""
+        """Stop a worker at any point outside SQLite transactions: inside one it would block all other workers."""
         while True:
             worker.send_signal(signal.SIGSTOP)
             self.until_stopped(worker)
@@ -111,7 +111,7 @@ class FleetTest(unittest.TestCase):
                 except sqlite3.OperationalError:
                     worker.send_signal(signal.SIGCONT)
 
-    # --- what must hold ------------------------------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------------------------------
 
     def payments(self) -> collections.Counter[str]:
         try:
@@ -120,7 +120,7 @@ class FleetTest(unittest.TestCase):
             return collections.Counter()
 
     def check_ended(self, run_id: int, key: str) -> str:
-        """One whole run: started once at most, one result of its call, and one end. Gives the outcome of its call."""
+        """Check that the run has at most one start, one result of its call, and one end; return the outcome of its call."""
         run = self.status(run_id)
         self.assertEqual((run.state, run.stop_reason), ("ended", "end"), run)
         events = self.store.read_events(run.session)
@@ -137,13 +137,13 @@ class FleetTest(unittest.TestCase):
 
 
 class PostgresFleetTest(FleetTest):
-    """The same over the Postgres server that OPENAGENTIC_TEST_POSTGRES_URL names."""
+    """The same on the Postgres server that OPENAGENTIC_TEST_POSTGRES_URL names."""
 
     def make_url(self) -> str:
         return own_postgres_schema(self, postgres_url())
 
 
 def end(worker: Python, number: int = signal.SIGTERM) -> int:
-    """Send a signal and wait for the end; gives the exit code."""
+    """Send a signal, wait for the process to exit, and return its exit code."""
     worker.send_signal(number)
     return worker.wait()

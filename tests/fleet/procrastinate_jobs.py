@@ -1,6 +1,6 @@
-"""What a procrastinate worker of the test runs: python procrastinate_jobs.py URL FILE work | defer NUMBER | schema
+"""The program of a procrastinate worker: python procrastinate_jobs.py URL FILE work | defer NUMBER | schema
 
-It is the recipe of docs/schedulers.md, with short times, and with an agent whose tool writes a line and then hangs.
+It is the recipe of docs/schedulers.md with short intervals, and with an agent whose tool writes a line and then hangs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=URL))
 
 @tool(effect="unsafe")
 def pay() -> str:
-    """Write a line, and then take very long."""
+    """Write a line, then take a very long time."""
     with open(FILE, "a") as file:
         file.write("paid\n")
     hang()
@@ -36,7 +36,7 @@ def pay() -> str:
 def payer() -> OpenAgenticOptions:
     turns = [{"tool_calls": [{"name": "pay", "arguments": {}}]}, "done"]
     if os.path.exists(FILE):
-        turns = ["done"]  # what is left to say for whoever goes on
+        turns = ["done"]  # the rest of the script for a resumed run
     gate = PermissionGate(permission_mode="bypass")
     return OpenAgenticOptions(provider=ScriptedProvider(turns), model="m", tools=[pay], permission_gate=gate)
 
@@ -52,7 +52,7 @@ async def run(run_id: int) -> str:
 
 
 async def take_back() -> None:
-    """What a periodic task does once a minute in the recipe."""
+    """Do the work of the periodic task, which runs once a minute in the recipe."""
     while True:
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=LEASE_S):
             await app.job_manager.retry_job(job)
@@ -65,7 +65,7 @@ async def main() -> Any:
             await app.schema_manager.apply_schema_async()
         elif WHAT == "defer":
             await run.defer_async(run_id=int(sys.argv[4]))
-            await run.defer_async(run_id=int(sys.argv[4]))  # twice does no harm
+            await run.defer_async(run_id=int(sys.argv[4]))  # a duplicate job is harmless
         else:
             back = asyncio.create_task(take_back())
             await app.run_worker_async(concurrency=2, update_heartbeat_interval=1.0, stalled_worker_timeout=LEASE_S)

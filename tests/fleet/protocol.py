@@ -1,10 +1,9 @@
-"""The protocol of a fleet's runs as a model small enough to look at every interleaving of three workers.
+"""The protocol of a fleet's runs, as a model small enough to check every interleaving of three workers.
 
-One run: it is said, asks a person and parks, is answered, starts a tool that must not run twice, has its result, and ends.
-A worker can be stopped between any two of its steps for as long as it likes, and can die at any of them. Lease and fence
-stand in the row, the epoch in the session; a worker also has a clock of its own that says when its lease is over.
-
-`RULES` are what the protocol rests on; each can be left out, and then some state breaks a promise.
+One run gets its prompt, asks a person and parks, is answered, starts a tool that must not run twice, gets its result, and
+ends. A worker can be stopped between any two of its steps for any length of time, and can die at any of them. Lease and
+fence are in the row, the epoch in the session; a worker also has its own clock to tell when its lease ends. `RULES` lists
+the rules of the protocol; without any one of them, some state breaks a promise.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ class World(NamedTuple):
 
 
 OVER = ("ended", "cancelled")
-# What the log says next, and what a worker has to do then.
+# The next phase of the log, which the worker has to bring about.
 NEXT = {"new": "said", "said": "waiting", "answered": "started", "started": "resulted", "resulted": "final"}
 
 
 class Protocol:
-    """`mishaps` is how often a lease runs out under a worker that lives, one dies, or one hands back."""
+    """`mishaps` bounds how often the lease of a live worker expires, a worker dies, or one hands its run back."""
 
     def __init__(self, without: str = "", *, mishaps: int) -> None:
         assert not without or without in RULES
@@ -84,11 +83,11 @@ class Protocol:
         return rule != self._without
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """Everything that can happen next."""
+        """All possible next steps, with the worlds that result."""
         row, log = world.row, world.log
         believes = any(each.fence == row.fence and each.is_leased for each in world.workers)
         if row.state == "running" and row.is_leased and (world.mishaps < self._mishaps or not believes):
-            # The owner's own clock is never behind that of the database.
+            # The owner's clock is never behind that of the database, so its lease ends there too.
             mine = [each._replace(is_leased=False) if each.fence == row.fence else each for each in world.workers]
             mishaps = world.mishaps + believes
             yield "expire", _set(world, row._replace(is_leased=False), workers=mine, mishaps=mishaps)
@@ -141,7 +140,7 @@ class Protocol:
     def _beat(self, world: World, number: int, worker: Worker) -> Iterator[tuple[str, World]]:
         row = world.row
         if row.state == "running" and row.fence == worker.fence and not row.is_leased:
-            # It was long under way: too late for this process, whose clock has said so.
+            # The heartbeat arrived late: the worker's own clock has already ended its lease.
             yield "beat", _set(world, row._replace(is_leased=True))
         if row.state == "running" and not self._holds("a beat names the fence"):
             yield (
@@ -179,7 +178,7 @@ class Protocol:
             yield "give up", _set(world, log=_closed(world, worker), number=number, worker=Worker())
             return
         if world.row.is_cancelled:
-            # It ends the log, by its epoch: nothing is told apart from a step that is left out here.
+            # It closes the log under its epoch; the model merges this with the omitted step.
             yield (
                 "end",
                 _set(world, log=_closed(world, worker), number=number, worker=worker._replace(at="leave cancelled")),
@@ -233,7 +232,7 @@ class Protocol:
         yield worker.at, _set(world, row, number=number, worker=Worker())
 
     def broken(self, world: World) -> str | None:
-        """The promise that this state breaks."""
+        """The promise that this state breaks, if any."""
         row, log = world.row, world.log
         if world.effects > 1:
             return "the tool ran twice"
@@ -247,7 +246,7 @@ class Protocol:
             return "the row says that the run ended, and the log does not"
         if row.state == "waiting" and log.phase in ("new", "said", "started", "resulted"):
             return "the row says that the run waits, and the log does not"
-        # One who opened the session too late has yet to look at his lease.
+        # A worker that opened the session too late has yet to check its lease.
         ready = [each for each in world.workers if each.at == "appending" or (each.at == "running" and each.is_leased)]
         if row.state in OVER and any(each.epoch == log.epoch for each in ready):
             return "the run is over, and somebody may still write"
@@ -280,9 +279,9 @@ def _set(
 
 
 def search(protocol: Protocol) -> tuple[int, str | None, list[str]]:
-    """Look at all states: their number, the promise that one of them breaks, and how it comes to that.
+    """Explore all states; return their number, a broken promise if any, and the steps that lead to it.
 
-    Also a promise: from everywhere the run can still come to its end, its own one unless somebody cancels it.
+    One more promise: from every state the run can still reach its end, and its regular one unless somebody cancels it.
     """
     start = World()
     came: dict[World, tuple[World, str] | None] = {start: None}
@@ -315,7 +314,7 @@ def _leading_to(worlds: list[World], before: dict[World, list[World]]) -> set[Wo
 
 
 def _same(world: World) -> World:
-    """The one of many states that differ in nothing that matters: who is who, and how high fences and epochs stand."""
+    """The canonical form of equivalent states, which differ only in worker order and in the absolute fences and epochs."""
     fences = sorted({world.row.fence, *(each.fence for each in world.workers)} - {0})
     epochs = sorted({world.log.epoch, *(each.epoch for each in world.workers)} - {0})
     fence = {0: 0, **{value: place for place, value in enumerate(fences, 1)}}

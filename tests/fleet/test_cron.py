@@ -1,4 +1,4 @@
-"""Cron lines: what is read, what is refused, and when they fire, against a search that looks at every minute."""
+"""Cron lines: which are accepted, which are refused, and when they fire, compared with a search minute by minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.fleet.cron import Cron, next_fire, parse_cron, read_zone
 from tests.size import sized
 
-# Where and when clocks were changed, among them by half an hour, at midnight and by a whole day.
+# Zones and dates of clock changes, including ones of half an hour, at midnight and of a whole day.
 CHANGES = (
     ("Europe/Berlin", "2026-03-29"),
     ("Europe/Berlin", "2026-10-25"),
@@ -27,7 +27,7 @@ CHANGES = (
 
 
 def _fires(text: str, zone: str, start: str, count: int) -> list[str]:
-    """The next `count` times, as the wall clock shows them, with its distance from UTC."""
+    """The next `count` firing times in wall-clock time, with the UTC offset."""
     cron, where = parse_cron(text), read_zone(zone)
     at, found = datetime.fromisoformat(start).replace(tzinfo=where).timestamp(), []
     for _ in range(count):
@@ -37,11 +37,11 @@ def _fires(text: str, zone: str, start: str, count: int) -> list[str]:
 
 
 def _searched(cron: Cron, zone: ZoneInfo, begin: float, minutes: int) -> list[float]:
-    """When the line fires, by looking at what the wall clock shows in every minute."""
+    """The firing times, found by checking the wall clock in every minute."""
     found, latest = [], datetime.fromtimestamp(begin - 60, zone).replace(tzinfo=None)
     for at in (begin + 60.0 * number for number in range(minutes)):
         wall = datetime.fromtimestamp(at, zone).replace(tzinfo=None)
-        # The minutes that the clock shows now or has skipped just now; none when it shows them again.
+        # The minutes that the clock shows now or has just skipped; none while it repeats an hour.
         shown = [latest + timedelta(minutes=1 + step) for step in range(int((wall - latest) / timedelta(minutes=1)))]
         if any(cron.fires_on(time) and time.hour in cron.hours and time.minute in cron.minutes for time in shown):
             found.append(at)
@@ -108,7 +108,7 @@ class Reading(unittest.TestCase):
         for text in ("0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 30,31 feb */2"):
             with self.subTest(text), self.assertRaisesRegex(OptionsError, "never fires"):
                 parse_cron(text)
-        # Each Monday of February: either of two restricted fields of days is enough.
+        # Each Monday in February: if both day fields are restricted, either one is enough.
         self.assertEqual(_fires("0 0 30 2 mon", "UTC", "2026-01-01", 1), ["2026-02-02 00:00+00:00"])
 
     def test_what_is_no_time_zone_is_refused(self) -> None:

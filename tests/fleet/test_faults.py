@@ -1,4 +1,4 @@
-"""A fleet over Postgres whose network, server, backends, pooler and clocks fail: each run is done once all the same."""
+"""A fleet on Postgres with failing network, server, backends, pooler and clocks: each run is still done once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit(main())
 
 
 class Partition(Proxy):
-    """While `is_cut`, nothing that a client sends arrives, on old connections and on new ones, and none is closed."""
+    """While `is_cut`, no client data arrives on old or new connections, and none of them is closed."""
 
     is_cut = False
 
@@ -49,7 +49,7 @@ class Partition(Proxy):
 @unittest.skipUnless(postgres_url(), NEEDS)
 class NetworkTest(PostgresFleetTest):
     def work(self, url: str) -> int:
-        """Work in this process over another way to the server until nothing is due; gives how many pieces were sent."""
+        """Work in this process through a proxy until nothing is due; return the number of pieces sent."""
         store = open_store(url)
         fleet = Fleet(store, agents())
 
@@ -89,7 +89,7 @@ class NetworkTest(PostgresFleetTest):
     def test_a_worker_behind_a_broken_network_gives_up_within_its_lease_and_another_goes_on(self) -> None:
         run_id = self.pay("k", 3.0)
         with Partition(self.url) as proxy, self.worker(url=proxy.url) as cut_off:
-            self.until(lambda: self.payments()["k"], "it has paid")
+            self.until(lambda: self.payments()["k"], "the run has paid")
             proxy.is_cut = True
             with self.worker():
                 self.until_over(run_id)
@@ -108,7 +108,7 @@ class NetworkTest(PostgresFleetTest):
         url = f"{self.url}&application_name={name}"
         with psycopg.connect(self.url, autocommit=True) as db, self.worker(url=url) as worker:
             for number in range(1, len(ids) + 1):
-                self.until(lambda: len(self.payments()) >= number, "one more is paid")  # noqa: B023
+                self.until(lambda: len(self.payments()) >= number, "another run has paid")  # noqa: B023
                 command = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
                 ended += len(db.execute(command, (name,)).fetchall())
                 self.assertIsNone(worker.poll())
@@ -135,7 +135,7 @@ class NetworkTest(PostgresFleetTest):
             self.assertEqual([self.check_ended(long, "long"), self.check_ended(short, "short")], ["ok", "ok"])
             self.assertEqual((self.status(long).attempts, self.status(long).steals), (1, 0))
             killed = self.pay("killed", 60.0)
-            self.until(lambda: self.payments()["killed"], "it has paid")
+            self.until(lambda: self.payments()["killed"], "the run has paid")
             if self.status(killed).owner.split(":")[1] == str(behind.pid):
                 end(behind, signal.SIGKILL)
                 self.until_over(killed)
@@ -155,7 +155,7 @@ class RestartTest(FleetTest):
         ids = {f"r{number}": self.pay(f"r{number}", 0.3) for number in range(8)}
         with self.worker("--slots", "2") as worker:
             for number in (1, 4):
-                self.until(lambda: len(self.payments()) >= number, "some are paid")  # noqa: B023
+                self.until(lambda: len(self.payments()) >= number, "some runs have paid")  # noqa: B023
                 self.server.stop()
                 self.server.start()
             self.until_over(*ids.values())
@@ -189,7 +189,7 @@ class TransactionPoolerTest(QueueTest):
     def test_a_killed_worker_is_replaced_through_the_pooler(self) -> None:
         run_id = self.pay("k", 60.0)
         with self.worker() as first:
-            self.until(lambda: self.payments()["k"], "it has paid")
+            self.until(lambda: self.payments()["k"], "the run has paid")
             end(first, signal.SIGKILL)
         with self.worker():
             self.until_over(run_id)

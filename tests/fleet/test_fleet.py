@@ -1,4 +1,4 @@
-"""The queue of a fleet in one process: what is put there, in which order it runs, how it is answered, ended and followed."""
+"""The queue of a fleet in one process: adding, ordering, answering, cancelling and following runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DEAD = Claimer("dead", -1.0, ("payer", "asker"))
 
 class QueueTest(FleetTest):
     def work(self, **settings: Any) -> list[tuple[int, str]]:
-        """Work in this process until nothing is due; gives what became of which run."""
+        """Work in this process until nothing is due; return the outcome of each run."""
         seen: list[tuple[int, str]] = []
 
         async def work() -> None:
@@ -113,7 +113,7 @@ class QueueTest(FleetTest):
             try:
                 with self.assertRaises(FleetStoreError) as caught:
                     Fleet(store)
-            except OptionsError as missing:  # without the driver of Redis
+            except OptionsError as missing:  # the Redis driver is not installed
                 self.assertIn("driver", str(missing))
                 continue
             self.assertIn("postgresql://", str(caught.exception))
@@ -370,7 +370,7 @@ class QueueTest(FleetTest):
 
 
 class SlowStore(SqliteSessionStore):
-    """Opens a session only when it is told to come back."""
+    """A store whose `open_writer` returns only when allowed to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -448,7 +448,7 @@ def tempfile_database() -> Any:
     return made()
 
 
-@unittest.skipUnless(postgres_url(), "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class PostgresQueueTest(PostgresFleetTest, QueueTest):
     def test_a_run_is_part_of_the_callers_transaction_async_or_not(self) -> None:
         import psycopg

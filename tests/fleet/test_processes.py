@@ -1,6 +1,6 @@
-"""Workers in processes of their own that are killed, stopped and drained: nothing is done twice, nothing is lost.
+"""Workers in separate processes that are killed, stopped and drained: nothing is done twice, nothing is lost.
 
-The default run is over SQLite; over Postgres it runs where OPENAGENTIC_TEST_POSTGRES_URL names a server.
+The default run uses SQLite; with OPENAGENTIC_TEST_POSTGRES_URL the tests run on Postgres too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tests.size import LARGE
 
 from .places import FleetTest, PostgresFleetTest, end, postgres_url
 
-# A worker that is stopped there has asked the model, has begun a call, has paid, or is about to say the last word.
+# A worker stopped at these points has asked the model, started a call, paid, or is about to give its final answer.
 POINTS = ("asked", "started", "paid", "answering")
 
 
-@unittest.skipUnless(sys.platform == "linux", "stops processes and looks at them in /proc")
+@unittest.skipUnless(sys.platform == "linux", "needs signals and /proc")
 class ProcessesTest(FleetTest):
     points: tuple[str, ...] = ("started", "answering")
-    storm = (8, 2, 4)  # runs, workers, kills
+    storm = (8, 2, 4)  # numbers of runs, workers and kills
 
     def test_a_run_whose_worker_is_killed_in_a_call_goes_on_elsewhere_and_nothing_is_done_twice(self) -> None:
         run_id = self.pay("k", 60.0)
         with self.worker() as first:
-            self.until(lambda: self.payments()["k"], "it has paid")
+            self.until(lambda: self.payments()["k"], "the run has paid")
             end(first, signal.SIGKILL)
         with self.worker():
             self.until_over(run_id)
@@ -64,7 +64,7 @@ class ProcessesTest(FleetTest):
             stopped: list[Python] = []
             for number in range(kills):
                 more = len(self.payments()) + 1
-                self.until(partial(self._has_paid_or_ended, more, ids), "one more is paid, or all are over")
+                self.until(partial(self._has_paid_or_ended, more, ids), "another run has paid, or all runs are over")
                 victim = team.pop(rng.randrange(size))
                 if number % 4 == 3:
                     self.stop_at_will(victim)
@@ -75,7 +75,7 @@ class ProcessesTest(FleetTest):
             self.until_over(*ids.values())
             for zombie in stopped:
                 zombie.send_signal(signal.SIGCONT)
-                # One that was stopped while it started knows nothing of signals yet.
+                # A worker stopped during startup has not installed its signal handlers yet.
                 self.assertIn(end(zombie), (0, -signal.SIGTERM))
             for worker in team:
                 end(worker)
@@ -83,13 +83,13 @@ class ProcessesTest(FleetTest):
             self.check_ended(run_id, key)
 
     def _has_paid_or_ended(self, number: int, ids: dict[str, int]) -> bool:
-        # One that was killed between its start and its effect pays nothing, and nobody may try it again.
+        # A worker killed between the start of a call and its effect pays nothing, and no other may try the call again.
         return len(self.payments()) >= number or all(self.status(run_id).is_over for run_id in ids.values())
 
     def test_a_drained_worker_hands_back_at_once_and_no_attempt_is_counted(self) -> None:
         ids = [self.pay(f"d{number}", 0.5) for number in range(4)]
         with self.worker("--slots", "4") as first, ExitStack() as others:
-            self.until(lambda: len(self.payments()) == len(ids), "all are in their calls")
+            self.until(lambda: len(self.payments()) == len(ids), "all runs are in their calls")
             first.send_signal(signal.SIGTERM)
             others.enter_context(self.worker("--slots", "4"))
             self.assertEqual(first.wait(), 0)
@@ -101,7 +101,7 @@ class ProcessesTest(FleetTest):
     def test_a_second_signal_ends_a_worker_that_still_waits_for_a_call(self) -> None:
         run_id = self.pay("long", 60.0)
         with self.worker() as worker:
-            self.until(lambda: self.payments()["long"], "it is in its call")
+            self.until(lambda: self.payments()["long"], "the run is in its call")
             worker.send_signal(signal.SIGTERM)
             self.assertIn("second signal", worker.stderr.readline())
             self.assertEqual(end(worker), 128 + signal.SIGTERM)
@@ -110,7 +110,7 @@ class ProcessesTest(FleetTest):
     def test_of_parked_runs_exactly_those_go_on_whose_question_was_answered_elsewhere(self) -> None:
         ids = [self.pay(f"p{number}", agent="asker") for number in range(4)]
         with self.worker() as first:
-            self.until(lambda: all(self.status(each).state == "waiting" for each in ids), "all are parked")
+            self.until(lambda: all(self.status(each).state == "waiting" for each in ids), "all runs are parked")
             self.assertEqual(end(first), 0)
         self.assertEqual(
             {(run.attempts, run.owner, run.lease_left_s) for run in map(self.status, ids)}, {(0, "", None)}
@@ -151,7 +151,7 @@ class ProcessesTest(FleetTest):
         self.assertFalse(Path(self.folder, "asked line").exists())
 
 
-@unittest.skipUnless(postgres_url(), "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class PostgresProcessesTest(PostgresFleetTest, ProcessesTest):
     points = POINTS
     storm = (400, 8, 200) if LARGE else (16, 3, 6)

@@ -1,4 +1,4 @@
-"""Another scheduler does a fleet's runs: procrastinate, whose worker is killed in the middle of an unsafe tool.
+"""Another scheduler executes a fleet's runs: procrastinate, whose worker is killed in the middle of an unsafe tool.
 
 `OPENAGENTIC_TEST_PROCRASTINATE_PYTHON` names a Python with procrastinate, `OPENAGENTIC_TEST_POSTGRES_URL` a server.
 """
@@ -26,10 +26,10 @@ from tests.waiting import until
 PYTHON = os.environ.get("OPENAGENTIC_TEST_PROCRASTINATE_PYTHON", "")
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120  # bounds failures only
+PATIENCE_S = 120  # an upper limit, reached only on failure
 
 
-@unittest.skipUnless(PYTHON and POSTGRES_URL, "no Python with procrastinate, or no Postgres, is named")
+@unittest.skipUnless(PYTHON and POSTGRES_URL, "no Python with procrastinate or no Postgres server is configured")
 class Procrastinate(unittest.TestCase):
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)

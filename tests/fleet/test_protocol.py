@@ -1,4 +1,4 @@
-"""Every interleaving of three workers keeps the promises, and each rule of the protocol is needed for that."""
+"""Every interleaving of three workers keeps the promises, and each rule of the protocol is necessary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for a whole fleet: limits, fairness, budgets, rates, schedules, figures; on Postgres too, when one is named."""
+"""Rules for a whole fleet: limits, fairness, budgets, rates, schedules, figures; on Postgres too if configured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _run(tenant: str = "", **fields: Any) -> NewRun:
 
 
 class RulesTest(unittest.TestCase):
-    """One database, and as many fleets over it as a test wants hosts."""
+    """One database, and any number of fleets over it, each standing for a host."""
 
     url: str
 
@@ -113,7 +113,7 @@ class Fairness(RulesTest):
 
 
 class Effort(RulesTest):
-    """What a claim makes SQLite do, in hundreds of instructions of its virtual machine."""
+    """The work a claim causes in SQLite, in hundreds of virtual machine instructions."""
 
     def effort(self, fleet: Fleet, claims: int) -> int:
         done = 0
@@ -145,7 +145,7 @@ class Effort(RulesTest):
         fleet.queue.add(_run())
         self.assertEqual(len(self.claims(fleet)), 1)
         with other.queue.tables._file.transaction():  # type: ignore[attr-defined]
-            self.assertIsNone(fleet.queue.claim(WHO))  # it would wait for the end of the transaction, and fail
+            self.assertIsNone(fleet.queue.claim(WHO))  # a write would wait for the transaction and fail
 
 
 class Concurrency(RulesTest):
@@ -196,7 +196,7 @@ class Concurrency(RulesTest):
                             running[done.tenant] -= 1
                             ended[done.tenant] += 1
                         fleet.queue.leave(done, RunOutcome("ended", "end"))
-            except BaseException as error:  # noqa: BLE001 - told in the test's own thread
+            except BaseException as error:  # noqa: BLE001 - reported in the test's own thread
                 problems.append(error)
                 ended.update({"": count})
 
@@ -234,15 +234,15 @@ class Budgets(RulesTest):
         self.assertEqual(limits.reserve(first.id, first.fence, "x", None), 0.4)
         self.assertEqual(limits.reserve(second.id, second.fence, "x", 5.0), 0.4)
         self.assertAlmostEqual(limits.reserve(third.id, third.fence, "x", None) or 0, 0.2)
-        self.assertIsNone(fleet.queue.claim(WHO))  # all is reserved: nobody begins
-        self.assertEqual(limits.reserve(first.id, first.fence, "x", None), 0.4)  # the same again, no more
+        self.assertIsNone(fleet.queue.claim(WHO))  # everything is reserved, so no run can start
+        self.assertEqual(limits.reserve(first.id, first.fence, "x", None), 0.4)  # the same one again
         limits.settle(first.id, first.fence, "x", 0.1)
         limits.settle(first.id, first.fence, "x", 0.1)
-        limits.settle(second.id, second.fence + 1, "x", 9.0)  # a zombie's
+        limits.settle(second.id, second.fence + 1, "x", 9.0)  # from a zombie worker
         [budget] = limits.budgets()
         self.assertAlmostEqual(budget.spent_usd, 0.1)
         self.assertAlmostEqual(budget.reserved_usd, 0.6)
-        limits.settle(second.id, second.fence, "x", None)  # no price: all that was reserved
+        limits.settle(second.id, second.fence, "x", None)  # no price: the whole reservation counts as spent
         limits.settle(third.id, third.fence, "x", 0.6)
         [budget] = limits.budgets()
         self.assertAlmostEqual(budget.spent_usd, 1.1)
@@ -278,7 +278,7 @@ class RateLimits(RulesTest):
             rates.set(str(limit), limit, None)
             starts = sorted(rates.take(str(limit), 10) for _ in range(min(3 * limit, 150)))
             for at in starts:
-                # The calls took some time themselves, in which the bucket was filled a little.
+                # The bucket refilled a little during the calls themselves.
                 self.assertLessEqual(sum(at <= other < at + 59 for other in starts), limit + 1)
             self.assertGreater(starts[-1], 60 * (len(starts) / limit - 1) - 30)
 
@@ -292,7 +292,7 @@ class RateLimits(RulesTest):
         self.assertGreater(waits[-1], 5.0)
         rates.settle("k", -1000)
         self.assertLess(rates.take("k", 1), waits[-1])
-        self.assertGreater(rates.take("k", 100_000), 0.0)  # larger than all of it: not for ever
+        self.assertGreater(rates.take("k", 100_000), 0.0)  # more than the bucket holds: must not wait for ever
         self.assertLess(rates.take("k", 1), 100_000)
 
     def test_a_rate_is_a_number_above_0(self) -> None:
@@ -317,7 +317,7 @@ class RateLimits(RulesTest):
         waits = [there.take("k", 1) for _ in range(20)]
         self.assertGreater(min(waits), 20.0)
         self.assertLess(max(waits), 60.0)
-        self.assertGreater(max(waits) - min(waits), 0.5)  # one after the other, and not all at once
+        self.assertGreater(max(waits) - min(waits), 0.5)  # one after another, not all at once
         here.block("unnamed", 5.0)
         self.assertGreater(there.take("unnamed", 1), 0.0)
 
@@ -333,7 +333,7 @@ class RateLimits(RulesTest):
         async def ask() -> Any:
             return await provider.complete(model="m", messages=[{"role": "user", "content": "hi"}])  # type: ignore[union-attr]
 
-        # The fake clock does not move the database's: the wait that the refusal asked for is over at once.
+        # The fake clock does not affect the database: expire the wait requested by the refusal at once.
         original = fleet.rates.block
 
         def block(name: str, for_s: float) -> None:
@@ -529,7 +529,7 @@ class JumpingClock(RulesTest):
     """The wall clock of a host with an SQLite file is set forward and back."""
 
     def stores_at(self, *jumps_s: float) -> list[Fleet]:
-        """Fleets in one file, each of a process whose wall clock was set by so much."""
+        """Fleets on one file, each of a process whose wall clock is off by so many seconds."""
         fleets = []
         for jump_s in jumps_s:
             store = SqliteSessionStore(self.url.removeprefix("sqlite:"), clock=FakeClock(1_800_000_000.0 + jump_s))
@@ -590,7 +590,7 @@ class JumpingClock(RulesTest):
                 assert found is not None
                 self.assertEqual(found.id, queued)
                 self.assertLess(after.rates.take("key", 1), 60)
-                # Workers of an earlier boot are gone, except in containers with a boot identifier of their own.
+                # Workers from before a reboot are gone, except in containers with their own boot id.
                 left_s = after.queue.find(claimed.id).lease_left_s
                 assert left_s is not None
                 self.assertTrue(0 < left_s <= MOST_AFTER_BOOT_S, left_s)
@@ -600,7 +600,7 @@ class JumpingClock(RulesTest):
 
 
 class SleepingMachine(RulesTest):
-    """A host with an SQLite file sleeps, and its time since the start goes on as Linux counts it."""
+    """A host with an SQLite file sleeps while its boot-time clock advances, as on Linux."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -619,7 +619,7 @@ class SleepingMachine(RulesTest):
         for _ in range(3):
             self.slept_s += 8 * 3600
             self.assertIsNone(second.queue.claim(WHO))
-            self.assertIsNone(self.host().queue.claim(WHO))  # of a process that was started after the sleep
+            self.assertIsNone(self.host().queue.claim(WHO))  # of a process started after the sleep
             self.assertFalse(lease.is_lost)
             self.assertEqual(first.queue.beat({claimed.id: claimed.fence}, 60.0, 1.0), {claimed.id: False})
         self.assertLessEqual(first.queue.find(claimed.id).lease_left_s or 1e9, 60.0)
@@ -677,7 +677,7 @@ class SleepingMachine(RulesTest):
 
     @unittest.skipUnless(shutil.which("unshare"), "unshare is not installed")
     def test_containers_with_a_time_namespace_of_their_own_agree_with_their_host(self) -> None:
-        """A lease ends when it is over, in a container whose clocks were shifted as time_namespaces(7) describes."""
+        """A lease expires on time in a container whose clocks are shifted as described in time_namespaces(7)."""
         command = [
             "unshare",
             "--time",
@@ -694,7 +694,7 @@ class SleepingMachine(RulesTest):
         self.assertIsNotNone(self.host().queue.claim(WHO))
         done = subprocess.run([*command, self.url, str(clock.asleep_s())], capture_output=True, text=True)
         if done.stderr.startswith("unshare"):
-            self.skipTest(f"no time namespace can be made: {done.stderr.strip()}")
+            self.skipTest(f"cannot create a time namespace: {done.stderr.strip()}")
         self.assertEqual((done.stdout, done.stderr), ("None True\n", ""))
 
 
@@ -715,16 +715,16 @@ store.close()
 """
 
 
-@unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+@unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class OnPostgres:
-    """Mixed in below: the same in a schema of its own."""
+    """A mixin that runs the same tests in a fresh Postgres schema."""
 
     def setUp(self: Any) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)
 
 
 def load_tests(loader: unittest.TestLoader, standard: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
-    """Each group again on Postgres, where a server is named."""
+    """Repeat each group on Postgres if a server is configured."""
     for group in (Fairness, Concurrency, Budgets, RateLimits, Scheduling, Figures) if POSTGRES_URL else ():
         standard.addTests(loader.loadTestsFromTestCase(type(f"{group.__name__}OnPostgres", (OnPostgres, group), {})))
     return standard

@@ -1,7 +1,7 @@
-"""Other schedulers do a fleet's runs, and are killed in the middle: each run pays once at most and comes to one end.
+"""Other schedulers execute a fleet's runs and are killed in the middle: each run pays at most once and ends once.
 
 `OPENAGENTIC_TEST_SCHEDULERS_PYTHON` names a Python with Celery, DBOS and Ray; `OPENAGENTIC_TEST_POSTGRES_URL` and
-`OPENAGENTIC_TEST_REDIS_URL` name servers. The Job of Kubernetes needs none of them.
+`OPENAGENTIC_TEST_REDIS_URL` name servers. The Kubernetes Job needs none of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RUNS = 40 if LARGE else 8
 
 
 class Scheduled(FleetTest):
-    """Starts processes of a scheduler, each in a group of its own that is killed at the end."""
+    """Start processes of a scheduler, each in its own process group, which is killed at the end."""
 
     def start(self, python: str, *words: str, **names: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -52,8 +52,8 @@ class Scheduled(FleetTest):
         process.wait()
 
     def stopped(self, process: subprocess.Popen[bytes], key: str) -> None:
-        """Wait until the process, which does this run, has stopped itself at the point of the same name."""
-        self.until(lambda: not Path(self.folder, f"{key} {key}").exists(), f"nobody came to {key}")
+        """Wait until the process executing this run has stopped itself at the point of the same name."""
+        self.until(lambda: not Path(self.folder, f"{key} {key}").exists(), f"a process reaches {key}")
         stat = Path(f"/proc/{process.pid}/stat")
         self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the process stopped itself")
 
@@ -63,7 +63,7 @@ class Scheduled(FleetTest):
             self.check_ended(run_id, key)
 
 
-@unittest.skipUnless(sys.platform == "linux", "kills groups of processes")
+@unittest.skipUnless(sys.platform == "linux", "needs process groups")
 class KubernetesJobs(Scheduled):
     @full_size
     def test_a_job_that_is_killed_at_each_point_and_started_anew_pays_once_at_most(self) -> None:
@@ -74,7 +74,7 @@ class KubernetesJobs(Scheduled):
                 pod = self.pod(run_id)
                 self.stopped(pod, point)
                 self.kill(pod)
-                second, third = self.pod(run_id), self.pod(run_id)  # a partition: two pods of one Job
+                second, third = self.pod(run_id), self.pod(run_id)  # a network partition: two pods of one Job
                 self.assertEqual((second.wait(), third.wait()), (0, 0))
                 self.check({point: run_id})
 
@@ -82,7 +82,7 @@ class KubernetesJobs(Scheduled):
     def test_a_pod_that_is_told_to_end_hands_its_run_back_and_the_next_one_goes_on(self) -> None:
         run_id = self.pay("k", 60.0)
         pod = self.pod(run_id)
-        self.until(lambda: self.payments()["k"], "it has paid")
+        self.until(lambda: self.payments()["k"], "the run has paid")
         pod.send_signal(signal.SIGTERM)
         self.assertNotEqual(pod.wait(), 0)
         self.assertEqual(self.pod(run_id).wait(), 0)
@@ -92,9 +92,7 @@ class KubernetesJobs(Scheduled):
         return self.start(sys.executable, "-m", "tests.fleet.schedulers.kubernetes_job", str(run_id))
 
 
-@unittest.skipUnless(
-    PYTHON and REDIS_URL and postgres_url(), "no Python with Celery, or no Redis or Postgres, is named"
-)
+@unittest.skipUnless(PYTHON and REDIS_URL and postgres_url(), "no Python with Celery or no server is configured")
 class Celery(Scheduled, PostgresFleetTest):
     def setUp(self) -> None:
         super().setUp()
@@ -114,9 +112,9 @@ class Celery(Scheduled, PostgresFleetTest):
         runs = {f"k{number}": self.pay(f"k{number}", 0.3) for number in range(RUNS)}
         worker = self.celery_worker()
         self.send(runs)
-        with self.worker():  # the one beside, which finds what was lost
+        with self.worker():  # a native worker beside it, which takes over lost runs
             for number in range(RUNS // 4):
-                self.until(lambda number=number: len(self.payments()) > number, "nobody pays")
+                self.until(lambda number=number: len(self.payments()) > number, "the next run has paid")
                 children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
                 if children and rng.random() < 0.5:
                     os.kill(int(rng.choice(children)), signal.SIGKILL)
@@ -129,13 +127,13 @@ class Celery(Scheduled, PostgresFleetTest):
         runs = {"k": self.pay("k", 60.0)}
         first = self.celery_worker()
         self.send(runs)
-        self.until(lambda: self.payments()["k"], "it has paid")
+        self.until(lambda: self.payments()["k"], "the run has paid")
         self.kill(first)
         self.celery_worker()
         self.check(runs)
 
 
-@unittest.skipUnless(PYTHON and postgres_url(), "no Python with DBOS, or no Postgres, is named")
+@unittest.skipUnless(PYTHON and postgres_url(), "no Python with DBOS or no Postgres server is configured")
 class Dbos(Scheduled, PostgresFleetTest):
     def setUp(self) -> None:
         super().setUp()
@@ -152,11 +150,11 @@ class Dbos(Scheduled, PostgresFleetTest):
             first = self.process("work", str(run_id))
             self.stopped(first, point)
             self.kill(first)
-            second = self.process("work")  # recovers what the first one had begun
+            second = self.process("work")  # recovers what the first process had begun
             self.until_over(run_id)
             found[point] = (self.check_ended(run_id, point), self.payments()[point])
             self.kill(second)
-        # A thread may come a little further before a stop takes effect: whether it had paid, nobody can know, or says.
+        # A thread may run a little further before a stop takes effect: whether it has paid is unknown, as is its outcome.
         self.assertIn(found.pop("started"), (("unknown", 0), ("unknown", 1)))
         self.assertEqual(found, {"asked": ("ok", 1), "paid": ("unknown", 1), "answering": ("ok", 1)})
 
@@ -173,12 +171,12 @@ class Dbos(Scheduled, PostgresFleetTest):
         self.assertEqual(found, {"asked": 1, "paid": 2, "answering": 1})
 
 
-@unittest.skipUnless(LARGE and PYTHON and postgres_url(), "it is not the large size, or no Python with Ray is named")
+@unittest.skipUnless(LARGE and PYTHON and postgres_url(), "not the large size, or no Python with Ray is configured")
 class Ray(Scheduled, PostgresFleetTest):
     def test_a_worker_of_ray_that_is_killed_in_a_tool_has_its_run_done_by_another(self) -> None:
         runs = {f"k{number}": self.pay(f"k{number}", 3.0 if number == 0 else 0.1) for number in range(4)}
         driver = self.start(PYTHON, "-m", "tests.fleet.schedulers.ray_jobs", *map(str, runs.values()))
-        self.until(lambda: self.payments()["k0"], "it has paid")
+        self.until(lambda: self.payments()["k0"], "the run has paid")
         lines = Path(self.folder, "paid").read_text().splitlines()
         os.kill(int(next(line for line in lines if line.startswith("k0 ")).split()[1]), signal.SIGKILL)
         self.assertEqual(driver.wait(), 0, Path(self.folder, "output").read_text()[-2000:])

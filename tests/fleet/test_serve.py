@@ -1,4 +1,4 @@
-"""A server whose runs are a fleet's: it queues, and workers elsewhere go on."""
+"""A server whose runs belong to a fleet: it enqueues them, and workers elsewhere execute them."""
 
 from __future__ import annotations
 

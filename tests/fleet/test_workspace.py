@@ -1,4 +1,4 @@
-"""The files of a run: a shared folder, or a checkout of its own whose changes another host goes on with."""
+"""The files of a run: a shared folder, or its own checkout whose changes another host can pick up."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tearDownModule() -> None:
 
 
 class WorkspaceTest(unittest.TestCase):
-    """A repository with one commit, and what runs an agent in it as a worker would."""
+    """A repository with one commit, and helpers that run an agent in it as a worker does."""
 
     origin: Path
     head: str
@@ -100,7 +100,7 @@ class WorkspaceTest(unittest.TestCase):
         host: str = "one",
         **ours: Any,
     ) -> Any:
-        """Run the agent to its end; returns its result and what was seen of its folder."""
+        """Run the agent to its end; return its result and the observed state of its folder."""
         agent = self.agent(turns, workspaces)
         base = agent.options
         assert isinstance(base, OpenAgenticOptions)

@@ -1,4 +1,4 @@
-"""Two sessions, step by step."""
+"""Compare two sessions step by step."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""What sessions spent, from their summaries: every part once, whatever batches, subagents, prices and names come."""
+"""Costs from session summaries: each share counted once, whatever batches, subagents, prices and names occur."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from openagentic_sdk.sessions.folds.summary import (
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import ScriptedProvider
 
-DAY = 1_763_769_600.0  # the beginning of 2025-11-22, UTC
+DAY = 1_763_769_600.0  # 2025-11-22 00:00 UTC
 PRICES = {"m": {"input": 1.0, "output": 1.0}, "helper-model": {"input": 10.0, "output": 10.0}}
 
 
@@ -190,7 +190,7 @@ def session_cost_known(events: Sequence[Event]) -> float:
 
 
 class OfOneTag(unittest.TestCase):
-    """The rows of one tag come to what the report over all sessions has under it."""
+    """The rows of one tag add up to its figure in the report over all sessions."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory()
@@ -291,4 +291,4 @@ class Runs(unittest.TestCase):
             head, *rows = out.getvalue().splitlines()
             self.assertEqual(head.split(), ["subagent", "calls", "input", "cached", "output", "cost", "share"])
             self.assertIn(["helper", "2"], [row.split()[:2] for row in rows])
-            self.assertEqual({len(row) for row in rows}, {len(head)}, "the columns stand below each other")
+            self.assertEqual({len(row) for row in rows}, {len(head)}, "the columns are not aligned")

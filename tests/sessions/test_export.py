@@ -1,4 +1,4 @@
-"""Sessions in the forms that other programs read."""
+"""Exports of sessions in formats of other programs."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-"""A feature's fold over the log: registered with a view, kept in checkpoints, found by its type."""
+"""A feature's fold over the log: registered with a view, kept in checkpoints, looked up by type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 
 
 class Letters(Fold):
-    """Counts the letters of prompts, and holds the newest notice in force."""
+    """Count the letters of prompts, and keep the newest notice in force."""
 
     name = "letters"
     reads = (UserMessage, SystemNotice)
@@ -29,7 +29,7 @@ class Letters(Fold):
         self.notices: list[str] = []
 
     def apply(self, event: UserMessage | SystemNotice, view: SessionView) -> None:
-        assert view.events[-1:] == [event] or event in view.events, "the view has the event already"
+        assert view.events[-1:] == [event] or event in view.events, "the view does not contain the event yet"
         if isinstance(event, UserMessage):
             self.count += len(event.text)
         else:
@@ -46,13 +46,13 @@ class Letters(Fold):
 
 
 class Letters2(Letters):
-    """The same fold after its meaning has changed."""
+    """The same fold with a changed meaning."""
 
     version = 2
 
 
 class CountingStore(FileSessionStore):
-    """Counts how often a whole log is read."""
+    """Count how often a whole log is read."""
 
     whole_reads = 0
 
@@ -75,7 +75,7 @@ class FoldTest(unittest.TestCase):
         self.store.append_events("s", [*talk("ab"), *talk("cde"), SessionCompacted(5, "they talked"), *talk("f")])
 
     def load(self, *folds: type[Fold]) -> tuple[SessionView, bool]:
-        """The view as a run gets it, and whether the whole log was read for it."""
+        """Load the view as a run does; also return whether the whole log was read."""
         self.store.whole_reads = 0
         with self.store.open_writer("s") as writer:
             view, kept = load_view(self.store, "s", folds)
@@ -110,7 +110,7 @@ class FoldTest(unittest.TestCase):
         self.assertEqual((view.fold(Letters).count, is_whole), (6, True))
         view, is_whole = self.load(Letters)
         self.assertEqual((view.fold(Letters).count, is_whole), (6, False))
-        self.assertFalse(self.load()[1], "who wants fewer folds can use it")
+        self.assertFalse(self.load()[1], "a view with fewer folds must be able to use it")
 
     def test_a_checkpoint_of_another_version_of_a_fold_is_not_used(self) -> None:
         self.load(Letters)
@@ -134,7 +134,7 @@ class FoldTest(unittest.TestCase):
         view.forget(view.kept())
         self.assertIs(view.fold(Letters), letters)
         self.assertEqual((letters.count, letters.notices), (5, ["cde"]))
-        self.assertGreater(skills.changes, changes, "what was derived from the events is derived again")
+        self.assertGreater(skills.changes, changes, "the fold must be derived from the events again")
         view.extend(self.store.iter_events("s", after_seq=7))
         self.assertEqual((letters.count, letters.notices), (6, ["f"]))
 

@@ -1,4 +1,4 @@
-"""A view that lets go of what was summarised folds what comes as the view of the whole log does."""
+"""A view that drops summarised events folds later ones exactly as a view of the whole log does."""
 
 import gc
 import json
@@ -43,7 +43,7 @@ LIMITS = ContextLimits(max_bytes=2_000)
 
 
 class RandomLog:
-    """A log as runs, people and crashes may leave it: turns, compactions at legal and illegal places, rewinds, cuts."""
+    """A random log with the traces of runs, people and crashes: turns, compactions at any place, rewinds, cuts."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -136,7 +136,7 @@ def plain(value):
 
 
 def seen(view):
-    """All that a run reads from a view."""
+    """Everything that a run reads from a view."""
     waiting = view.open_calls()
     asked = [UserQuestion("new", "sure?", tool_use_id=record.use.tool_use_id) for record in waiting]
     visible = {call["id"] for m in view.conversation.messages() for call in m.get("tool_calls") or ()}
@@ -170,7 +170,7 @@ def seen(view):
 
 
 class KeepingStore(MemorySessionStore):
-    """A log as a list, and a kept view that made a journey through JSON."""
+    """A store with its log in a list, and a kept view that makes a round trip through JSON."""
 
     def __init__(self):
         super().__init__()
@@ -187,7 +187,7 @@ class KeepingStore(MemorySessionStore):
 
 
 class GarbageTest(unittest.TestCase):
-    @unittest.skipUnless(sys.implementation.name == "cpython", "another collector looks at nothing that long")
+    @unittest.skipUnless(sys.implementation.name == "cpython", "the subject is the garbage collector of CPython")
     def test_the_garbage_collector_has_nothing_to_look_at_in_a_session_that_was_resumed(self) -> None:
         store, count = MemorySessionStore(), 6 * 400
         store.create_session(session_id="s")
@@ -209,7 +209,7 @@ class GarbageTest(unittest.TestCase):
         view, _ = load_view(store, "s")
         gc.collect()
         after = len(gc.get_objects())
-        # What came since it was last told to look away is all that it sees.
+        # The collector scans only objects created since the last freeze.
         self.assertLess(after - before, 6_000)
         self.assertEqual(len(view.events), count)
 
@@ -242,4 +242,4 @@ class LettingGoTest(unittest.TestCase):
                             self.assertEqual([key for key in found if found[key] != expected[key]], [])
                         self.assertEqual(plain(rebuild_messages(events[:number], provider="p")), expected["messages"])
             let_go += len(lean.events) < len(whole.events) // 2
-        self.assertGreater(let_go, 10, "the test must show views that let go of something")
+        self.assertGreater(let_go, 10, "no view dropped anything, so the test shows nothing")

@@ -1,4 +1,4 @@
-"""Messages out of events."""
+"""Rebuilding messages from events."""
 
 import json
 import random
@@ -167,7 +167,7 @@ class OperationsTest(unittest.TestCase):
         self.assertEqual([m["content"] for m in messages[1:]], ["two", "second", "three"])
 
     def test_a_result_behind_a_rewind_is_that_of_the_call_in_view(self):
-        call = ToolUse("call_1", "Read", {})  # models that count their calls anew give one id twice
+        call = ToolUse("call_1", "Read", {})  # some models restart their call numbering, so that one id occurs twice
         events = numbered(
             UserMessage("hi"), call, UserMessage("again"), call, SessionRewound(to_seq=3), ToolResult("call_1", "text")
         )

@@ -1,4 +1,4 @@
-"""How a request stands, from its log and the lease, as a table."""
+"""The state of a request, derived from its log and the lease, as a table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prompt(request_id: str | None) -> UserMessage:
 
 
 BEGUN: tuple[Event, ...] = (INIT, prompt("r"), ASK)
-# The events, the state of request r, its newest stop reason, its deaths, and the last of its events.
+# The events; then the state of request r, its newest stop reason, its number of deaths, and the seq of its last event.
 CASES: Sequence[tuple[tuple[Event, ...], str, str | None, int, int]] = (
     (BEGUN, "running", None, 0, 3),
     ((*BEGUN, AssistantMessage("Done."), end("end")), "over", "end", 0, 5),
@@ -49,7 +49,7 @@ CASES: Sequence[tuple[tuple[Event, ...], str, str | None, int, int]] = (
     ((*BEGUN, QUESTION, end("waiting"), ANSWER), "queued", "waiting", 0, 6),
     ((*BEGUN, QUESTION, end("waiting"), ANSWER, INIT), "running", "waiting", 0, 7),
     ((*BEGUN, INIT, ASK, INIT), "running", None, 2, 6),
-    # Another prompt takes its place: what its run did before is not the request's.
+    # Another prompt supersedes it: earlier runs of that prompt do not belong to the request.
     ((*BEGUN, QUESTION, end("waiting"), INIT, ANSWER, prompt("x"), ASK), "over", "waiting", 0, 5),
     ((*BEGUN, end("end"), INIT, prompt("x"), ASK), "over", "end", 0, 4),
     ((*BEGUN, AssistantMessage("One."), prompt("x"), ASK), "over", None, 0, 4),

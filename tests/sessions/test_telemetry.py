@@ -1,4 +1,4 @@
-"""Spans to a collector: in the names of the conventions, while a run goes on, and after outages from the log."""
+"""Spans sent to a collector: named by the conventions, during a run, and from the log after outages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from openagentic_sdk.testing import ScriptedProvider
 from tests.providers.server import Server
 
 CONVENTIONS = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "genai_conventions.json"
-WAIT_S = 60.0  # only bounds a failure
+WAIT_S = 60.0  # an upper limit, reached only on failure
 USAGE = {
     "input_tokens": 100,
     "cached_input_tokens": 60,
@@ -74,7 +74,7 @@ USAGE = {
 
 
 def plain(span: Mapping[str, Any]) -> dict[str, Any]:
-    """A span's attributes as values."""
+    """The attributes of a span as plain values."""
 
     def value(each: Mapping[str, Any]) -> Any:
         ((kind, inner),) = each.items()
@@ -90,7 +90,7 @@ def spans_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def decode(data: bytes, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A request in protobuf, as OTLP's JSON: the encoder's tables read backwards, which the peer test judges."""
+    """Decode a protobuf request to OTLP's JSON with the encoder's own tables, which the peer test verifies."""
     names = {number: (name, kind) for name, (number, kind) in fields.items()}
     message: dict[str, Any] = {}
     for number, value in fields_of(data):
@@ -110,7 +110,7 @@ def decode(data: bytes, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Collector:
-    """A collector on 127.0.0.1 that answers as it is told: one answer for each request, the last for all others."""
+    """A collector on 127.0.0.1 with scripted answers: one for each request, the last one for all further requests."""
 
     def __init__(self, *answers: tuple[int, Mapping[str, str], bytes]) -> None:
         self.answers = list(answers) or [(200, {}, b"{}")]
@@ -141,7 +141,7 @@ class Collector:
                 self.wfile.write(said)
 
             def log_message(self, *_: Any) -> None:
-                """Nothing."""
+                """Suppress the request log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -163,7 +163,7 @@ class Collector:
 
 
 def log_of(session_id: str = "s") -> list[Event]:
-    """A run with a call, an attempt that failed, and an answer."""
+    """A run with a call, a failed attempt, and an answer."""
     events: list[Event] = [
         SystemInit(session_id, "/w", "1", model="gpt-5", provider="openai"),
         ModelContext("gpt-5", "openai", "", [{"function": {"name": "Bash", "description": "Runs a command."}}]),
@@ -224,7 +224,7 @@ class Spans(unittest.TestCase):
             "gen_ai.response.time_to_first_chunk": 0.25, "openai.response.service_tier": "flex",
         }  # fmt: skip
         self.assertEqual({key: first.get(key) for key in wanted}, wanted)
-        self.assertNotIn("status", spans[1], "the operation went well in the end")
+        self.assertNotIn("status", spans[1], "the operation succeeded in the end")
         self.assertEqual(plain(spans[0])["gen_ai.usage.input_tokens"], 205)
         tool = plain(spans[2])
         self.assertEqual((tool["gen_ai.tool.call.id"], tool["gen_ai.tool.description"]), ("c1", "Runs a command."))
@@ -252,7 +252,7 @@ class Spans(unittest.TestCase):
         self.assertEqual((newest[-1]["role"], newest[-1]["parts"][0]["type"]), ("tool", "tool_call_response"))
         self.assertLess(len(last["gen_ai.input.messages"]), 70_000)
         self.assertEqual(json.loads(plain(spans[2])["gen_ai.tool.call.result"]), "out")
-        self.assertEqual(plain(spans[0]).get("openagentic.tags"), None, "they came behind the beginning")
+        self.assertEqual(plain(spans[0]).get("openagentic.tags"), None, "they arrived after the start")
         tagged = session_spans(stamped, SpanFold("s", tags=["nightly"]))
         self.assertEqual(plain(tagged[0])["openagentic.tags"], ["nightly"])
         self.assertNotIn("messages", json.dumps(tagged))
@@ -294,7 +294,9 @@ class Settings(unittest.TestCase):
         for names in ({"OTLP_PROTOCOL": "http/json"}, {"OTLP_TRACES_PROTOCOL": "http/json", "OTLP_PROTOCOL": "grpc"}):
             chosen = {f"OTEL_EXPORTER_{name}": value for name, value in names.items()}
             self.assertTrue(getattr(read_telemetry(None, {}, {**environ, **chosen}), "as_json", None), chosen)
-            self.assertTrue(getattr(read_telemetry("http://c", {}, chosen), "as_json", None), "also beside the option")
+            self.assertTrue(
+                getattr(read_telemetry("http://c", {}, chosen), "as_json", None), "even if the option is set"
+            )
         certificates = {"CERTIFICATE": "ca.pem", "TRACES_CLIENT_CERTIFICATE": "me.pem", "CLIENT_KEY": "me.key"}
         named = read_telemetry(None, {}, {**environ, **{f"OTEL_EXPORTER_OTLP_{k}": v for k, v in certificates.items()}})
         assert named is not None
@@ -381,7 +383,7 @@ class Export(unittest.TestCase):
         exported = spans_of(to_otlp(store.read_events(result.session_id), read=partial(child_events, store)))
         ids = ("traceId", "spanId", "parentSpanId")
         places = [sorted([span.get(name, "") for name in ids] for span in each) for each in (exported, collector.taken)]
-        self.assertEqual(places[0], places[1], "an export says what was sent")
+        self.assertEqual(places[0], places[1], "an export reports what was sent")
         self.assertEqual((collector.headers[0]["x-key"], collector.headers[0]["path"]), ("k", "/v1/traces"))
         self.assertEqual(collector.bodies[0]["resourceSpans"][0]["scopeSpans"][0]["schemaUrl"], genai.SCHEMA_URL)
 
@@ -496,7 +498,7 @@ class Export(unittest.TestCase):
         self.assertEqual(collector.names(), ["chat gpt-5", "execute_tool Bash"])
         exporter.close(WAIT_S)
         store.append_events("s", events[9:])
-        # What another process starts with: the cursors, and a session of its own that grows.
+        # The starting point of another process: the stored cursors, and a session of its own that grows.
         store.import_session("t", log_of("t"))
         later = self.exporter(store, collector.url)
         later.notify("t", log_of("t"))

@@ -1,6 +1,6 @@
-"""Traces beside programs that others wrote: a real Phoenix takes them, and OpenTelemetry's SDK sends where and as we do.
+"""Traces beside third-party programs: a real Phoenix accepts them, and OpenTelemetry's SDK sends the same way as we do.
 
-`.ci/run` installs both when `CI_LARGE=1`; OPENAGENTIC_TEST_PHOENIX_PYTHON names a Python that has `arize-phoenix`.
+`.ci/run` installs both if `CI_LARGE=1`; OPENAGENTIC_TEST_PHOENIX_PYTHON names a Python that has `arize-phoenix`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from openagentic_sdk.testing import ScriptedProvider
 from ..waiting import until
 
 PYTHON = os.environ.get("OPENAGENTIC_TEST_PHOENIX_PYTHON")
-needs_peers = unittest.skipUnless(PYTHON, "OPENAGENTIC_TEST_PHOENIX_PYTHON names no Python with arize-phoenix")
+needs_peers = unittest.skipUnless(PYTHON, "OPENAGENTIC_TEST_PHOENIX_PYTHON is not set")
 
-# What the standard exporter does under each of these, `URL` being a collector: one span is sent.
+# Environments for the standard exporter, `URL` being a collector: it sends one span under each.
 ENVIRONMENTS: tuple[Mapping[str, str], ...] = (
     {"OTEL_EXPORTER_OTLP_ENDPOINT": "URL"},
     {"OTEL_EXPORTER_OTLP_ENDPOINT": "URL/"},
@@ -65,7 +65,7 @@ for environment in json.load(sys.stdin):
 
 
 class _Collector(ThreadingHTTPServer):
-    """Takes everything, and keeps the path, the headers and the body of each request."""
+    """Accept everything, and keep the path, headers and body of each request."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Take)
@@ -73,7 +73,7 @@ class _Collector(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def seen(self) -> list[dict[str, str]]:
-        """What the variables decide, of each request."""
+        """The properties of each request that environment variables determine."""
         names = ("content-type", "content-encoding")
         found = [
             {
@@ -180,7 +180,7 @@ class Phoenix(unittest.TestCase):
             with urllib.request.urlopen(f"{self.url}/v1/projects/default/spans?limit=50", timeout=10) as answer:
                 found: list[dict[str, Any]] = json.loads(answer.read())["data"]
                 return found
-        except urllib.error.HTTPError as error:  # there is no such project before the first span
+        except urllib.error.HTTPError as error:  # the project is created with the first span
             error.close()
             return []
 
@@ -230,7 +230,7 @@ class Phoenix(unittest.TestCase):
         self.assertEqual(span["attributes"]["session.id"], result.session_id)
         chats = [span["attributes"] for span in spans.values() if span["span_kind"] == "LLM"]
         self.assertEqual([chat["llm.token_count.prompt"] for chat in chats], [10] * 4)
-        # Phoenix understood the messages of the conventions, with their calls: it made its own of them.
+        # Phoenix parsed the conventions' messages and their calls, and converted them to its own attributes.
         said = {str(value) for chat in chats for name, value in chat.items() if name.startswith("llm.output_messages.")}
         self.assertLessEqual({"Cloudy.", "found", "weather", "Task"}, said)
 

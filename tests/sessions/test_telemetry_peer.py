@@ -1,4 +1,4 @@
-"""What is sent to a collector, read by OpenTelemetry's own definition of the protocol (`opentelemetry-proto`)."""
+"""Requests to a collector, parsed with OpenTelemetry's own definition of the protocol (`opentelemetry-proto`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def _with_base64_ids(value: Any) -> Any:
-    """Protobuf's JSON has bytes in base64, where OTLP's has ids in hex (OTLP specification, "JSON Protobuf Encoding")."""
+    """Convert ids from hex, as in OTLP (specification, "JSON Protobuf Encoding"), to base64, as in Protobuf's JSON."""
     if isinstance(value, dict):
         return {
             key: base64.b64encode(bytes.fromhex(inner)).decode() if key in _IDS else _with_base64_ids(inner)
@@ -49,7 +49,7 @@ class Protocol(unittest.TestCase):
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
         body = trace_request(session_spans(log_of(), SpanFold("s", with_content=True)), {"team": "a"})
-        read = Parse(json.dumps(_with_base64_ids(body)), ExportTraceServiceRequest())  # refuses a field that it lacks
+        read = Parse(json.dumps(_with_base64_ids(body)), ExportTraceServiceRequest())  # raises for an unknown field
         spans = read.resource_spans[0].scope_spans[0].spans
         self.assertEqual(
             [span.name for span in spans], ["invoke_agent agent", "chat gpt-5", "execute_tool Bash", "chat gpt-5"]

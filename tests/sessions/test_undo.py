@@ -1,4 +1,4 @@
-"""Turns are taken back with what they did to files, and nothing else is touched."""
+"""Undo removes turns together with their changes to files, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class UndoCase(unittest.TestCase):
         return FileSessionStore(root_dir=self.home / "store")
 
     def turn(self, *calls: Call, **options: Any) -> str:
-        """One prompt whose model makes these calls, each in a step of its own."""
+        """Send one prompt whose model makes these calls, each in a separate step."""
         steps: list[Any] = [{"tool_calls": [{"name": name, "arguments": input}]} for name, input in calls]
         wanted: dict[str, Any] = {
             "provider": ScriptedProvider([*steps, "done"]),
@@ -92,7 +92,7 @@ class UndoCase(unittest.TestCase):
         return path
 
     def files(self) -> dict[str, tuple[bytes, int]]:
-        """Every regular file of the folder, with its bytes and permissions."""
+        """All regular files of the folder, with their bytes and permissions."""
         paths = [path for path in self.cwd.rglob("*") if path.is_file() and not path.is_symlink()]
         return {
             str(path.relative_to(self.cwd)): (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for path in paths
@@ -261,7 +261,7 @@ class Undo(UndoCase):
         self.assertEqual(list(self.files()), ["made"])
 
     @unittest.skipUnless(
-        probe_sandbox().overlay, "this machine gives no overlay, on which effects of commands are seen"
+        probe_sandbox().overlay, "this machine has no overlay file system to observe the effects of commands"
     )
     def test_what_a_command_did_is_taken_back_where_its_effects_are_seen(self) -> None:
         self.put("gone", b"x", 0o755)
@@ -386,10 +386,10 @@ class Undo(UndoCase):
 CHANGING = (os.write, os.replace, os.rename, os.link, os.unlink, os.fsync, os.fdatasync, os.fchmod, os.ftruncate)
 
 
-@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork, in whose child the process is killed")
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
 class Killed(UndoCase):
     def kill_at(self, number: int) -> bool:
-        """Undo in a process that is killed before the so-manieth call that changes a disk; whether it was."""
+        """Undo in a process that is killed before its n-th call that changes a disk; return whether it was killed."""
         child = os.fork()
         if child == 0:
             seen = 0
@@ -448,7 +448,7 @@ class Killed(UndoCase):
         self.assertIn("files.half_restored", notices)
 
 
-@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork, in whose child the process is killed")
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
 class KilledInSqlite(Killed):
     def open_store(self) -> SessionStore:
         store = SqliteSessionStore(self.home / "store" / "sessions.db")

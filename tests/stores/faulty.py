@@ -1,6 +1,6 @@
-"""Stores with one fault each, around any store: what the contract must refuse, and the test that must refuse it.
+"""Stores with one fault each, around any store: for each fault, the contract test that must detect it.
 
-A fault that is a matter of luck, a check that is acted upon too late, waits a moment between the two, so that it shows.
+Faults that depend on timing, such as a check that is acted on too late, pause between the two steps so that they show.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ Wrapped: Any = type(
 
 
 def open_faulty(name: str, url: str) -> SessionStore:
-    """The store of that name with that fault."""
+    """Open the store of that name with that fault."""
     store: SessionStore = FAULTS[name][1](open_store(url))  # type: ignore[call-arg]
     return store
 
 
 def caught_by(test: str) -> Callable[[type], type]:
-    """The class is a fault that this test of the contract must find."""
+    """Register the class as a fault that this contract test must detect."""
 
     def register(cls: type) -> type:
         FAULTS[cls.__name__] = (f"test_{test}", cls)
@@ -86,7 +86,7 @@ def changed(event: Event, **values: Any) -> Event:
 
 
 def rewritten(event: Event, change: Callable[[Any], Any]) -> Event:
-    """The event with each text and number in it changed."""
+    """The event with each text and number in it passed through `change`."""
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict):
@@ -101,7 +101,7 @@ def rewritten(event: Event, change: Callable[[Any], Any]) -> Event:
 
 
 class WrappedWriter(SessionWriter):
-    """A writer that does what another does."""
+    """A writer that delegates to another."""
 
     def __init__(self, inner: SessionWriter) -> None:
         self.inner = inner
@@ -134,7 +134,7 @@ class Writing(Wrapped):
 
 
 def writing(change: Callable[[list[Event]], list[Event]]) -> type:
-    """A store that stores something else than what it was given, and returns what it was given."""
+    """A store that stores changed events."""
 
     class Changed(WrappedWriter):
         def append(self, events: Sequence[Event]) -> list[Event]:
@@ -147,7 +147,7 @@ def writing(change: Callable[[list[Event]], list[Event]]) -> type:
 
 
 def reading(change: Callable[[Event], Event | None]) -> type:
-    """A store that gives other events than those that are stored; None leaves one out."""
+    """A store that returns changed events; `change` returns None to omit one."""
 
     class Store(Wrapped):
         def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
@@ -229,12 +229,12 @@ class AChangeReplacesAllMetadata(Wrapped):
 
 
 class ReadingThenWritingMetadata(Wrapped):
-    """Reads all metadata, and writes all of them back a moment later."""
+    """Read all metadata, and write all of it back a moment later."""
 
     def update_metadata(self, session_id, changes):
         known = self.inner.read_metadata(session_id)["metadata"]
         different = 1 + sum(map(ord, "".join(changes))) % 4
-        pause(GAP_S * different, "not all for the same time, or nobody would see what another one wrote")
+        pause(GAP_S * different, "stores must not all wait for the same time, or none would see the writes of another")
         now = self.inner.read_metadata(session_id)["metadata"]
         self.inner.update_metadata(session_id, {**dict.fromkeys(now), **known, **changes})
 
@@ -377,7 +377,7 @@ class AnyIdExists(Wrapped):
 
 
 class Caching(Wrapped):
-    """Remembers what it once read."""
+    """Return stale events from a cache."""
 
     def remembered(self, name, *how, **named):
         kept = self.__dict__.setdefault("kept", {})
@@ -508,7 +508,7 @@ class AnExpectedPlaceOfZeroIsNone(Wrapped):
 
 
 class CheckingThenActing(Wrapped):
-    """Compares the place that is expected, and appends a moment later."""
+    """Compare the expected seq, and append a moment later."""
 
     def append_events(self, session_id, events, *, expected_seq=None):
         found = self.inner.last_seq(session_id)
@@ -531,7 +531,7 @@ class ProcessesCheckAndThenAct(CheckingThenActing):
 
 
 class OneByOne(Writing):
-    """Stores the events of a batch one by one."""
+    """Store the events of a batch one at a time."""
 
     class writer(WrappedWriter):
         def append(self, events):
@@ -591,7 +591,7 @@ SECOND = "the_second_writer_is_refused_and_changes_nothing"
 
 
 class Buffering(Writing):
-    """Acknowledges before it stores."""
+    """Acknowledge events before storing them."""
 
     class writer(WrappedWriter):
         def __init__(self, inner):
@@ -698,7 +698,7 @@ class TheLockOutlivesItsWriter(Wrapped):
 
 
 class KnowsOneProcess(SessionWriter):
-    """A right to write that only this process knows of."""
+    """A lock that only this process respects."""
 
     held: ClassVar[set[str]] = set()
 
@@ -978,7 +978,7 @@ class AFollowerIsNeverTold(Wrapped):
     def wait_for_events(self, session_id, *, after_seq, timeout_s):
         if self.inner.last_seq(session_id) > after_seq:
             return True
-        pause(min(timeout_s, GAP_S), "it waits, but for nothing")
+        pause(min(timeout_s, GAP_S), "it waits, but not for an event")
         return False
 
 
@@ -1097,7 +1097,7 @@ class MessagesWakeNobody(Wrapped):
         return self.inner.wait_for_news(known, timeout_s=min(timeout_s, 0.1))
 
 
-# --- what a stranger's store may get wrong ---------------------------------------------------------------------------
+# --- what third-party stores may get wrong ---------------------------------------------------------------------------
 
 
 @caught_by("every_call_says_when_there_is_no_such_session")

@@ -1,4 +1,4 @@
-"""Damage to what a store keeps, done behind its back."""
+"""Damage to a store's data, done without going through the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 
 
 def lose_event(url: str, store: Any, session_id: str, seq: int) -> bool:
-    """Take one event out of the store that `url` names and `store` is, in the middle of its log."""
+    """Remove one event from the middle of a log in `store`, which was opened from `url`."""
     kind, _, rest = url.partition(":")
     place = rest.partition("?")[0]
     match kind:

@@ -1,4 +1,4 @@
-"""The shortest store that keeps the contract: the core, and nothing that can be derived from it."""
+"""The smallest store that meets the contract: the core methods, without overrides of derived ones."""
 
 from __future__ import annotations
 

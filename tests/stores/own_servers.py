@@ -1,4 +1,4 @@
-"""Servers of a test's own on free ports of 127.0.0.1, which it may stop, hang and restart."""
+"""Private servers for a test, on free ports of 127.0.0.1, which it may stop, suspend and restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def postgres_programs() -> Path | None:
 
 
 def server_user() -> str | None:
-    """A Postgres server and pgbouncer refuse to run as root, so root lends them another user; None means oneself."""
+    """The user to run Postgres and pgbouncer as, since both refuse root; None for the current user."""
     if os.geteuid() != 0:
         return None
     import pwd
@@ -30,7 +30,7 @@ def server_user() -> str | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-    raise unittest.SkipTest("these servers do not run as root, and there is no other user")
+    raise unittest.SkipTest("these servers refuse to run as root, and there is no other user")
 
 
 def own_folder() -> Path:
@@ -41,7 +41,7 @@ def own_folder() -> Path:
 
 
 class OwnPostgres:
-    """A Postgres server in a folder of its own."""
+    """A Postgres server with a data folder of its own."""
 
     def __init__(self, *settings: str, standby_of: OwnPostgres | None = None) -> None:
         programs = postgres_programs()
@@ -82,10 +82,10 @@ class OwnPostgres:
             self.process = subprocess.Popen(command, user=server_user(), cwd=self.place, stdout=log, stderr=log)
         until_listens(self.port, self.process)
         ready = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        until(lambda: not subprocess.run(ready).returncode, "the server has looked what a crash left behind")
+        until(lambda: not subprocess.run(ready).returncode, "the server has recovered from the crash")
 
     def stop(self, kind: int = signal.SIGQUIT) -> None:
-        """SIGQUIT is a crash of the server, SIGINT an orderly end."""
+        """Stop the server: SIGQUIT simulates a crash, SIGINT is an orderly shutdown."""
         if self.process is not None:
             self.signal(signal.SIGCONT)
             self.process.send_signal(kind)
@@ -93,7 +93,7 @@ class OwnPostgres:
             self.process = None
 
     def signal(self, kind: int) -> None:
-        """Send a signal to the server and to all processes that it started."""
+        """Send a signal to the server and all its child processes."""
         assert self.process is not None
         for pid in [*children_of(self.process.pid), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
@@ -105,7 +105,7 @@ class OwnPostgres:
 
 
 class OwnBouncer:
-    """A pgbouncer before a Postgres server."""
+    """A pgbouncer in front of a Postgres server."""
 
     def __init__(self, port: int, mode: str) -> None:
         program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
@@ -131,7 +131,7 @@ class OwnBouncer:
 
 
 class OwnRedis:
-    """A Redis server in a folder of its own."""
+    """A Redis server with a folder of its own."""
 
     def __init__(self, *settings: str) -> None:
         if shutil.which("redis-server") is None:

@@ -1,4 +1,4 @@
-"""A way to a server on 127.0.0.1 that fails when a test says so: it cuts, swallows answers, or stops forwarding."""
+"""A proxy to a server on 127.0.0.1 that fails on request: it cuts connections, drops responses, or stops forwarding."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-# Before the server gets what was sent, after it answered, or nothing more either way while the connection stays open.
+# Fail before the server receives the data, or after it answered; "hang" keeps the connection open but forwards nothing.
 Fault = Literal["cut before", "cut after", "hang before", "hang after"]
 
 
 class Proxy:
-    """Forwards connections; `fail(number, fault)` breaks the one that sends the next but `number` piece to the server."""
+    """Forward connections; `fail(number, fault)` breaks the connection that sends the number-th next piece to the server."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -38,7 +38,7 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        # Closing alone wakes nobody who accepts.
+        # Closing alone does not wake a thread that is in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -48,12 +48,12 @@ class Proxy:
                     end.shutdown(socket.SHUT_RDWR)
 
     def fail(self, number: int, fault: Fault) -> None:
-        """Arm the fault: 1 is the next piece."""
+        """Arm the fault for the number-th piece from now; 1 is the next piece."""
         with self._guard:
             self._left, self._fault = number, fault
 
     def disarm(self) -> bool:
-        """Take the fault back; says whether it was still to come."""
+        """Cancel the fault; return whether it was still pending."""
         with self._guard:
             was_armed, self._left = self._left is not None, None
             return was_armed

@@ -1,4 +1,4 @@
-"""A place of its own for each test on the servers that the environment names."""
+"""Isolated schemas and key prefixes for tests, on the servers named in the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 
 def own_postgres_schema(test: unittest.TestCase, url: str) -> str:
-    """A URL whose connections work in a new schema, which goes when the test ends."""
+    """Create a schema, and return a URL whose connections use it; it is dropped after the test."""
     import psycopg
 
     schema = f"test_{uuid.uuid4().hex[:12]}"
@@ -24,7 +24,7 @@ def own_postgres_schema(test: unittest.TestCase, url: str) -> str:
 
 
 def own_redis_prefix(test: unittest.TestCase, url: str) -> str:
-    """A URL whose keys begin with a new prefix; they go when the test ends."""
+    """Return a URL whose keys have a new prefix; they are deleted after the test."""
     import redis
 
     prefix = f"test-{uuid.uuid4().hex[:12]}"

@@ -1,9 +1,9 @@
-"""One process that uses a store while one call of the system after another fails: prints what is not an error of ours.
+"""Use a store while one system call after another fails, and print every error that is not one of ours.
 
     python system_errors.py URL FOLDER ERRNO FIRST EVERY
 
-Every use of a path below FOLDER, and every call on a descriptor, is a place. The store is used anew with each `EVERY`th of
-them failing, from number FIRST on.
+Each use of a path below FOLDER and each call on a descriptor counts as a place. The store is used again with each `EVERY`th
+place failing, from number FIRST on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PATH_CALLS, FD_CALLS = (
 
 
 class Failing:
-    """Counts the calls, and has one of them fail."""
+    """Count the system calls, and make one of them fail."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -114,7 +114,7 @@ def main() -> None:
         failing.wrap(name, takes_path=True)
     for name in FD_CALLS:
         failing.wrap(name, takes_path=False)
-    FileSessionStore.index_from = 1  # as in a folder of many sessions
+    FileSessionStore.index_from = 1  # build the index at once, as in a folder of many sessions
     at, total = -1, 1
     while at < total:
         failing.is_on = False
@@ -129,7 +129,7 @@ def main() -> None:
             except OpenAgentSdkError as error:
                 if "\n" in str(error):
                     wrong.append(error)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is not one of ours
+            except Exception as error:  # noqa: BLE001 - any other error is a finding
                 wrong.append(error)
 
         use(open_store(URL), attempt)

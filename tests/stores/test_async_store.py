@@ -1,4 +1,4 @@
-"""Sessions as messages and turns for services that await, over every kind of store."""
+"""Sessions as messages and turns for async services, over every kind of store."""
 
 from __future__ import annotations
 

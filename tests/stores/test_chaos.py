@@ -1,6 +1,6 @@
-"""Writers on a Postgres server that keeps crashing lose nothing, double nothing and leave no hole.
+"""Writers on a Postgres server that keeps crashing lose nothing, duplicate nothing and leave no gap.
 
-Needs the server's programs, and a minute: it runs with OPENAGENTIC_TEST_LARGE=1.
+Needs the server's programs and about a minute, so it runs only with OPENAGENTIC_TEST_LARGE=1.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class PostgresChaosTest(unittest.TestCase):
         self.url = f"postgresql://chaos@127.0.0.1:{self.port}/postgres"
 
     def server_user(self) -> str | None:
-        """A server refuses to run as root, so root lends it another user."""
+        """The user to run the server as, since it refuses root."""
         if os.geteuid() != 0:
             return None
         with contextlib.suppress(LookupError):
             shutil.chown(self.place, "postgres")
             return "postgres"
-        self.skipTest("a Postgres server does not run as root, and there is no user postgres")
+        self.skipTest("a Postgres server refuses to run as root, and there is no user postgres")
 
     def control(self, program: str, *arguments: str) -> None:
         programs = server_programs()
@@ -118,7 +118,7 @@ class PostgresChaosTest(unittest.TestCase):
         end = time.monotonic() + CHAOS_S
         crashes = 0
         while time.monotonic() < end - 3:
-            pause(2, "the writers go on meanwhile")
+            pause(2, "the writers continue meanwhile")
             self.control("pg_ctl", "-D", str(self.place / "data"), "-m", "immediate", "stop")
             self.control(*self.start)
             crashes += 1

@@ -1,4 +1,4 @@
-"""A conversation that grew too long is cut where it may be cut, and what must survive does."""
+"""Compaction cuts a long conversation only where it is legal, and keeps what must survive."""
 
 from __future__ import annotations
 

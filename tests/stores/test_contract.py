@@ -1,4 +1,4 @@
-"""Every store of the package keeps the contract."""
+"""Every store of the package meets the contract."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MemoryStoreTest(store_contract.StoreContract):
 
 
 class MinimalStoreTest(store_contract.StoreContract):
-    """What is derived from the core keeps the contract too."""
+    """The methods derived from the core meet the contract too."""
 
     many_events = MANY_EVENTS
     keeps_on_close = False
@@ -45,7 +45,7 @@ class MinimalStoreTest(store_contract.StoreContract):
 
 
 class UrlStoreContract(store_contract.StoreContract):
-    """A store that is named by a URL, so that other processes find it too."""
+    """The contract for a store opened by URL, so that other processes can open it too."""
 
     many_events = MANY_EVENTS
     url: str
@@ -72,22 +72,22 @@ class FileStoreTest(UrlStoreContract):
     can_take_over = False
 
     def distinct_time(self) -> None:
-        pause(0.011, "the list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms")
+        pause(0.011, "lists sort by modification time, which has a granularity of up to 10 ms")
 
 
-@unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+@unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class PostgresStoreTest(UrlStoreContract):
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)
         super().setUp()
 
 
-@unittest.skipUnless(REDIS_URL, "no server is named by OPENAGENTIC_TEST_REDIS_URL")
+@unittest.skipUnless(REDIS_URL, "OPENAGENTIC_TEST_REDIS_URL is not set")
 class RedisStoreTest(UrlStoreContract):
     def setUp(self) -> None:
         self.url = servers.own_redis_prefix(self, REDIS_URL)
         super().setUp()
 
 
-# Without a place of its own the class in the middle is as abstract as the contract.
+# Delete it from the module: without a place it is as abstract as the contract, and unittest would run it.
 del UrlStoreContract

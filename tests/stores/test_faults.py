@@ -1,4 +1,4 @@
-"""The contract finds every fault that can be named: each faulty store fails the test that is named for it."""
+"""The contract detects every known fault: each faulty store fails the test named for it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .holes import lose_event
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
-# Of these a file store's kernel lock is no example.
+# Faults that a file store cannot have: the kernel manages its lock.
 _TAKES_OVER = {"TheEpochStays", "AReplacedHolderWrites", "TwoWritersAreAccepted"}
 _LIVES_ON = ("process", "kill", "reopen", "opened_again")
 
 
 def result_of(fault: str, url: str) -> TestResult:
-    """What the contract's test says to the faulty store."""
+    """Run the contract test of a fault against the faulty store, and return its result."""
 
     class Contract(store_contract.StoreContract):
         def make_store(self) -> SessionStore:
@@ -44,13 +44,13 @@ def result_of(fault: str, url: str) -> TestResult:
 
         def setUp(self) -> None:
             super().setUp()
-            self.addTypeEqualityFunc(list, self.assert_same)  # nobody reads how two long lists differ
+            self.addTypeEqualityFunc(list, self.assert_same)  # skip the slow diff of two long lists
 
         def assert_same(self, first: list[Any], second: list[Any], msg: str | None = None) -> None:
             self.assertTrue(first == second, msg)
 
         def open_store(self) -> SessionStore:
-            # In memory there is one store; the others are named, and found again.
+            # A memory store must stay the same object; the others can be opened again by URL.
             if not url.startswith("memory") or "store" not in self.__dict__:
                 return super().open_store()
             return self.store
@@ -62,7 +62,7 @@ def result_of(fault: str, url: str) -> TestResult:
 
 class FaultTest(unittest.TestCase):
     def places(self) -> dict[str, Callable[[], str]]:
-        """What makes a fresh place for each kind of store: all kinds where servers are named, files else."""
+        """Functions that create a fresh URL, by kind of store: all kinds if a server is configured, otherwise SQLite."""
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
         kinds = {"sqlite": lambda: f"sqlite:{place.name}/s.db?durability=flush"}
@@ -87,7 +87,7 @@ class FaultTest(unittest.TestCase):
             places.pop("memory", None)
         if fault in _TAKES_OVER:
             places.pop("file", None)
-        # The fault is in what surrounds the store, and the contract is the same for all: one kind each, in turn, will do.
+        # The fault is in the wrapper and the contract is the same for all: the small size tests one kind per fault, in turn.
         kinds = list(places) if LARGE else [list(places)[list(FAULTS).index(fault) % len(places)]]
         for kind in kinds:
             with self.subTest(kind):

@@ -1,4 +1,4 @@
-"""The index of a folder of many sessions changes no answer, whatever happens to it, to the sessions and to the processes."""
+"""The index of a folder of many sessions never changes a result, whatever happens to it, the sessions or the processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class IndexedContract(store_contract.StoreContract):
         return IndexedStore(self.place, durability="flush")
 
     def distinct_time(self) -> None:
-        pause(0.011, "the list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms")
+        pause(0.011, "lists sort by modification time, which has a granularity of up to 10 ms")
 
 
 class FileIndexTest(unittest.TestCase):
@@ -55,7 +55,7 @@ class FileIndexTest(unittest.TestCase):
             self.store.append_event(f"s{number}", UserMessage(f"{WORDS[number % len(WORDS)]} {number}"))
 
     def compare(self, store: FileSessionStore) -> None:
-        """The answers with the index, and those of a store that never asks one."""
+        """Compare the results of a store that uses the index with those of one that does not."""
         exact = FileSessionStore(self.place, read_only=True)
         for asked in (
             {"limit": 5},
@@ -123,7 +123,7 @@ class FileIndexTest(unittest.TestCase):
         self.assertTrue(damages == 0 or self.index.exists())
 
     def damage(self, rng: random.Random) -> None:
-        """What may happen to a cache."""
+        """Damage the index at random."""
         path = self.index / "sessions.sqlite"
         match rng.randrange(4):
             case 0:
@@ -162,7 +162,7 @@ class FileIndexTest(unittest.TestCase):
         with log.open("ab") as file:
             file.write(b'{"type":"user.message","text":"willow by hand"}\n')
         shutil.copytree(self.place / "sessions" / "s3", self.place / "sessions" / "copied")
-        # At once where it is among the newest; here and always once the logs are looked at again.
+        # Changes among the newest sessions are seen at once, others only when the logs are checked again, as here.
         self.assertEqual(self.store.list_session_summaries(limit=1)[0].id, "s1")
         shutil.rmtree(self.index / "touched")
         self.compare(self.store)

@@ -1,4 +1,4 @@
-"""The garbage collector may run inside any lock, and whatever it ends there waits for none."""
+"""The garbage collector may run while any lock is held, and no finalizer it triggers waits for a lock."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.waiting import until
 
 from ..guards.source import PACKAGE, ROOT, modules_with, nodes_of
 
-# What is done when something of ours is collected: where it is asked for, and what may be asked for there.
+# The modules that register finalizers, with the ways in which they may.
 FINALIZERS = {
-    ("openagentic_sdk.ground.garbage", "weakref.finalize"),  # hands over to a thread
+    ("openagentic_sdk.ground.garbage", "weakref.finalize"),  # delegates to a thread
     ("openagentic_sdk.providers.wire.http", "weakref.finalize"),  # takes no lock
     ("openagentic_sdk.server.contract.client", "when_collected"),
     ("openagentic_sdk.sessions.stores.remote", "when_collected"),
     ("openagentic_sdk.sessions.sqlite", "when_collected"),
-    ("openagentic_sdk.ground.threads", "__del__"),  # `SimpleQueue.put` waits for no lock
+    ("openagentic_sdk.ground.threads", "__del__"),  # `SimpleQueue.put` takes no lock
     ("openagentic_sdk.tools.shell.background", "when_collected"),
     ("openagentic_sdk.tools.shell.file_policy", "when_collected"),
 }
 OWNERS = {"Client", "HttpTransport", "RemoteStore", "SqliteSessionStore", "RunShells", "RunTemp"}
-# Locks that the walk does not take: they belong to what needs a Postgres server.
+# Locks that the walk does not take, because they need a Postgres server.
 NOT_TAKEN = {
     "openagentic_sdk.sessions.stores.postgres.link",
     "openagentic_sdk.sessions.stores.postgres.tables",
@@ -46,7 +46,7 @@ NOT_TAKEN = {
 }
 ON_SERVERS = {f"openagentic_sdk.sessions.stores.{name}" for name in ("server", "news", "holders", "remote")}
 LIMIT_S = 300.0
-# What is collected is ended in a thread that holds a lock for a moment, and the process forks meanwhile.
+# The finalizer's thread holds a lock for a moment, and the process forks during that.
 _FORKS_MEANWHILE = """
 import os, threading, warnings
 from openagentic_sdk.ground.garbage import when_collected
@@ -68,7 +68,7 @@ if child == 0:
     os._exit(0 if lock.acquire(timeout=5) else 1)
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-# From Python 3.12 on, no thread begins once the main thread has ended.
+# From Python 3.12 on, no thread can be started after the main thread has ended.
 _FORGETS_LATE = """
 import sys, threading
 from openagentic_sdk import open_store
@@ -84,7 +84,7 @@ threading.Thread(target=work).start()
 
 
 def made_in_package(call: str) -> set[str]:
-    """The modules in which a lock of this kind is made."""
+    """The modules that create a lock of this kind."""
     found = set()
     for module in modules_with(f"{call}("):
         if module.room != "testing" and any(
@@ -121,7 +121,9 @@ class FinalizerTest(unittest.TestCase):
 
     @full_size
     def test_no_generator_of_the_package_holds_a_lock_where_it_may_be_forgotten(self) -> None:
-        """What is collected is closed where it waits; only `with` blocks, which end by themselves, may wait in a lock."""
+        """A collected generator is closed at its `yield`; only context managers for `with` blocks may yield while holding a
+        lock.
+        """
         for module in modules_with("yield"):
             for function in (node for node in nodes_of(module) if isinstance(node, ast.FunctionDef)):
                 if any("contextmanager" in ast.unparse(decorator) for decorator in function.decorator_list):
@@ -142,12 +144,12 @@ class FinalizerTest(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(
-            sorted(os.listdir(place.name)), ["s.db", "s.db-leases"], "a closed database has no log beside it"
+            sorted(os.listdir(place.name)), ["s.db", "s.db-leases"], "a closed database has no write-ahead log"
         )
 
     def test_a_fork_waits_for_what_threads_are_ending(self) -> None:
         done = subprocess.run([sys.executable, "-c", _FORKS_MEANWHILE], cwd=ROOT, timeout=LIMIT_S)
-        self.assertEqual(done.returncode, 0, "the child waits for a lock that nobody gives back")
+        self.assertEqual(done.returncode, 0, "the child waits for a lock that is never released")
 
     @full_size
     def test_the_collector_may_run_inside_every_lock_that_the_package_takes(self) -> None:
@@ -161,18 +163,18 @@ class FinalizerTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr[-6000:])
 
 
-# --- the walk, in a process of its own, whose locks are made by us ----------------------------------------------------
+# --- the walk, in a separate process that uses our instrumented locks -------------------------------------------------
 
 _local = threading.local()
 _real: dict[str, Callable[[], Any]] = {"Lock": threading.Lock, "RLock": threading.RLock}
 _collected_in: dict[str, int] = {}
 _waited_for: list[str] = []
-_stock: list[list[Any]] = []  # what one collection finds: one of each kind, made before
+_stock: list[list[Any]] = []  # sets of garbage prepared in advance, one object of each kind per collection
 TIMES_EACH, SETS = 2, 50
 
 
 def _place() -> str:
-    """The module of the package in which a lock is made; empty for other locks."""
+    """The module of the package that is creating a lock; empty for other code."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == "threading":
         frame = frame.f_back  # type: ignore[assignment]
@@ -181,7 +183,7 @@ def _place() -> str:
 
 
 class _Lock:
-    """A lock that lets the collector find garbage of every kind as soon as it is held."""
+    """A lock that triggers a collection of garbage of every kind as soon as it is acquired."""
 
     def __init__(self, kind: str) -> None:
         self._lock = _real[kind]()
@@ -233,11 +235,11 @@ class _Small(BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Suppress the request log."""
 
 
 def _walk() -> None:
-    """Take the locks of the package while forgotten stores, transports and shells lie about."""
+    """Acquire the package's locks while abandoned stores, transports and shells wait for collection."""
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     for kind in _real:
         setattr(threading, kind, partial(_Lock, kind))
@@ -275,7 +277,7 @@ def _walk() -> None:
     servers, numbers = SharedByName(Shared), count(1)
 
     class Remote(RemoteStore[Any]):
-        """What each store on a server is, without the server."""
+        """The common base of server stores, without a server."""
 
         _servers = servers
 
@@ -374,9 +376,9 @@ def _walk() -> None:
         redis.remove()
 
     assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
-    # Locks that live as long as the process, and those of what is at work by now.
+    # Take the module-level locks, and those of objects still alive.
     for name in modules:
-        with suppress(ImportError):  # a driver that is not there
+        with suppress(ImportError):  # a driver that is not installed
             import_module(name)
     for lock in [each for each in gc.get_objects() if isinstance(each, _Lock)]:
         if lock.acquire(False):
@@ -386,7 +388,7 @@ def _walk() -> None:
     missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
     missing -= set() if redis is not None else ON_SERVERS
     assert not missing, f"the collector never ran inside a lock of {sorted(missing)}"
-    until(lambda: "shared" in ended, "what was forgotten is ended")
+    until(lambda: "shared" in ended, "the abandoned objects are closed")
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Conversations of other programs become sessions of ours without losing what was said."""
+"""Conversations of other programs are imported as sessions without loss of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our stores behind the protocol of the Claude Agent SDK: its contracts, and the stricter ones that keep data."""
+"""Our stores through the protocol of the Claude Agent SDK: its contracts, and stricter ones against data loss."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ class AdapterTest(unittest.TestCase):
 
 
 class FirstPromptTest(unittest.TestCase):
-    """What Claude's own list shows of a session."""
+    """The first prompt that Claude's own list shows for a session."""
 
     def first_prompt(self, *contents: Any, **fields: Any) -> dict[str, Any]:
         entries = [{"type": "user", "message": {"content": content}, **fields} for content in contents]

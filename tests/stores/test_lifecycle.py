@@ -1,4 +1,4 @@
-"""What can be done with a whole session, over every kind of store."""
+"""Operations on whole sessions, over every kind of store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection that breaks or hangs at any piece of any call: what was asked for happens once, or not at all and loudly."""
+"""A connection breaks or hangs at any piece of any call: the operation happens once, or not at all and with an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def texts(store: SessionStore, name: str) -> list[str]:
 
 
 class Calls:
-    """The calls of a store that change something. Each gets a session of one event, and leaves what `check` expects."""
+    """The calls that change a store. Each starts from a session of one event and returns a check of the outcome."""
 
     def __init__(self, store: SessionStore, name: str) -> None:
         self.store, self.name, self.other = store, name, f"{name}-other"
@@ -38,7 +38,7 @@ class Calls:
         with self.store.open_writer(self.name) as writer:
             writer.append(BATCH)
             writer.append([SessionMeta(title="t")])
-        # Whatever became of closing it: the session is free for this process.
+        # The session must be free for this process even if closing the writer failed.
         with self.store.open_writer(self.name) as writer:
             writer.append([ToolResult("c")])
         return lambda: texts(self.store, self.name) == ["one", "two", "result", "result", "result"]
@@ -52,7 +52,7 @@ class Calls:
         return lambda: self.store.read_events(self.other) == []
 
     def bring(self) -> Callable[[], object]:
-        """An import of what can be read once only: complete, or absent with an error."""
+        """Import from iterators that can be read only once: the result is complete, or absent with an error."""
         self.store.import_session(self.other, iter(self.store.read_events(self.name)), blobs=iter([b"blob", b"more"]))
         return lambda: (texts(self.store, self.other), len(self.store.list_blobs(self.other))) == (["one"], 2)
 
@@ -96,7 +96,7 @@ class LostAnswerTest(unittest.TestCase):
         if REDIS_URL and importlib.util.find_spec("redis"):
             yield servers.own_redis_prefix(self, REDIS_URL)
         if not POSTGRES_URL and not REDIS_URL:
-            self.skipTest("no server is named by OPENAGENTIC_TEST_POSTGRES_URL or OPENAGENTIC_TEST_REDIS_URL")
+            self.skipTest("OPENAGENTIC_TEST_POSTGRES_URL and OPENAGENTIC_TEST_REDIS_URL are not set")
 
     def patient(self, url: str, patience_s: float) -> SessionStore:
         kind = RedisSessionStore if url.startswith("redis") else PostgresSessionStore
@@ -122,7 +122,7 @@ class LostAnswerTest(unittest.TestCase):
     def run_at(
         self, proxy: Proxy, store: SessionStore, direct: SessionStore, call: str, piece: int, fault: Fault
     ) -> bool:
-        """Whether the call sends so many pieces; then one went wrong, and what is left is as it should be."""
+        """Run the call with a fault at that piece and check the outcome; return False if it sends fewer pieces."""
         kind = direct.__class__.__name__
         with self.subTest(kind, call=call, piece=piece, fault=fault):
             calls = Calls(store, f"{call}-{piece}")
@@ -139,7 +139,7 @@ class LostAnswerTest(unittest.TestCase):
             if failure is None:
                 self.assertTrue(done(), texts(direct, calls.name) if direct.session_exists(calls.name) else "gone")
             elif fault.startswith("cut"):
-                # Only what is read once cannot be sent again.
+                # Only a source that can be read just once makes a retry impossible.
                 self.assertEqual(call, "bring", failure)
                 self.assertFalse(direct.session_exists(calls.other))
             if direct.session_exists(calls.other):
@@ -147,7 +147,7 @@ class LostAnswerTest(unittest.TestCase):
         return True
 
     def test_a_connection_that_breaks_before_or_after_any_piece_doubles_and_loses_nothing(self) -> None:
-        # The small size: after the odd pieces, so that each call has lost an answer, and before the even ones.
+        # In the small size: cut after odd pieces, so that each call loses a response, and before even ones.
         for fault, first in (("cut before", 2), ("cut after", 1)):
             self.run_at_each_piece(fault, 1 if LARGE else 2, 10.0, first=1 if LARGE else first)  # type: ignore[arg-type]
 

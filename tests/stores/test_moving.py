@@ -1,4 +1,4 @@
-"""The commands that bring sessions from elsewhere and to elsewhere."""
+"""The commands that import and export sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSCRIPTS = Path(__file__).parents[2] / "fixtures" / "stores" / "claude"
 
 
 def said(*arguments: str) -> tuple[int, str]:
-    """The exit code of a command, and all that it printed."""
+    """The exit code of a command, and everything it printed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(arguments)

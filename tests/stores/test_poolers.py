@@ -1,4 +1,4 @@
-"""The whole contract through pgbouncer: in transaction mode, and with OPENAGENTIC_TEST_LARGE=1 in session mode too."""
+"""The whole contract through pgbouncer: in transaction mode, and in the large size in session mode too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 _TABLES = ("sessions", "holders", "follows")
 
 
-@unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+@unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class TransactionPoolerTest(store_contract.StoreContract):
     mode = "transaction"
     many_events = 10_000 if LARGE else 2_000

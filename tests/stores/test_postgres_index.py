@@ -1,4 +1,4 @@
-"""What lists and searches of a Postgres store find by its index is what reading everything finds."""
+"""With a Postgres store's index, lists and searches return the same results as reading everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..waiting import until
 from . import servers
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
-# More than the first page of a list, which is read without the index.
+# More sessions than the first page of a list, which is read without the index.
 MANY = 110
 TITLES = {
     "s000": "Straße",
@@ -44,9 +44,7 @@ def psycopg_connection(url: str) -> Any:
     return psycopg.connect(url, autocommit=True)
 
 
-@unittest.skipUnless(
-    POSTGRES_URL and importlib.util.find_spec("psycopg"), "OPENAGENTIC_TEST_POSTGRES_URL names no server"
-)
+@unittest.skipUnless(POSTGRES_URL and importlib.util.find_spec("psycopg"), "OPENAGENTIC_TEST_POSTGRES_URL is not set")
 class PostgresIndexTest(unittest.TestCase):
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)
@@ -105,7 +103,7 @@ class PostgresIndexTest(unittest.TestCase):
     def test_what_was_written_since_the_last_search_is_listed(self) -> None:
         for number in range(6):
             self.store.append_event(f"s{number:03d}", SessionMeta(tags=["fresh"]))
-        for number in range(20, MANY):  # so that none of those stands in the first page
+        for number in range(20, MANY):  # so that none of those is on the first page
             self.store.append_event(f"s{number:03d}", UserMessage("later"))
         self.store.update_metadata("s010", {"tags": ["fresh"]})
         self.assert_lists_agree("fresh", "odd", "later")
@@ -122,7 +120,7 @@ class PostgresIndexTest(unittest.TestCase):
             for number in range(20, MANY):
                 self.store.append_event(f"s{number:03d}", UserMessage("later"))
             self.assert_lists_agree("heldtitle")
-        self.store.close()  # releases are sent
+        self.store.close()  # sends the pending releases
         self.store.update_search()
         self.assertEqual(self.behind(), [])
         self.assert_lists_agree("heldtitle")
@@ -163,7 +161,7 @@ class PostgresIndexTest(unittest.TestCase):
         self.assertEqual(len(self.store.search("secretword")), 1)
         changed = "UPDATE openagentic_events SET data = replace(data, 'secretword', 'harmlessword')"
         self.do(f"{changed} WHERE session = (SELECT key FROM openagentic_sessions WHERE id = 's005')")
-        self.assertEqual(self.store.search("secretword"), [])  # what the index finds is compared with the log
+        self.assertEqual(self.store.search("secretword"), [])  # hits of the index are verified against the log
         self.store.append_event("s005", RecordErased("e", "s005"))
         self.assertEqual([hit.seq for hit in self.store.search("harmlessword")], [self.store.last_seq("s005") - 1])
         self.assertEqual(self.words_of("s005", "secretword"), [])

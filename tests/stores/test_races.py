@@ -1,4 +1,4 @@
-"""Everything that can be done to whole sessions, done to the same few at once: what is there then is whole."""
+"""All operations on whole sessions, run concurrently on the same few sessions, leave them intact."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .test_sharing import shared_urls
 
 NAMES = ("a", "b", "c")
 SECONDS = 8.0 if LARGE else 0.4
-# What a caller is told of a race; anything else is a defect.
+# Errors that a race may raise for the caller; anything else is a defect.
 TOLD = (SessionError, OptionsError, FileExistsError)
 
 
 class Racing:
-    """One who does things to sessions at random, with its own store object."""
+    """A participant that performs random operations on sessions through its own store object."""
 
     def __init__(self, url: str, seed: int, place: Path) -> None:
         self.store, self.chance, self.place, self.seed = open_store(url), random.Random(seed), place, seed
@@ -116,7 +116,7 @@ class Racing:
 
 
 def check(store: SessionStore, name: str) -> None:
-    """The log has no hole, and the row says what the log says."""
+    """Check that the log has no gap and that the row matches it."""
     events, known = store.read_events(name), store.read_metadata(name)
     assert [event.seq for event in events] == list(range(1, len(events) + 1)), name
     start = start_summary(name, known["created_at"], known["metadata"])

@@ -1,4 +1,4 @@
-"""What a Redis server keeps: the format of a session, which every operation checks, and what its settings let survive."""
+"""The format of a session on a Redis server, which every operation checks, and the server settings that endanger data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openagentic_sdk.testing import ScriptedProvider
 from ..size import LARGE
 from .own_servers import OwnRedis
 
-# What a process of format 1 does: it looks at key, epoch, holder and length, and at no format.
+# The append script of format 1: it checks key, epoch, holder and length, but no format.
 OLD_APPEND = """
     local key, epoch, holder = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder'))
     if (key or '') ~= ARGV[1] or epoch ~= ARGV[2] or holder ~= ARGV[3] then return 0 end
@@ -49,7 +49,7 @@ OLD_CREATE = """
 
 
 class OldProcess:
-    """A process of the version before, as the server meets it."""
+    """A process of the previous version, as seen by the server."""
 
     def __init__(self, url: str) -> None:
         import redis

@@ -1,4 +1,4 @@
-"""What lists and searches of a Redis store find by its index is what reading everything finds."""
+"""With a Redis store's index, lists and searches return the same results as reading everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from . import servers
 from .own_servers import OwnRedis
 
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
-# More than a list reads without the index.
+# More sessions than a list reads without the index.
 MANY = 130
 TITLES = {
     "s000": "Straße",
@@ -32,7 +32,7 @@ TITLES = {
 }
 
 
-@unittest.skipUnless(REDIS_URL and importlib.util.find_spec("redis"), "OPENAGENTIC_TEST_REDIS_URL names no server")
+@unittest.skipUnless(REDIS_URL and importlib.util.find_spec("redis"), "OPENAGENTIC_TEST_REDIS_URL is not set")
 class RedisIndexTest(unittest.TestCase):
     def setUp(self) -> None:
         self.url = servers.own_redis_prefix(self, REDIS_URL)
@@ -54,7 +54,7 @@ class RedisIndexTest(unittest.TestCase):
         return self.store._server.client()
 
     def touch_others(self) -> None:
-        """Write to so many sessions that no list reads the first ones without the index."""
+        """Write to so many other sessions that lists reach the first ones only through the index."""
         for number in range(20, MANY):
             self.store.append_event(f"s{number:03d}", UserMessage("later"))
 
@@ -276,7 +276,7 @@ class WithoutAnIndexTest(unittest.TestCase):
         with closing(redis.Redis.from_url(server.url)) as client:
             for policy in ("noeviction", "allkeys-lru"):
                 with self.subTest(policy):
-                    client.config_set("maxmemory", 0)  # or the next line would have the server delete all keys at once
+                    client.config_set("maxmemory", 0)  # or the next line would delete all keys at once
                     client.config_set("maxmemory-policy", policy)
                     client.config_set("maxmemory", 1 if policy == "noeviction" else 0)
                     with closing(open_store(server.url)) as other:

@@ -1,4 +1,4 @@
-"""What is particular to stores on servers: drivers that are missing, passwords in errors, what a server keeps."""
+"""Behaviour specific to server stores: missing drivers, passwords in errors, data that the server loses."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ class ForgetfulRedisTest(unittest.TestCase):
         self.addCleanup(store.close)
         until(
             lambda: "replica" in (store.durability_notice() or "") and store.session_exists("s3"),
-            "the replica has what the server has",
+            "the replica has caught up",
         )
         self.assertEqual(len(store.read_events("s3")), 2)
         self.assertFalse(store.wait_for_events("s3", after_seq=2, timeout_s=0.05))
@@ -371,14 +371,14 @@ class ForgetfulRedisTest(unittest.TestCase):
             store.append_event("s3", UserMessage("refused"))
 
 
-@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server is named")
+@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server URL is set")
 class PostgresLossTest(unittest.TestCase):
     def test_a_batch_whose_answer_was_lost_is_stored_once(self) -> None:
         from openagentic_sdk.sessions import postgres
         from openagentic_sdk.sessions.stores.postgres.driver import psycopg
 
         class LosingStore(postgres.PostgresSessionStore):
-            """Loses the answer to its first append: the server did it, and the connection broke."""
+            """Loses the response to its first append: the server committed it, and the connection broke."""
 
             answered = True
 
@@ -409,9 +409,9 @@ class PostgresLossTest(unittest.TestCase):
             writer.close()
 
 
-@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server is named")
+@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server URL is set")
 class StoppedProcessTest(unittest.TestCase):
-    """A process that is stopped keeps its connections open: the server takes back what they hold."""
+    """A stopped process keeps its connections open; the server ends the transactions and locks they hold."""
 
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, os.environ["OPENAGENTIC_TEST_POSTGRES_URL"])
@@ -443,7 +443,7 @@ class StoppedProcessTest(unittest.TestCase):
         def work(execute: Execute) -> Rows:
             tables.take_turn(execute)
             attempts.append("begun")
-            if len(attempts) == 1:  # another takes its turn while this one says nothing
+            if len(attempts) == 1:  # another process takes its turn while this one is silent
                 tables.change(tables.take_turn, steps=2)
                 attempts.append("another's turn")
             return execute("SELECT 1")

@@ -1,4 +1,4 @@
-"""Stores that processes share: forks, leases, connections that nobody holds, and answers that are lost."""
+"""Stores shared by processes: forks, leases, connections without an owner, and lost responses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ sys.stdin.readline()
 
 
 def shared_urls(test: unittest.TestCase) -> Iterator[str]:
-    """A fresh place on each kind of store that processes can share."""
+    """A fresh URL for each kind of store that processes can share."""
     place = tempfile.TemporaryDirectory()
     test.addCleanup(place.cleanup)
     yield f"sqlite:{place.name}/s.db?durability=flush"
@@ -53,7 +53,7 @@ def shared_urls(test: unittest.TestCase) -> Iterator[str]:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The id of a forked child that does the work; it ends with 0 when nothing was raised."""
+    """Fork a child that does the work, and return its pid; it exits with 0 if nothing was raised."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -70,7 +70,7 @@ def texts(store: SessionStore, session_id: str) -> list[str]:
     return [event.text for event in store.read_events(session_id) if isinstance(event, UserMessage)]
 
 
-@unittest.skipIf(sys.platform == "win32", "there is no fork")
+@unittest.skipIf(sys.platform == "win32", "this system has no fork")
 class ForkTest(unittest.TestCase):
     def test_a_store_used_before_a_fork_serves_parent_and_children_side_by_side(self) -> None:
         for url in shared_urls(self):
@@ -142,7 +142,7 @@ class ForkTest(unittest.TestCase):
                     assert len(store.read_events(name)) == per_worker
                     with contextlib.suppress(SessionLockedError):
                         store.append_event(names[0], UserMessage("not while the parent writes"))
-                        raise AssertionError("the parent's session was used")
+                        raise AssertionError("the child wrote to the parent's session")
 
                 until(lambda counts=counts, failures=failures: failures or all(counts.values()), "every thread writes")
                 for first in range(0, workers, 4):
@@ -170,7 +170,7 @@ class ForkTest(unittest.TestCase):
                     def misuse(writer: SessionWriter = writer) -> None:
                         with self.assertRaisesRegex(StorageError, "fork"):
                             writer.append([UserMessage("from the child")])
-                        # Closing there must not give away what the parent holds.
+                        # Closing the writer in the child must not release the parent's lease.
                         writer.close()
 
                     child = in_child(misuse)
@@ -202,7 +202,7 @@ class LeaseTest(unittest.TestCase):
                     yield url, store
 
     def end_leases(self, url: str, store: SessionStore) -> None:
-        """What 15 seconds without a heartbeat do."""
+        """Expire all leases, as 15 seconds without a heartbeat would."""
         server = store._server  # type: ignore[attr-defined]
         if url.startswith("redis"):
             for key in server.client().scan_iter(match=server.name("holder", "*")):
@@ -230,7 +230,7 @@ class LeaseTest(unittest.TestCase):
             holder.wait()
             store.open_writer(session_id).close()
 
-    @unittest.skipIf(sys.platform == "win32", "there is no fork")
+    @unittest.skipIf(sys.platform == "win32", "this system has no fork")
     def test_a_session_is_free_when_its_process_was_killed_although_a_child_that_it_forked_lives(self) -> None:
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
@@ -248,15 +248,15 @@ class LeaseTest(unittest.TestCase):
                         store.open_writer(session_id)
                     holder.kill()
                     holder.wait()
-                    os.kill(child, 0)  # it lives
+                    os.kill(child, 0)  # the child is alive
                     with store.open_writer(session_id) as writer:
                         writer.append([UserMessage("free")])
-                    # The child ends when nobody can write to it any more.
+                    # The child ends when its pipe has no writer left.
 
     def test_a_holder_that_died_elsewhere_is_refused_with_the_time_when_its_lease_ends(self) -> None:
         for url, store in self.remote_stores():
             session_id = store.create_session()
-            # Another folder for its lock file is what another host looks like.
+            # Another folder for lock files makes the store look like one on another host.
             elsewhere = tempfile.TemporaryDirectory()
             self.addCleanup(elsewhere.cleanup)
             holder = self.hold(url, session_id, elsewhere.name)
@@ -301,7 +301,7 @@ class LeaseTest(unittest.TestCase):
             session_id = store.create_session()
             writer = store.open_writer(session_id)
             at = writer._at  # type: ignore[attr-defined]
-            # The server never heard of it: only this process knows that the writer is closed.
+            # The release never reached the server: only this process knows that the writer is closed.
             writer._holder.drop(at.key, writer.epoch)  # type: ignore[attr-defined]
             with store.open_writer(session_id) as second:
                 second.append([UserMessage("second")])
@@ -363,7 +363,7 @@ class InterruptTest(unittest.TestCase):
 
 
 class HangingServerTest(unittest.TestCase):
-    """A server that is stopped answers nobody and keeps its connections open."""
+    """A stopped server answers no request and keeps its connections open."""
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
     def test_an_append_to_a_redis_that_stalls_is_stored_once(self) -> None:
@@ -371,7 +371,7 @@ class HangingServerTest(unittest.TestCase):
 
         server = OwnRedis("--appendonly", "yes")
         self.addCleanup(server.remove)
-        # An answer is waited for a second, and the server stalls for longer.
+        # The response timeout is one second, and the server stalls for longer.
         store = RedisSessionStore(server.url, patience_s=20 if LARGE else 2.0)
         self.check(server, store, 10 if LARGE else 1.2)
 
@@ -395,7 +395,7 @@ class HangingServerTest(unittest.TestCase):
             writer.append([UserMessage("1")])
             timer.join()
             self.assertEqual(texts(store, session_id), ["0", "1"])
-            # One that never answers is given up when patience ends, and the writer finds its place again.
+            # A server that never answers is given up after `patience_s`, and the writer recovers afterwards.
             server.signal(signal.SIGSTOP)
             with self.assertRaises(StorageError):
                 writer.append([UserMessage("2")])
@@ -512,7 +512,9 @@ class PoolerAndRolesTest(unittest.TestCase):
                     thread.join()
         self.assertEqual(texts(store, session_id), [str(number) for number in range(count)])
         self.server.stop()
-        thread = threading.Thread(target=lambda: (pause(0.1, "a writer is asked for meanwhile"), self.server.start()))
+        thread = threading.Thread(
+            target=lambda: (pause(0.1, "another writer is requested meanwhile"), self.server.start())
+        )
         thread.start()
         store.open_writer(session_id).close()
         thread.join()

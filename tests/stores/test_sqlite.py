@@ -1,4 +1,4 @@
-"""What is particular to sessions in SQLite: the schema, the index, forks of the process, damage."""
+"""Behaviour specific to SQLite stores: the schema, the index, forked processes, damage."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual(self.ask("PRAGMA user_version"), [(len(MIGRATIONS),)])
         self.assertEqual(self.ask("PRAGMA journal_mode"), [("wal",)])
 
-    @unittest.skipIf(sys.platform == "win32", "permissions are a matter of POSIX")
+    @unittest.skipIf(sys.platform == "win32", "this system has no POSIX permissions")
     def test_nobody_else_can_read_the_files(self) -> None:
         with self.store.open_writer(self.session()):
             files = [path for path in self.path.parent.rglob("*") if path.is_file()]
@@ -100,7 +100,7 @@ class SqliteTest(unittest.TestCase):
             file.fault = ""
             store.open_writer("interrupted").close()
             file.fault = "killed unheard"
-            del caught  # whose frames would keep what nobody gave back
+            del caught  # its frames would keep alive what was never released
         file.fault = ""
 
     def test_a_database_of_a_newer_version_is_refused_and_left_alone(self) -> None:
@@ -321,7 +321,7 @@ class SqliteTest(unittest.TestCase):
             self.assertEqual([hit.seq for hit in self.store.search("three")], [3])
             self.path.with_name(self.path.name + "-search").write_bytes(damage)
         self.assertEqual([hit.seq for hit in self.store.search("three")], [3])
-        # Another program, which knows of no index, deletes and makes sessions.
+        # Another program, which does not use the index, deletes and creates sessions.
         self.change("DELETE FROM sessions")
         self.store.create_session(session_id=session_id)
         self.store.append_event(session_id, UserMessage("something new"))
@@ -356,7 +356,7 @@ class SqliteTest(unittest.TestCase):
         mine = [line for line in lines if line[1] == "POSIX" and line[4] == str(os.getpid())]
         return {files[name] for line in mine if (name := line[5].rpartition(":")[2]) in files}
 
-    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+    @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
     def test_what_a_forked_child_appends_stays_although_its_parent_ended_and_others_closed_the_file(self) -> None:
         session_id = self.session()
         with Process(
@@ -373,7 +373,7 @@ class SqliteTest(unittest.TestCase):
         texts = [event.text for event in self.store.read_events(session_id) if isinstance(event, UserMessage)]
         self.assertEqual(texts[-3:], ["child's", "another's", "child's last"])
 
-    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+    @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
     def test_a_child_that_is_forked_in_the_middle_of_a_write_is_refused_and_undoes_nothing(self) -> None:
         session_id = self.session()
 
@@ -414,7 +414,7 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual(set(Path.cwd().iterdir()), before)
         self.assertFalse(Path("/:memory:").exists())
 
-    @unittest.skipIf(sys.platform == "win32", "there is no fork")
+    @unittest.skipIf(sys.platform == "win32", "this system has no fork")
     def test_a_forked_child_cannot_write_for_its_parent_and_can_read_on_its_own(self) -> None:
         session_id = self.session()
         with self.store.open_writer(session_id) as writer:

@@ -1,4 +1,4 @@
-"""A standby is read while its primary lives, and takes over when it dies, with or without the last events."""
+"""A standby serves reads while its primary is alive, and takes over when it dies, with or without the last events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever call of the system fails in a store, its caller gets an error of this package, in one sentence."""
+"""Whichever system call fails inside a store, the caller gets an error of this package, in one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.pythons import ROOT
 from tests.size import IN_MEMORY, LARGE, full_size
 
-# At every 89th place (there are some 900 in files, 100 in SQLite), a prime, so that each errno meets others.
+# Every 89th place of about 900 in files and 100 in SQLite: a prime, so that each errno hits different places.
 EVERY = 3 if LARGE else 89
 ERRNOS = ("EMFILE", "ENOSPC", "EROFS", "ESTALE", "EACCES", "ENOLCK", "ENAMETOOLONG", "EIO")
 

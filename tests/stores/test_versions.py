@@ -1,6 +1,6 @@
-"""Two versions of the package take turns on one store: this one, and older ones as git has them.
+"""Two versions of the package take turns on one store: this one, and older ones from the git history.
 
-A clone without that history has no older version, and the tests that need one are skipped with a sentence.
+In a clone without that history the tests that need an older version are skipped with a sentence.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tests.pythons import ROOT
 from tests.size import IN_MEMORY, LARGE, full_size
 from tests.stores import servers
 
-# The state before files had an index, SQLite a clock of its own and this version's way of search; and one whose databases
-# had the schema before the last.
+# The version before the file index, SQLite's clock and the present search; and the version whose databases had the last
+# schema but one.
 BEFORE = "934eb5e1"
 SCHEMA_BEFORE = "98ed1c2e^"
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
@@ -40,12 +40,12 @@ REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 @cache
 def older(commit: str) -> str:
-    """A folder with the package as it was at that commit. Skips the test where there is none."""
+    """A folder with the package at that commit. Skip the test if the clone does not have it."""
     command = ["git", "-C", ROOT, "archive", commit, "openagentic_sdk"]
     try:
         packed = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        raise unittest.SkipTest(f"this clone has no history as far as {commit}") from None
+        raise unittest.SkipTest(f"this clone does not contain commit {commit}") from None
     folder = tempfile.mkdtemp(dir=IN_MEMORY)
     unittest.addModuleCleanup(subprocess.run, ["rm", "-rf", folder], check=False)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -55,7 +55,7 @@ def older(commit: str) -> str:
 
 
 class VersionProcess:
-    """A process of one version with a store of its own."""
+    """A process that runs one version with a store of its own."""
 
     def __init__(self, test: unittest.TestCase, folder: str, url: str) -> None:
         script = str(Path(ROOT, "tests", "stores", "version_process.py"))
@@ -88,7 +88,7 @@ class VersionProcess:
 
 
 class TakingTurns(unittest.TestCase):
-    """Over files; the other stores extend it."""
+    """Taking turns on files; the other stores extend this class."""
 
     def make_url(self) -> str:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
@@ -197,7 +197,7 @@ class RedisTakingTurns(TakingTurns):
 
 
 class NewerTables(unittest.TestCase):
-    """What a newer version says of its tables decides what this one may do, also while it runs."""
+    """The oldest compatible version recorded in the tables decides what this version may do, even while it runs."""
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
@@ -208,7 +208,7 @@ class NewerTables(unittest.TestCase):
         self.store.create_session(session_id="s")
 
     def move_on(self, oldest: int | None) -> None:
-        """Do to the tables what a newer version does first."""
+        """Migrate the tables as a newer version does."""
         with closing(sqlite3.connect(self.path)) as db:
             db.execute("DELETE FROM openagentic_oldest")
             newer = len(schema.MIGRATIONS) + 1
@@ -237,7 +237,7 @@ class NewerTables(unittest.TestCase):
 
 
 class RollingUpgrade(FleetTest):
-    """Workers of two versions over one database, each replaced in the middle of a run."""
+    """Workers of two versions on one database, each replaced in the middle of a run."""
 
     @full_size
     def test_workers_of_two_versions_hand_runs_to_each_other(self) -> None:
@@ -261,7 +261,7 @@ class RollingUpgrade(FleetTest):
             self.until_over(*runs.values())
         for key, run_id in runs.items():
             self.check_ended(run_id, key)
-        # And back: what a new worker began, an old one that starts again goes on with.
+        # And in reverse: a restarted old worker continues what a new one began.
         run_id = self.pay("new", 60.0)
         with self.worker() as new:
             self.until(lambda: self.payments()["new"], "the new worker has paid")

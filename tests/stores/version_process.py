@@ -1,6 +1,6 @@
-"""One process of some version of the package: takes a line of JSON for each thing to do, and answers with one.
+"""A process that runs the version of the package found first on `sys.path`: one JSON request and one response per line.
 
-It uses only what every version since the first with five stores has: the package is the one that `sys.path` begins with.
+It uses only what every version has offered since the first with all five stores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ except ImportError:
 def main(url: str) -> None:
     store, writers = open_store(url), {}
     if hasattr(store, "index_from"):
-        type(store).index_from = 1  # as in a folder of many sessions
+        type(store).index_from = 1  # build the index at once, as in a folder of many sessions
 
     def do(what: str, name: str, text: str) -> Any:
         match what:

@@ -1,1 +1,1 @@
-"""Workflows: the steps of plain functions as calls of a session."""
+"""Workflows: plain functions as steps, recorded as calls of a session."""

@@ -1,4 +1,4 @@
-"""Agents for the workers of a test: a workflow that has runs of the fleet read documents, and keeps each note once."""
+"""Agents for test workers: a workflow that delegates documents to runs of the fleet and stores each note once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ reader = Agent(ScriptedProvider(["A note."], resumable=True), name="reader")
 
 
 def keep(document: int, note: str, ctx: ToolContext) -> str:
-    """One file for each key: a step that is made again writes none more."""
+    """Write one file for each key, so that a repeated step adds none."""
     Path(os.environ[FOLDER], f"kept {sha256((ctx.idempotency_key or '').encode()).hexdigest()}").write_text(
         str(document)
     )

@@ -1,4 +1,4 @@
-"""Many documents, twenty at once, in a process that dies again and again: each is read once, and noted once."""
+"""Many documents, twenty at a time, in a process that dies repeatedly: each is read once and noted once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = WorkflowResult[list[str]]
 
 
 def batch(documents: int) -> Build[Result]:
-    """What a process does that reads so many documents, or goes on with that."""
+    """The work of a process that reads the documents, or resumes that."""
 
     def start(life: Life) -> object:
         kept = life.folder / "kept"

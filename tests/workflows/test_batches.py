@@ -1,4 +1,4 @@
-"""How often a workflow's store is written to: a step that may run again ends in one write with what follows from it."""
+"""The number of writes to a workflow's store: a repeatable step ends in one write together with the events after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 4
 
 
 class WatchedStore(MemorySessionStore):
-    """Keeps the batches in which events came, and refuses all from the one on that has the number `refused`."""
+    """Record the batches of events, and refuse all batches from number `refused` on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Batches(FlowCase):
         self.store = self.watched = WatchedStore()
 
     async def count(self, **more: Any) -> int:
-        """Run one step after the other."""
+        """Run one step after another."""
 
         @workflow
         async def count(flow: Flow) -> int:
@@ -73,11 +73,11 @@ class Batches(FlowCase):
     def add(self, number: int) -> int:
         self.effect(f"add {number}")
         started = {event.tool_use_id for event in self.store.iter_events("s") if isinstance(event, ToolStarted)}
-        self.assertEqual(len(started), number + 1, "it is in the log before it takes effect")
+        self.assertEqual(len(started), number + 1, "the call must be in the log before its effect")
         return number + 1
 
     def steps(self) -> list[list[str]]:
-        """The batches with events of steps, but the one that ends the body."""
+        """The batches with events of steps, without the one that ends the body."""
         return [batch for batch in self.watched.batches if {"tool.started", "tool.result"} & {*batch}]
 
     async def test_a_step_that_may_run_again_is_one_write_and_its_start_is_stored_before_its_effect(self) -> None:

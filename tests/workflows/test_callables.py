@@ -1,4 +1,4 @@
-"""Any callable is a step, and what it returns comes back as the type that it was."""
+"""Any callable can be a step, and its value comes back with its type."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Callables(FlowCase):
 
             @workflow
             async def work(flow: Flow) -> None:
-                await flow.step(function, *args, **kwargs)  # noqa: B023 - it is run before the next one is made
+                await flow.step(function, *args, **kwargs)  # noqa: B023 - called before the next iteration
 
             with self.subTest(words), self.assertRaises(RunFailedError) as caught:
                 await work.run(options=self.options(), session=f"s{number}")

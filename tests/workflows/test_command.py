@@ -1,4 +1,4 @@
-"""`openagentic-sdk workflow run|list|show|tail|answer|cancel|retry`, and the fold that they show."""
+"""`openagentic-sdk workflow run|list|show|tail|answer|cancel|retry`, and the fold they display."""
 
 from __future__ import annotations
 

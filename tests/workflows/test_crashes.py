@@ -1,4 +1,4 @@
-"""Wherever a workflow with every kind of step is killed, it goes on to the same value, and nothing takes effect twice."""
+"""A workflow with every kind of step, killed at any point, resumes to the same value, and no effect happens twice."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check(outcome: CrashOutcome[WorkflowResult[list[Any]]]) -> None:
     case.assertIn(result[6], (3, "yes"))
     case.assertEqual(result[7:], ["yes", 7, "child"])
     case.assertEqual(sorted(outcome.things.values()), ["first 1", "first 2", "inner child", "one"])
-    # Of the subagents each was started once, and no answer that was stored was asked for again.
+    # Each subagent was started once, and no stored answer was requested again.
     events = [event for session in outcome.events.values() for event in session]
     case.assertEqual(len([event for event in events if isinstance(event, SubagentStarted)]), 4)
     case.assertEqual(len([event for event in events if isinstance(event, ModelResponse) and event.complete]), 4)

@@ -1,4 +1,4 @@
-"""One of several steps fails: the others end, their questions and sessions with them, and each run gives the same."""
+"""If one of several parallel steps fails, the others end with their questions and sessions, in every run alike."""
 
 from __future__ import annotations
 

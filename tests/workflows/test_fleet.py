@@ -1,4 +1,4 @@
-"""Workflows as runs of a fleet: one that waits holds no worker, and its time or its event brings it back."""
+"""Workflows as runs of a fleet: a waiting one occupies no worker, and its time or event brings it back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def two_orders(flow: Flow) -> list[list[Any]]:
 
 
 class FleetCase(unittest.TestCase):
-    """A store that a fleet may use."""
+    """A store that a fleet can use."""
 
     def setUp(self) -> None:
         folder = tempfile.mkdtemp(dir=IN_MEMORY)
@@ -47,7 +47,7 @@ class FleetCase(unittest.TestCase):
         EFFECTS.clear()
 
     def text(self, session: str) -> str:
-        """The end of a session's last run."""
+        """The final text of a session's last run."""
         return next(e.final_text for e in reversed(self.store.read_events(session)) if e.type == "result")
 
 
@@ -59,7 +59,7 @@ class FleetWorkflow(FleetCase):
         return fleet
 
     def work(self, fleet: Fleet, run_id: int, passes_s: float = 0.0) -> FleetRun:
-        """Work until nothing is due; meanwhile, with each claim, so much time goes by."""
+        """Work until nothing is due, advancing the clock by so much at each claim."""
 
         def report(run: FleetRun, what: str) -> None:
             if what == "running":

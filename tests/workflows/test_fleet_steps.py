@@ -1,4 +1,4 @@
-"""Agents and workflows inside of a workflow as runs of the fleet: their own rows, queues and hosts, and one answer each."""
+"""Agents and workflows inside a workflow as runs of the fleet: separate rows, queues and hosts, and one answer each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workflow goes on where it stopped: what its log holds of a step is the step."""
+"""A workflow resumes where it stopped: a step in the log is not executed again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Report:
 
 
 class FlowCase(unittest.IsolatedAsyncioTestCase):
-    """`effects` are what the steps of a test did, in their order."""
+    """`effects` lists the effects of a test's steps in order."""
 
     def setUp(self) -> None:
         self.store = MemorySessionStore()

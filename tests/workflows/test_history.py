@@ -1,4 +1,4 @@
-"""A long history is not read again: finished steps are kept beside the log, in the place of their events."""
+"""A long history is not read again: finished steps are kept beside the log and replace their events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the check of workflows finds in a body without running it, and what it leaves alone."""
+"""Findings of the workflow check in a body it does not run, and the code that it accepts."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Store(Base):
     @staticmethod
     def now(): return datetime.now()
 """
-# A body of a workflow, and the kinds that are found in it.
+# The body of a workflow, and the kinds of findings in it.
 BODIES: tuple[tuple[str, str], ...] = (
-    # The clock, by every name that it has.
+    # The clock, under each of its names.
     ("time.time()", "clock"),
     ("t()", "clock"),
     ("perf_counter()", "clock"),
@@ -107,7 +107,7 @@ BODIES: tuple[tuple[str, str], ...] = (
     ("from random import *; shuffle(x)", "random"),
     ("chances(random)", "random"),
     ("Report()", "random"),
-    # What is outside of the process.
+    # The world outside the process.
     ("urllib.request.urlopen('http://x')", "network"),
     ("http.client.HTTPSConnection('x')", "network"),
     ("await client.get('x')", "network"),
@@ -131,13 +131,13 @@ BODIES: tuple[tuple[str, str], ...] = (
     ("threading.Thread(target=plain).start()", "threads"),
     ("with futures.ThreadPoolExecutor() as pool: pool.submit(plain)", "threads"),
     ("await asyncio.to_thread(plain, x)", "threads"),
-    # asyncio's own where a Flow has one.
+    # Functions of asyncio that Flow replaces.
     ("await asyncio.sleep(1)", "asyncio"),
     ("await asyncio.gather(flow.step(plain, x))", "asyncio"),
     ("asyncio.create_task(flow.step(plain, x))", "asyncio"),
     ("async with asyncio.TaskGroup() as group: group.create_task(x)", "asyncio"),
     ("async with asyncio.timeout(1): pass", "asyncio"),
-    # Order and identity.
+    # Iteration order and identity.
     ("for name in NAMES: pass", "order"),
     ("for name in {'a', *x}: pass", "order"),
     ("for name in set(x) - {'a'}: pass", "order"),
@@ -152,7 +152,7 @@ BODIES: tuple[tuple[str, str], ...] = (
     ("{name: 1 for name in NAMES}", "order"),
     ("id(x)", "identity"),
     ("hash(x)", "identity"),
-    # What is no finding.
+    # Bodies without findings.
     ("await flow.step(time.time)", ""),
     ("await flow.step(lambda: t())", ""),
     ("await flow.step(functools.partial(fetch, x))", ""),
@@ -184,7 +184,7 @@ BODIES: tuple[tuple[str, str], ...] = (
     ("x.open(); x.sleep(); x.read_text()", ""),
     ("value: Path | None = None", ""),
     ("try: pass\n    except TimeoutError: pass", ""),
-    # Allowed by a comment.
+    # Findings allowed by a comment.
     ("t()  # workflow: allow", ""),
     ("t()  # workflow: allow clock, files: only for the log", ""),
     ("plain(\n        t(\n        )  # workflow: allow clock\n    )", ""),

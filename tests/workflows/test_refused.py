@@ -1,4 +1,4 @@
-"""What a body may not ask for is refused in a sentence with the value; what a step gives may be anything."""
+"""An invalid request of a body is refused in a sentence with the value; the value of a step may be anything."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Refused(FlowCase):
 
             @workflow
             async def work(flow: Flow) -> None:
-                await ask(flow)  # noqa: B023 - it is run before the next one is made
+                await ask(flow)  # noqa: B023 - called before the next iteration
 
             with self.subTest(words), self.assertRaisesRegex(RunFailedError, words):
                 await work.run(options=self.options(), session=f"s{number}")

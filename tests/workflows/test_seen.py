@@ -1,4 +1,4 @@
-"""A workflow as clients and browsers get it: steps over AG-UI, and the script of its graph on the page."""
+"""Workflows as seen by clients and browsers: steps over AG-UI, and the script of the graph on the page."""
 
 from __future__ import annotations
 

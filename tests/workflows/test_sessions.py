@@ -1,4 +1,4 @@
-"""A workflow is a session: what is done with sessions holds for it, and takes along what lies beside it."""
+"""A workflow is a session: session operations apply to it, and include the files beside its log."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
 
 
 class Replays(unittest.IsolatedAsyncioTestCase):
-    """The body of a workflow, changed, against the log of one that goes on, and of one that has ended."""
+    """Replays of changed workflow bodies against the log of an unfinished and of a finished one."""
 
     def setUp(self) -> None:
         self.clock = FakeClock()
@@ -274,7 +274,7 @@ class Replays(unittest.IsolatedAsyncioTestCase):
             else:
                 self.clock.advance(60)
             asked = (await race.resume(session, options=self.options)).questions
-            self.clock.advance(60)  # by now both could have come
+            self.clock.advance(60)  # both could have arrived by now
             await race.deliver(session, "paid", 8, options=self.options)
             self.assertTrue((await race.replay(session, options=self.options)).ok)
             await answer_question(self.store, session, asked[0].question_id, "yes")

@@ -1,4 +1,4 @@
-"""In a test, a body that reads what no log holds fails where it does so; its steps may do what they like."""
+"""Under test, a body that reads anything outside the log fails at that place; its steps are unrestricted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Strict(FlowCase):
 
             @workflow
             async def look(flow: Flow) -> None:
-                read()  # noqa: B023 - it is run before the next one is made
+                read()  # noqa: B023 - called before the next iteration
 
             with self.subTest(number), strict_bodies(), self.assertRaises(RunFailedError) as caught:
                 await look.run(options=self.options(), session=f"s{number}")

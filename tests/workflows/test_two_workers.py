@@ -1,4 +1,4 @@
-"""A workflow whose documents are read by runs of their own, on two workers that are killed and stopped again and again."""
+"""A workflow whose documents are read by separate runs, on two workers that are killed and stopped repeatedly."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class ManySenders(FleetTest):
         self.assertEqual(found, [[sender, n] for sender in range(6) for n in (0, 2, 4)])
 
 
-@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL names a Postgres server that this needs")
+@unittest.skipUnless(postgres_url(), "needs OPENAGENTIC_TEST_POSTGRES_URL")
 class ManySendersOnPostgres(ManySenders, PostgresFleetTest):
     pass
 
 
-@unittest.skipUnless(LARGE, "a storm of kills and zombies, which on a busy machine takes minutes: the large size")
-@unittest.skipUnless(sys.platform == "linux", "stops processes and looks at them in /proc")
+@unittest.skipUnless(LARGE, "kills and suspends workers for minutes: large size only")
+@unittest.skipUnless(sys.platform == "linux", "needs signals and /proc")
 class TwoWorkers(FleetTest):
     def test_each_document_is_read_once_and_noted_once_whatever_happens_to_the_workers(self) -> None:
         self.fleet = Fleet(self.store, agents())
@@ -51,7 +51,7 @@ class TwoWorkers(FleetTest):
             team = [stack.enter_context(self.worker(*flags)) for _ in range(2)]
             for number in range(KILLS):
                 more = DOCUMENTS * (number + 1) // (KILLS + 1)
-                self.until(lambda more=more: len(self.kept()) >= more, f"{more} documents are kept")
+                self.until(lambda more=more: len(self.kept()) >= more, f"{more} documents are stored")
                 victim = team.pop(rng.randrange(2))
                 if number % 2:
                     self.stop_at_will(victim)
@@ -71,7 +71,7 @@ class TwoWorkers(FleetTest):
         return sorted(int(text) for place in Path(self.folder).glob("kept *") if (text := place.read_text()))
 
     def check(self, session: str) -> None:
-        """Every document has one result, one note and one paid answer."""
+        """Check that every document has one result, one note and one paid answer."""
         events = self.store.read_events(session)
         self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
         self.assertEqual(events[-1].structured_output, [f"{number}: A note." for number in range(DOCUMENTS)])
@@ -85,7 +85,7 @@ class TwoWorkers(FleetTest):
         self.assertEqual(sum(answer.complete for answer in answers), DOCUMENTS)
 
 
-@unittest.skipUnless(postgres_url(), "OPENAGENTIC_TEST_POSTGRES_URL names a Postgres server that this needs")
+@unittest.skipUnless(postgres_url(), "needs OPENAGENTIC_TEST_POSTGRES_URL")
 class TwoWorkersOnPostgres(TwoWorkers, PostgresFleetTest):
     pass
 

@@ -1,4 +1,4 @@
-"""What a workflow waits for, and how it is changed from outside: events, times, cancellation, versions, a new history."""
+"""What a workflow can wait for, and outside changes to it: events, times, cancellation, versions, a new history."""
 
 from __future__ import annotations
 

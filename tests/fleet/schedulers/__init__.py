@@ -1,1 +1,1 @@
-"""What workers of other schedulers run in tests: the recipes of docs/schedulers.md with short times and a paying agent."""
+"""Programs for workers of other schedulers: the recipes of docs/schedulers.md with short intervals and a paying agent."""

@@ -1,4 +1,4 @@
-"""Celery: `celery -A tests.fleet.schedulers.celery_jobs worker`, and `send RUN...` to put jobs into its queue."""
+"""Celery: `celery -A tests.fleet.schedulers.celery_jobs worker`, and `send RUN...` to enqueue jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DBOS: `work RUN...` starts what is not there yet and goes on with what is; `alone KEY SECONDS` pays without a fleet."""
+"""DBOS: `work RUN...` starts missing jobs and resumes existing ones; `alone KEY SECONDS` pays without a fleet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(run_id: int) -> str:
     return run_step(run_id)
 
 
-# --- the same job as DBOS alone does it ------------------------------------------------------------------------------
+# --- the same job with DBOS alone ------------------------------------------------------------------------------------
 
 
 @DBOS.step()
@@ -63,7 +63,7 @@ def alone(key: str, seconds: float) -> str:
 
 
 def main(what: str, words: list[str]) -> None:
-    DBOS.launch()  # goes on with what this executor had begun
+    DBOS.launch()  # resumes what this executor had begun
     if what == "alone":
         with SetWorkflowID(f"alone-{words[0]}"):
             DBOS.start_workflow(alone, words[0], float(words[1])).get_result()

@@ -1,4 +1,4 @@
-"""A Job of Kubernetes: the container's process does the run RUN; its exit code says whether the Job is done."""
+"""A Kubernetes Job: the container's process executes run RUN; its exit code decides whether the Job is complete."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def main(run_id: int) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task
-        return 0  # over, or waiting for a person
+        return 0  # finished, or waiting for a person
     except (StorageError, asyncio.CancelledError):
-        return 1  # once more, by `restartPolicy: OnFailure`
+        return 1  # restarted by `restartPolicy: OnFailure`
     finally:
         fleet.close()
         fleet.store.close()

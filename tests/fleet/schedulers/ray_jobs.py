@@ -1,4 +1,4 @@
-"""Ray: a driver whose tasks are the runs RUN..., in worker processes that Ray starts anew when they die."""
+"""Ray: a driver whose tasks are the runs RUN..., in worker processes that Ray restarts when they die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all of them do: one run of the fleet whose database the environment names."""
+"""The job shared by all schedulers: execute one run of the fleet whose database the environment names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEASE_S = 2.0
 
 
 def do_run(run_id: int) -> str:
-    """The job."""
+    """Execute the run."""
     fleet = Fleet(URL, agents())
     try:
         return asyncio.run(execute_run(fleet, run_id, lease_s=LEASE_S)).state
