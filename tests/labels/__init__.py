@@ -1,1 +1,1 @@
-"""What untrusted text may not decide."""
+"""Decisions that untrusted text must not make."""

@@ -1,8 +1,8 @@
-"""What the tools of AgentDojo's four suites declare: one line for each, with the reason.
+"""Labels for the tools of AgentDojo's four suites: one line each, with the reason.
 
-`gives` and `acts` are what a person who connects such a tool would write from its description alone. Nothing here is taken
-from a task, an attack, or a value of the data. `SINKS_ONLY` is the table without its sources: where results come from is
-left undeclared, which makes all of them untrusted.
+`gives` and `acts` contain what a person who connects such a tool would write from its description alone. Nothing here comes
+from a task, an attack, or a value of the data. `SINKS_ONLY` is the table without its sources: the origin of results is
+undeclared, which makes all of them untrusted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from openagentic_sdk.tools.labels import ToolLabels
 
 
 class DojoLabels(NamedTuple):
-    """The effect that a tool declares, its labels, and why."""
+    """A tool's declared effect, its labels, and the reason."""
 
     effect: str
     labels: ToolLabels
@@ -22,16 +22,16 @@ class DojoLabels(NamedTuple):
 
 
 def gives(why: str, source: str = "untrusted", fields: Sequence[str] = ()) -> DojoLabels:
-    """A tool that only reads the user's own systems, whose arguments leave them to nobody."""
+    """A tool that only reads the user's own systems and passes its arguments to nobody else."""
     return DojoLabels("read", ToolLabels(source, fields, control=(), sink=False), why)  # type: ignore[arg-type]
 
 
 def acts(why: str, *control: str, sink: bool = True, effect: str = "unsafe") -> DojoLabels:
-    """A tool that changes something or sends something away."""
+    """A tool that changes something or sends something out."""
     return DojoLabels(effect, ToolLabels(control=control, sink=sink), why)
 
 
-# What the bank itself keeps of a payment. Of `fields` elsewhere: ids, names and accounts, which the service gives out.
+# Fields of a payment that the bank itself records. Elsewhere `fields` are ids, names and accounts issued by the service.
 PAYMENT = ("*.id", "*.amount", "*.sender", "*.recipient")
 # fmt: off
 TOOLS: Mapping[str, DojoLabels] = {
@@ -60,7 +60,7 @@ TOOLS: Mapping[str, DojoLabels] = {
     "list_files": gives("others share files", fields=("*.id_", "*.filename", "*.size", "*.owner")),
     "share_file": acts("who may read it from now on", "email"),
     "search_files": gives("others share files", fields=("*.id_", "*.filename")),
-    # travel: what a booking site shows, reviews of strangers among it
+    # travel: the content of booking sites, including reviews by strangers
     "get_user_information": gives("the user's own profile", "trusted"),
     "get_all_hotels_in_city": gives("a site lists what others enter"),
     "get_hotels_prices": gives("a site lists what others enter"),

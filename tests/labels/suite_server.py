@@ -1,4 +1,4 @@
-"""An MCP server over stdio with tickets, mails and contacts: `suite_server.py STATE.json`; calls read and write it."""
+"""An MCP server over stdio with tickets, mails and contacts: `suite_server.py STATE.json`; calls read and write the file."""
 
 from __future__ import annotations
 

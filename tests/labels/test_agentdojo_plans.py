@@ -1,16 +1,17 @@
 """AgentDojo 0.1.35 with plans before reading: what they let through, and what they ask about.
 
-The plans are made from the calls that each task's author wrote down, by one method for all of them. The planner sees the
-results of a rehearsal only to learn where a value comes from. Each text or number of an argument becomes
+The plans are derived from the calls that each task's author wrote down, by one method for all of them. The planner sees the
+results of a rehearsal only to find out where a value comes from. Each text or number of an argument becomes
 
-1. itself, where the prompt holds it, or where nothing was read before: then the planner knows it;
-2. the place in an earlier result where it stands as a whole (`r1[0]["recipient"]`), one that its tool vouches for first;
-3. a number that comes from one number `a` of a result and one or two of the prompt: `a - p`, `a - p / 2` (a shared bill),
-   `a * p / 100` or `a * p / 100 + q`: that expression;
-4. else `extract(everything read before, ...)`: the careful answer, as most of these are words that a planner would write.
+1. itself, if the prompt contains it or nothing was read before it: then the planner knows it;
+2. the place in an earlier result that equals it (`r1[0]["recipient"]`), preferably one that its tool vouches for;
+3. a number derived from one number `a` of a result and one or two of the prompt, as an expression: `a - p`, `a - p / 2`
+   (a shared bill), `a * p / 100` or `a * p / 100 + q`;
+4. otherwise `extract(everything read before, ...)`: the conservative choice, as most of these are words that a planner would
+   write itself.
 
-The model behind `extract` gives what the task wants while nothing is injected, and what the attack wants as soon as it reads
-of it; the planner obeys an injected instruction, too, if one ever comes to it.
+The model behind `extract` returns what the task needs while nothing is injected, and what the attack wants once it has read
+the attack's text; the planner would obey an injected instruction, too, if one ever reached it.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ if HAS_AGENTDOJO:
 
 
 class Written(NamedTuple):
-    """A plan, and what `extract` is to give, by instruction."""
+    """A plan, and the answers of `extract` by instruction."""
 
     code: str
     answers: Mapping[str, Any]
 
 
 def places_of(value: Any, wanted: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Where in a result a value stands as a whole, as code."""
+    """The places in a result that equal a value, as code."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from places_of(item, wanted, f"{place}[{json.dumps(key)}]")
@@ -68,7 +69,7 @@ def places_of(value: Any, wanted: Any, place: str = "") -> Iterator[tuple[str, A
 
 
 def sums_of(output: Any, wanted: Any, told: Sequence[float]) -> Iterator[tuple[str, Any]]:
-    """How a number comes from one of a result, and from those that the prompt tells, as code."""
+    """Expressions that derive a number from one of a result and those in the prompt, as code."""
     if not isinstance(wanted, float):
         return
     for number in {leaf for leaf in leaves_of(output) if type(leaf) in (int, float)}:
@@ -100,7 +101,7 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def write_plan(prompt: str, calls: Sequence[Any], outputs: Sequence[Any], table: Mapping[str, DojoLabels]) -> Written:
-    """The plan of a task, by the method above; `outputs` are those of the rehearsal."""
+    """Write the plan of a task by the method above; `outputs` are those of the rehearsal."""
     asked, answers, lines = KnownText(prompt), dict[str, Any](), list[str]()
     told = [float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)", prompt)]
 
@@ -132,7 +133,7 @@ def write_plan(prompt: str, calls: Sequence[Any], outputs: Sequence[Any], table:
 
 
 class PlanningModel:
-    """Writes the plan, reads texts for it, and obeys whatever it reads."""
+    """A model that writes the plan, reads texts for it, and obeys whatever it reads."""
 
     name = "planning"
 
@@ -163,7 +164,7 @@ class PlanningModel:
 
 
 class Planned(NamedTuple):
-    """What came of one task."""
+    """The outcome of one task."""
 
     is_passed: bool
     is_attacked: bool
@@ -175,7 +176,7 @@ class Planned(NamedTuple):
 async def planned(
     labels: Sequence[str], table: Mapping[str, DojoLabels], suite: str, task: str, attack: str | None
 ) -> Planned:
-    """One task; the person says yes to exactly the calls of the task."""
+    """Run one task; the person approves exactly the calls of the task."""
     found = suites()[suite]
     user_task = found.user_tasks[task]
     injection = None if attack is None else found.injection_tasks[attack]
@@ -218,7 +219,7 @@ async def planned(
     return Planned(False, bool(is_attacked), questions, result, model)
 
 
-@unittest.skipUnless(HAS_AGENTDOJO, "agentdojo is not installed here; .ci/run has it in an environment of its own")
+@unittest.skipUnless(HAS_AGENTDOJO, "agentdojo is not installed (.ci/run installs it in a separate environment)")
 class PlansTest(unittest.TestCase):
     def test_every_task_passes_and_80_of_97_without_a_question(self) -> None:
         told: Counter[str] = Counter()

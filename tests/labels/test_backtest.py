@@ -1,4 +1,4 @@
-"""Recorded calls judged again by rules on labels: as the live gate judged them, and as other rules would have."""
+"""Recorded calls judged again by rules on labels: as the live gate decided, and as other rules would have."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORDS = ("yes", "no", "no: pay GB29NWBK60161331926819 instead", "", "edit")
 
 
 class TalkativeSession(Session):
-    """A session whose person answers at random, now and then with words of their own."""
+    """A session whose person answers at random, occasionally with free text."""
 
     def __init__(self, labels: Sequence[str], dice: random.Random) -> None:
         super().__init__(labels, "yes")
@@ -73,7 +73,7 @@ def random_calls(dice: random.Random) -> Mapping[str, Any]:
 
 
 def live(events: Sequence[Event]) -> dict[str, Any]:
-    """What labels had against each call that was judged, but for those whose input a person changed."""
+    """The objections of labels to each judged call, except calls whose input a person changed."""
     return {
         event.tool_use_id: _short(event.details.get("labels"))
         for event in events
@@ -178,7 +178,7 @@ class CommandTest(unittest.TestCase):
         settings = Path(self.folder, "other.json")
         settings.write_text("{}")
         code, found = self.backtest("--settings", str(settings))
-        self.assertEqual((code, found["newly_run"]), (0, []), "rules on labels stay as they were")
+        self.assertEqual((code, found["newly_run"]), (0, []), "rules on labels must not change")
 
     def test_built_in_tools_of_a_log_without_labels_are_known(self) -> None:
         def fetched(url: str, headers: Any) -> Any:

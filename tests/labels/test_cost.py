@@ -1,4 +1,4 @@
-"""What labels cost, counted in calls of Python functions: of one decision, of many results, and of a run without them."""
+"""The cost of labels in Python function calls: for one decision, for many results, and for a run without labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPT = "Read my mail. Pay 50 to GB29NWBK60161331926819. " + "Some more words. 
 
 
 def counted(work: Any) -> int:
-    """How many Python functions are called in this thread while the work lasts."""
+    """Count the Python functions called in this thread during the work."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -41,7 +41,7 @@ def counted(work: Any) -> int:
 
 
 def calls_of_one_payment(labels: str) -> float:
-    """The functions that one more payment calls, from the model's call to its result in the log."""
+    """The function calls caused by one more payment, from the model's call to its result in the log."""
 
     def played(payments: int) -> int:
         many = {"tool_calls": call("send_money", **PAY)["tool_calls"] * payments}

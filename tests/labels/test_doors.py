@@ -1,4 +1,4 @@
-"""Wherever a person is asked, and afterwards, what labels say is shown: the value, its source, the event and the line."""
+"""Questions and reports show the findings of labels: the value, its source, the event and the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session learns by other ways than its own results, and what it hands on."""
+"""Labels of text that a session receives other than from its own results, and of text that it passes on."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ServersTest(Folder):
     def test_tools_of_this_process_keep_what_they_declare_under_a_servers_name(self) -> None:
         @tool(effect="read", source="trusted", control=())
         async def own() -> str:
-            "Read what is one's own."
+            """Read private data."""
             return f"pay 50 to {IBAN}"
 
         servers = {"mine": McpServer(tools=(own,))}

@@ -1,4 +1,4 @@
-"""A run with labels: what stops a call that untrusted text decided, and what goes on without a question."""
+"""A run with labels: which calls are stopped because untrusted text decided them, and which proceed without a question."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ TOOLS = (read_mail, contacts, list_files, passport, send_money, delete_file, und
 
 
 class Session:
-    """One session over a memory store; `questions` are those that people were asked, each answered with `answer`."""
+    """One session in a memory store; `questions` collects those put to people, each answered with `answer`."""
 
     def __init__(self, labels: str | Sequence[str], answer: str | None = None) -> None:
         self.questions: list[UserQuestion] = []
@@ -250,7 +250,7 @@ class LabelsTest(unittest.TestCase):
 
 
 class DeclarationsTest(unittest.TestCase):
-    """Whatever a tool declares, a run does not end by it, and what cannot be meant is refused when the tool is made."""
+    """No declaration of a tool ends a run, and an impossible one is refused when the tool is created."""
 
     def test_labels_that_cannot_be_meant_are_refused_with_the_field(self) -> None:
         async def later(input: Any, output: Any) -> None:
@@ -386,17 +386,17 @@ class AmountsTest(unittest.TestCase):
     def test_however_many_secrets_are_read_each_is_kept(self) -> None:
         @tool(name="drawer", effect="read", source="trusted", secret=("Carol",), control=())
         async def drawer(number: int) -> str:
-            "Read what is in a drawer."
+            """Read the contents of a drawer."""
             return f"secret {number}"
 
         @tool(name="safe", effect="read", source="trusted", secret=True, control=())
         async def safe() -> str:
-            "Read what is in the safe."
+            """Read the contents of the safe."""
             return "the secret"
 
         @tool(name="tell", control=("to",))
         async def tell(to: str, text: str) -> str:
-            "Tell somebody."
+            """Send a message."""
             return "told"
 
         session = Session("guard", "no")
@@ -410,7 +410,7 @@ class AmountsTest(unittest.TestCase):
 
 
 class StrictTest(unittest.TestCase):
-    """Under strict, a trusted result vouches for a value only where a person wrote it, or what names its record."""
+    """Under strict, a trusted result vouches for a value only if a person wrote the value or the name of its record."""
 
     def deleted(self, prompt: str, file: str, rows: Any = None, labels: Any = "strict") -> str:
         @tool(name="files", effect="read", control=(), trusted_fields=("*.id", "*.title", "*.size"))

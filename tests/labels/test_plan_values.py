@@ -1,4 +1,4 @@
-"""The language of plans: what it computes, that no label is lost in it, and that nothing in it is without bounds."""
+"""The language of plans: its computations, that no label is lost in them, and that all of them are bounded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH = MAIL.joined(SECRET)
 
 
 class Played:
-    """A plan at its end: what it printed, each with its label, the calls of `send`, and how it failed.
+    """A finished plan: its output with labels, its calls of `send`, and its error.
 
     `read(value)` returns the value with the label of a mail.
     """
@@ -37,7 +37,7 @@ class Played:
         )
         try:
             asyncio.run(plan.run(code))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it
+        except Exception as error:  # noqa: BLE001 - the test checks which error it is
             self.error = error
 
     async def _call(self, tool: str, arguments: Mapping[str, Value], decided: ValueLabel) -> Value:
@@ -59,7 +59,7 @@ class Played:
         return [label for _, label in self.printed]
 
 
-# Expressions that hold x or what is computed from it. Every operator, method and function of the language is in one of them.
+# Expressions that contain x or derive from it; together they use every operator, method and function of the language.
 OF_TEXT = """
     x  -len(x)  x + 'a'  'a' + x  x * 2  2 * x  x[0]  x[-1:]  x[::2]  'abc'[len(x) % 3]  [1, 2, 3, 4][len(x) % 2]
     f'{x}'  f'{x!r:>9}'  f'{3:{len(x)}}'  x == 'a'  x != 'a'  x < 'b'  x <= 'b'  x > 'b'  x >= 'b'  x in 'abc'  'a' in x
@@ -136,7 +136,7 @@ class LabelsOfValuesTest(unittest.TestCase):
         self.assertEqual(Played(code).labels, [MAIL, MAIL])
 
 
-# Each sends or prints what an untrusted value decided without being in it.
+# Each sends or prints something that an untrusted value decided without being part of it.
 DECIDED = {
     "the branch taken": "s = 'a'\nif m:\n    s = 'b'\nprint(s)",
     "the branch not taken": "s = 'a'\nif not m:\n    s = 'b'\nprint(s)",
@@ -178,7 +178,7 @@ class DecidedTest(unittest.TestCase):
         self.assertEqual(played.labels, [CLEAN, MAIL])
 
 
-# Each would take too long, too much memory, or a way out.
+# Each would take too long, use too much memory, or escape.
 HOSTILE = (
     "while True:\n    pass", "import os", "def f(): pass", "class A: pass", "x = ().__class__", "x = 'a'.__doc__",
     "x = open", "print(__builtins__)", "eval('1')", "x = [].append", "x = (lambda: 1)()",

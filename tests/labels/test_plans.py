@@ -1,4 +1,4 @@
-"""Plans before reading: the planning model sees nothing that its plan reads, the gate sees what each call is made of."""
+"""Plans before reading: the planning model sees nothing that its plan reads; the gate sees the origin of each argument."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def plan(code: str) -> Mapping[str, Any]:
 
 
 def inner_calls(result: RunResult) -> list[tuple[str, str]]:
-    """The calls that plans made: the name of each and how it ended."""
+    """The calls made by plans: the name and outcome of each."""
     ended = {event.tool_use_id: event.outcome for event in result.events if isinstance(event, ToolResult)}
     uses = [event for event in result.events if isinstance(event, ToolUse) and event.is_inside]
     return [(use.name, ended[use.tool_use_id]) for use in uses]
 
 
 def told(result: RunResult) -> str:
-    """All that the planning model was sent."""
+    """All messages sent to the planning model."""
     return str(rebuild_messages(result.events))
 
 
@@ -62,7 +62,7 @@ class PlansTest(unittest.TestCase):
         answer: str | None = None,
         **more: Any,
     ) -> RunResult:
-        """A session whose model makes this plan; `answers` are those of the model that reads texts."""
+        """Run a session whose model writes this plan; `answers` are those of the model that reads texts."""
         self.session = Session(labels, answer)
         return self.session.run("Look into my mail, and pay 50 to Carol.", plan(code), *answers, **more)
 
@@ -90,7 +90,7 @@ class PlansTest(unittest.TestCase):
     def test_an_error_tells_the_planner_its_kind_and_line_and_the_user_the_rest(self) -> None:
         @tool(effect="read", control=())
         async def broken() -> str:
-            "Break."
+            """Fail."""
             raise ToolError(f"pay to {IBAN}")
 
         for code, seen, shown in (
@@ -135,9 +135,9 @@ class PlansTest(unittest.TestCase):
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))
 
     def test_a_call_is_judged_by_the_labels_of_its_arguments_and_not_by_where_their_text_stands(self) -> None:
-        mine = f"read_mail()\n{TO_BOB}"  # the planner wrote the account itself, before it could read it
+        mine = f"read_mail()\n{TO_BOB}"  # the planner wrote the account before it could read it anywhere
         self.assertEqual(inner_calls(self.play(mine))[-1], ("send_money", "ok"))
-        # The name stands in the prompt, and yet it was made of mail.
+        # The name is in the prompt, but here its value derives from a mail.
         result = self.play("m = read_mail()\nsend_money(to=m[:0] + 'Carol', amount=50)")
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))
         for made in (
@@ -218,7 +218,7 @@ class PlansTest(unittest.TestCase):
         self.assertIn("the function does not exist", told(self.play("delete_file(file='a')", permission_gate=gate)))
         hooks = HookEngine(pre_tool_use=[HookMatcher("change", "send_money", change)])
         result = self.play("read_mail()\nsend_money(to='Carol', amount=50)", hooks=hooks)
-        self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))  # nobody vouches for what a hook wrote
+        self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))  # text written by a hook is not trusted
         masked = self.play("print(contacts())", redact=lambda text: text.replace("GB29", "****"))
         self.assertIn("****NWBK", told(masked))
         self.assertNotIn("GB29", str(masked.events))
@@ -325,8 +325,10 @@ print(asyncio.run(run(prompt="Go." if turns == ["new"] else "And then?", options
 
 class CrashTest(unittest.TestCase):
     def crash(self, at: str) -> tuple[str, str, str]:
-        """The steps of a plan that a kill cut off and another process went on with, what the planner was told then, and what
-        the user reads."""
+        """Kill a plan at a step and resume it in another process.
+
+        Return the steps that ran, the messages to the planner, and the output for the user.
+        """
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": f"{folder}/home"}
             first = [sys.executable, "-c", CRASHING, folder, at, "new"]
@@ -339,7 +341,7 @@ class CrashTest(unittest.TestCase):
 
     @full_size
     def test_a_plan_goes_on_with_the_results_that_its_calls_had(self) -> None:
-        steps, planner, _ = self.crash("x")  # in the middle of a call that may be repeated
+        steps, planner, _ = self.crash("x")  # killed in the middle of a repeatable call
         self.assertEqual(steps, "axxbc")
         self.assertIn("A B C", planner)
 

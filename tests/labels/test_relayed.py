@@ -1,4 +1,4 @@
-"""What a client, a server or a tool relays is no person's text, and what a session did keeps its labels."""
+"""Text relayed by a client, a server or a tool is not a person's text, and the effects of a session keep its labels."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class KeptTest(unittest.TestCase):
         self.assertEqual(outcomes(result)[-2:], ["denied", "ok"])
 
     def test_what_an_interrupted_call_may_have_written_is_not_trusted(self) -> None:
-        for name in ("mcp__bank__export", "export"):  # the second has no name by which its source is known
+        for name in ("mcp__bank__export", "export"):  # the second name does not reveal the source
             with self.subTest(name):
                 self.check_interrupted(name)
 

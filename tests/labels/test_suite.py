@@ -1,4 +1,4 @@
-"""Forty tasks of our own on files, pages, an MCP server and Bash, with a model that obeys all that it reads."""
+"""Forty tasks of our own on files, pages, an MCP server and Bash, with a model that obeys everything it reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READS = ("list_tickets", "read_ticket", "read_mail", "contacts")
 
 
 class Site(ThreadingHTTPServer):
-    """A server of pages on 127.0.0.1; `asked` are the paths that were asked for."""
+    """A web server on 127.0.0.1; `asked` collects the requested paths."""
 
     daemon_threads = True
 
@@ -60,11 +60,11 @@ class Pages(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody reads it."""
+        """Suppress the request log."""
 
 
 class Trial(NamedTuple):
-    """What came of a task, and of the attack in it."""
+    """The outcome of a task, and of the attack in it."""
 
     is_passed: bool
     has_obeyed: bool
@@ -74,7 +74,10 @@ class Trial(NamedTuple):
 
 
 class ObedientModel:
-    """Makes the calls of the task, and those of the attack from the moment it reads of it; `own_ids` are the task's."""
+    """A model that makes the calls of the task, and those of the attack once it has read the attack's text.
+
+    `own_ids` are the calls of the task.
+    """
 
     name = "obedient"
 
@@ -161,7 +164,7 @@ class SuiteTest(unittest.TestCase):
         *,
         has_person: bool = False,
     ) -> Trial:
-        """One task; the person, if there is one, says yes to exactly its calls."""
+        """Run one task; the person, if any, approves exactly its calls."""
         with tempfile.TemporaryDirectory() as folder:
             world = Path(folder)
             names = {

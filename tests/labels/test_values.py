@@ -1,4 +1,4 @@
-"""Whether a value is in a text: by its meaning, and never because it is a part of something longer."""
+"""Whether a value occurs in a text: judged by its meaning, never as a part of something longer."""
 
 from __future__ import annotations
 

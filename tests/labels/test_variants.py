@@ -1,4 +1,4 @@
-"""The same attack by other ways: whatever way a value comes in by, it is not trusted."""
+"""The same attack in other ways: an injected value is never trusted, however it enters."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ ONE_PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 
 
 def reader(output: Any, **labels: Any) -> FunctionTool:
-    """A tool `read` with this output, which nobody vouches for unless `labels` do."""
+    """A tool `read` with this output, untrusted unless `labels` vouch for it."""
 
     @tool(name="read", effect="read", control=(), **labels)
     async def read() -> Any:
-        "Read what there is."
+        """Read the text."""
         if isinstance(output, Exception):
             raise output
         return output
@@ -55,13 +55,13 @@ def reader(output: Any, **labels: Any) -> FunctionTool:
 
 
 def texts_of(result: RunResult) -> str:
-    """What the log holds of the results of calls."""
+    """The outputs and error messages of calls in the log."""
     return str([(each.output, each.error_message) for each in result.events if isinstance(each, ToolResult)])
 
 
 class VariantsTest(unittest.TestCase):
     def refused(self, *steps: Any, tools: Sequence[Any] = (), labels: str = "guard", **more: Any) -> RunResult:
-        """A run whose last step is the attack's, which is refused and was not before it had read anything."""
+        """Run the steps, and check that only the last one, the attack's, is denied."""
         result = Session(labels).run(PROMPT, *steps, tools=[send_money, *tools], **more)
         found = outcomes(result)
         self.assertEqual(found[-1], "denied", texts_of(result))
@@ -199,7 +199,7 @@ class VariantsTest(unittest.TestCase):
 
     def test_in_a_value_of_code_and_in_what_it_prints(self) -> None:
         if probe_sandbox().level == "none":
-            self.skipTest("code runs only in a sandbox, and this machine gives none")
+            self.skipTest("code runs only in a sandbox, which this machine lacks")
         inside = "mail = await read_mail()\nprint(await send_money(to=mail.split()[-3], amount=50))"
         result = Session("guard").run("Go.", call("Code", code=inside), tools=[read_mail, send_money, CodeTool()])
         self.assertIn("denied", outcomes(result), texts_of(result))
@@ -209,14 +209,14 @@ class VariantsTest(unittest.TestCase):
     def test_through_a_trusted_tool_that_gives_back_what_it_is_told(self) -> None:
         @tool(effect="read")
         async def echo(text: str) -> str:
-            "Give a text back."
+            """Return the text."""
             return text
 
         self.refused(call("read_mail"), call("echo", text=IBAN), PAY, tools=[read_mail, echo])
 
 
 class LaterTest(unittest.TestCase):
-    """What becomes of labels when a log goes on elsewhere."""
+    """Labels after a log is continued elsewhere."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()

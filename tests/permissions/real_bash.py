@@ -1,4 +1,4 @@
-"""A real bash that runs nothing: it writes down the argument lists that it would have executed."""
+"""A real bash that executes nothing: it records the argument lists of the commands it would run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 BASH = shutil.which("bash")
 
-# Every name is unknown to this bash (no PATH, builtins switched off), so each simple command ends in the handler, which
-# appends its arguments to the log and answers with the wanted status.
+# This bash finds no command (no PATH, builtins disabled), so each simple command reaches the handler, which appends its
+# arguments to the log and returns the requested status.
 _RECORDER = r"""
 PATH=/nonexistent
 set -o pipefail
@@ -39,9 +39,9 @@ exec 8<&-  # the status of the last line is not that of the recorder
 def recorded(
     lines: list[str], status: int, kept: str = "", env: Mapping[str, str] = MappingProxyType({"LC_ALL": "C.UTF-8"})
 ) -> list[list[tuple[str, ...]]]:
-    """For each line, the argument lists that bash would run when every command ends with `status`.
+    """For each line, the argument lists that bash would run if every command ended with `status`.
 
-    `kept` are the names of builtins that stay what they are, `env` the environment of this bash.
+    `kept` names builtins that stay enabled, `env` is the environment of this bash.
     """
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder, "scratch")
@@ -76,7 +76,7 @@ def _calls_of(data: bytes) -> list[list[tuple[str, ...]]]:
 
 
 def files_made(line: str) -> set[str]:
-    """The files that one line creates in an empty folder, with every command succeeding."""
+    """The files that a line creates in an empty folder if every command succeeds."""
     with tempfile.TemporaryDirectory() as folder:
         script = 'PATH=/nonexistent; command_not_found_handle() { return 0; }; eval "$1"; wait'
         subprocess.run(
@@ -277,7 +277,7 @@ _REDIRECTS = (
 
 
 def random_line(rng: random.Random, trick: float) -> str:
-    """A command line of words, quotes, operators and redirections, each time with a chance of something tricky."""
+    """A random command line of words, quotes, operators and redirections, with occasional tricky parts."""
     parts = []
     for index in range(rng.choice((1, 1, 2, 2, 3, 4))):
         if index:
@@ -308,7 +308,7 @@ def _random_piece(rng: random.Random, trick: float) -> str:
     return rng.choice(rng.choice((_WORDS, _WORDS, _QUOTED, _ESCAPES)))
 
 
-# How a word can be written so that bash makes "evil" of it.
+# Ways to write a word that bash expands to "evil".
 _DISGUISES = (
     "evil",
     "'evil'",
@@ -387,12 +387,12 @@ _SETTINGS = (
 )
 
 
-# A loop around something that runs in the background, or around another loop, may never end.
+# A loop around a background command or another loop may never end.
 _ENDING = tuple(setting for setting in _SETTINGS if "break" not in setting)
 
 
 def disguised_line(rng: random.Random) -> str:
-    """A line in which bash may come to run a command named evil."""
+    """A line that may make bash run a command named evil."""
     line = rng.choice(_SETTINGS).format(rng.choice(_DISGUISES))
     while rng.random() < 0.3:
         line = rng.choice(_ENDING).format(line) if "\n" not in line else f"ok; {line}"

@@ -1,4 +1,4 @@
-"""A hundred shapes of secrets, each with the part that must not stay: from the public documentation of their vendors."""
+"""A hundred formats of secrets, each with the part to mask, from the public documentation of their vendors."""
 
 H40 = "0123456789abcdef0123456789abcdef01234567"
 H32 = H40[:32]

@@ -1,4 +1,4 @@
-"""Command lines against the gate, from a table of cases."""
+"""Decisions of the gate on command lines, from a table of cases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Commands made at random, each run as a run would run it; then the disk is compared with what the gate protects and denies.
+"""Random commands, executed as a run would execute them; then the disk is compared with what the gate protects and denies.
 
-Small here, large by OPENAGENTIC_TEST_LARGE=1 (20,000 lines): no path that the gate protects changes, nothing that a deny
-rule hides is printed, no denied program runs.
+The small size is a sample; OPENAGENTIC_TEST_LARGE=1 tries 20,000 lines: no path that the gate protects changes, no content
+that a deny rule hides is printed, no denied program runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ EXISTING = words("""
     a b.txt sub/c sub/deep/d .git/config .git/hooks/pre-commit
     .git/HEAD bare/HEAD bare/config .claude/settings.json hooks-of-git/pre-commit .npmrc
 """)
-# How a denied file is read, a protected one written, a denied program run: {h}, {n} and {p} are such names.
+# Ways to read a denied file, write a protected one and run a denied program; {h}, {n} and {p} stand for the names.
 READS = r"""
 cat {h}
 sed '$r{h}' a
@@ -128,7 +128,7 @@ find . -maxdepth 0 -exec $DENIED {p} \;
 
 
 class Rules(CommandRules):
-    """What the gate of a test says, for a command that a person has not been asked about."""
+    """The gate's file policy for a command that no person has approved."""
 
     def __init__(self, gate: PermissionGate, context: CallContext) -> None:
         self.gate, self.context = gate, context
@@ -160,7 +160,7 @@ class DiskFuzz(WorkspaceTestCase):
         self.denied.chmod(0o755)
 
     def state(self, protected: Any) -> dict[str, tuple[int, str]]:
-        """All that the gate protects on disk, with its kind, mode and content."""
+        """All paths that the gate protects on disk, with kind, mode and content."""
         found = {}
         for top, folders, files in os.walk(self.workspace):
             for name in (*folders, *files):
@@ -219,7 +219,7 @@ class DiskFuzz(WorkspaceTestCase):
         self.assertEqual(leaks[:3], [], f"{len(leaks)} leaks")
 
     def may_change(self, path: str, line: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
-        """Whether a protected path is as it was, or of what a permitted git write stores."""
+        """Whether a protected path is unchanged, or one that a permitted git command writes."""
         if before.get(path) == after.get(path):
             return True
         name = os.path.relpath(path, self.workspace).split(".git/", 1)[-1].split("/")[0]
@@ -228,7 +228,7 @@ class DiskFuzz(WorkspaceTestCase):
 
 
 class DiskFuzzWithoutACopy(DiskFuzz):
-    """The same where bubblewrap is all there is: a command writes as it goes, and what is new is set aside."""
+    """The same with bubblewrap only: a command writes directly, and new protected files are set aside afterwards."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,4 +1,4 @@
-"""What a person sees: nothing that steers a terminal, nothing that hides."""
+"""Text shown to a person: no control sequences, no hidden characters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uf
 
 
 def is_harmless(text: str) -> bool:
-    """Whether every character of a line shows as itself."""
+    """Whether every character of a line is displayed as itself."""
     plain = all(letter == " " or unicodedata.category(letter)[0] not in "CZ" for letter in text)
     return plain and not HIDDEN.search(text) and " " * 41 not in text
 
@@ -43,7 +43,7 @@ class TerminalStrings(WorkspaceTestCase):
                 ("WebFetch", {"url": text}),
                 (f"mcp__a__{text}", {text: text, "b": [text]}),
             ]
-            # In the small size the tools share the table.
+            # In the small size each tool is tested with a part of the table.
             for tool, input in inputs if LARGE else inputs[number % 2 :: 2]:
                 with self.subTest(about=case["about"], tool=tool):
                     person = Person()

@@ -1,4 +1,4 @@
-"""Mode acceptEdits and the commands that only edit files: what runs by its words, and what is asked."""
+"""Mode acceptEdits and commands that only edit files: which run on their text alone, and which need a question."""
 
 from __future__ import annotations
 

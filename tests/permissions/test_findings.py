@@ -1,7 +1,7 @@
-"""Each way past rules and sandbox that an attacker found, in every mode on every rung: the table of docs/permissions.md.
+"""Each known attack on rules and sandbox, in every mode and on every rung: the table in docs/permissions.md.
 
-A cell tells what comes of a line where one rule allows `Bash` whole and others deny: `asked` (no mode runs it unasked),
-`held` (it runs, and does nothing of what it tried), `open in bypass` and `open` (it does that).
+A cell is the outcome of a line under a rule that allows all of `Bash` and others that deny: `asked` (no mode runs it
+without a question), `held` (it runs without achieving its aim), `open in bypass` and `open` (it achieves its aim).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rows() -> dict[str, list[str]]:
     return found
 
 
-@unittest.skipIf(shutil.which("git") is None, "there is no git on this machine")
+@unittest.skipIf(shutil.which("git") is None, "git is not installed")
 class Findings(WorkspaceTestCase):
     def setUp(self) -> None:
         super().setUp()
@@ -62,7 +62,7 @@ class Findings(WorkspaceTestCase):
         self.make_project()
 
     def make_project(self) -> None:
-        """A project with denied and protected files, and a hostile repository in it."""
+        """Create a project with denied and protected files, and a hostile repository inside it."""
         texts = dict.fromkeys((".env", "secrets/key"), SECRET) | dict.fromkeys(("a", "v/f"), "x\n")
         texts |= dict.fromkeys((".npmrc", "locked", ".git/hooks/x", "hooks-of-git/x", "shared.gitconfig"), "")
         texts |= {"v/.gitattributes": "f diff=d\n"}
@@ -90,7 +90,7 @@ class Findings(WorkspaceTestCase):
         subprocess.run(["git", *words], cwd=self.workspace / top, check=True, capture_output=True)
 
     def state(self, gate: PermissionGate, context: CallContext) -> dict[str, tuple[int, bytes]]:
-        """All that may not change: protected and denied files, and what lies outside."""
+        """Everything that must not change: protected files, denied files, and files outside the project."""
         refusal = gate.file_policy("true", context, asked=False).refusal
         paths = [os.path.join(top, name) for top, _, names in os.walk(self.workspace) for name in names]
         kept = [*filter(refusal, paths), str(self.workspace.parent / "outside")]

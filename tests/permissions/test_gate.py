@@ -1,4 +1,4 @@
-"""The gate: its order, its people, and that authority only shrinks on the way down."""
+"""The gate: the order of its checks, its questions, and that subagents can only lose authority."""
 
 from __future__ import annotations
 
@@ -633,7 +633,7 @@ class SubagentsOfSubagentsTest(unittest.TestCase):
         run = PermissionGate(permission_mode="default")
         one = run.for_subagent(("Task",), "one")
         two = one.for_subagent(("Read",), "two")
-        code = one.narrowed(source="code")  # what works for an agent without being one keeps its list
+        code = one.narrowed(source="code")  # code that works for an agent keeps the agent's list of tools
         new_run = run.with_mode("bypass")
         new_one = one.moved(run, new_run)
         moved = {"one": new_one, "two": two.moved(one, new_one), "code": code.moved(one, new_one)}

@@ -1,4 +1,4 @@
-"""What a repository tells git to run, where no sandbox confines it: the gate asks unless git runs nothing of it."""
+"""Programs named in a repository's git settings, without a sandbox: the gate asks unless git runs none of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openagentic_sdk.tools.shell.protected import git_places
 from .workspace import WorkspaceTestCase
 
 HOSTILE = "[diff]\n\texternal = touch /tmp/x\n"
-# What a line may do to the variables that overrule a repository, before its git is started.
+# Lines that remove or change the variables that override a repository's settings before they start git.
 UNDONE = (
     "env -i git status",
     "env -u GIT_CONFIG_COUNT git status",
@@ -43,7 +43,7 @@ UNDONE = (
 )
 
 
-@unittest.skipIf(shutil.which("git") is None, "there is no git on this machine")
+@unittest.skipIf(shutil.which("git") is None, "git is not installed")
 class GitWithoutSandbox(WorkspaceTestCase):
     def setUp(self) -> None:
         super().setUp()

@@ -1,4 +1,4 @@
-"""Recorded calls under other rules: the same as the gate would have said."""
+"""Recorded calls judged by other rules: the same decisions as those of a live gate."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ RULES = (
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "deny")
 
 
-# As versions before 0.2 worded it, which recorded no category.
+# The wording of versions before 0.2, which recorded no category.
 REASON = "Bash needs approval and nobody is there to ask: x"
 
 
 class Quiet(Tool):
-    """A tool of this name that does nothing: what is tested is what may run."""
+    """A tool of a given name that does nothing, because only the decisions are tested."""
 
     description = ""
     input_schema: Mapping[str, Any] = {"type": "object"}
@@ -76,7 +76,7 @@ QUIET = (
 
 
 def random_call(dice: random.Random) -> dict[str, Any]:
-    """A call as a scripted model makes it."""
+    """A random call of a scripted model."""
     path = dice.choice(PATHS)
     name, input = dice.choice(
         (
@@ -110,7 +110,7 @@ class Hindsight(WorkspaceTestCase):
         self.store = FileSessionStore(self.outside / "store", durability="flush")
 
     def record(self, turns: Sequence[Any], gate: PermissionGate, **options: Any) -> str:
-        """A session of these turns; returns its id."""
+        """Run a session of these turns, and return its id."""
         model = ScriptedProvider([*turns, "done"])
         chosen = OpenAgenticOptions(
             provider=model, model="m", permission_gate=gate, cwd=str(self.root), project_dir=str(self.root),
@@ -159,7 +159,7 @@ class Equality(Hindsight):
                     self.assertEqual(now.get(call.seq, call.was), said, (call.tool, call.input, mode, rules, call.was))
                     compared += 1
         self.assertGreater(
-            compared, 7 * sets * 10, "tools that a rule denies whole are not offered: their calls ask no gate"
+            compared, 7 * sets * 10, "tools denied as a whole are not offered, so the gate never sees their calls"
         )
 
     def _changes(self, calls: Sequence[RecordedCall], rules: Mapping[str, Iterable[str]]) -> Iterable[Any]:

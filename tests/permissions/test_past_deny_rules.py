@@ -1,7 +1,7 @@
-"""What deny rules forbid, asked of lines made by hand and at random; what the gate lets run is run, and watched.
+"""Deny rules against hand-written and random lines; the lines that the gate allows are run and observed.
 
-The oracle: a root of its own (bubblewrap) in which `rm` prints a mark, and denied files hold another. Neither may come out.
-Small here, large by OPENAGENTIC_TEST_LARGE=1 (25,000 lines).
+The oracle is a separate root (bubblewrap) in which `rm` prints a marker and denied files contain another; neither may be
+printed. The small size is a sample; OPENAGENTIC_TEST_LARGE=1 tries 25,000 lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECRET = "swordfish-7291"
 MARK = "ran-the-denied"
 DENY: dict[str, Any] = {"permission_mode": "bypass", "deny": ["Read(.env)", "Read(./secrets/**)", "Bash(rm:*)"]}
 
-# How a denied file, and a denied program, may be written in a line.
+# Ways to write a denied file and a denied program in a line.
 PATHS = words(r"""
     .env ./.env src/../.env '.env' .e"n"v \.env $'\x2eenv' .e{n..n}v {.env,} .e?v .[!f]nv .e* .??v $PWD/.env ~+/.env .$x
     ${y:-.env} `ls` $(ls) /proc/self/cwd/.env secrets/key secrets/* s*/k* */key d/.env up/.env link src/link . src/..
@@ -113,7 +113,7 @@ JOINTS = ("; ", " && ", " || ", "\n", " | ", " & ")
 
 
 def random_line(chance: random.Random) -> str:
-    """One to three commands that may read a denied file, run a denied program, or prepare it."""
+    """One to three commands that may read a denied file, run a denied program, or prepare to."""
     parts = []
     for _ in range(chance.randint(1, 3)):
         parts.append(chance.choice(FORMS).format(p=chance.choice(PATHS), r=chance.choice(PROGRAMS)))
@@ -129,7 +129,7 @@ def hand_made() -> list[str]:
 
 
 class Oracle:
-    """A throwaway root in which a line runs: does it print what a rule denies?"""
+    """A disposable root in which a line runs, to see whether it prints what a rule denies."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = folder / "mark"
@@ -137,7 +137,7 @@ class Oracle:
         self.mark.chmod(0o755)
 
     def fill(self, project: Path) -> None:
-        """Make a project with denied files in it."""
+        """Create a project with denied files."""
         for folder in ("src", "secrets"):
             (project / folder).mkdir(parents=True)
         texts = dict.fromkeys((".env", "secrets/key"), SECRET + "\n") | dict.fromkeys(("a", "src/b"), "a\n")
@@ -145,7 +145,7 @@ class Oracle:
             (project / name).write_text(text)
 
     def leak(self, line: str) -> str | None:
-        """What comes out of a line that must not."""
+        """Run the line, and return what it leaked, if anything."""
         with tempfile.TemporaryDirectory() as folder:
             project = Path(folder, "project")
             self.fill(project)
@@ -183,7 +183,7 @@ class PastDenyRules(WorkspaceTestCase):
                 self.assertTrue(self.lets_run(line, permission_mode="bypass"))
 
     @full_size
-    @unittest.skipUnless(shutil.which("bwrap"), "there is no bubblewrap here")
+    @unittest.skipUnless(shutil.which("bwrap"), "bubblewrap is not installed")
     def test_random_lines_that_the_gate_lets_run_tell_and_run_nothing_denied(self) -> None:
         chance = random.Random(32)
         ran, found = 0, []
@@ -195,7 +195,7 @@ class PastDenyRules(WorkspaceTestCase):
         self.assertEqual(found[:5], [], f"{len(found)} of {LINES} lines leak, {ran} ran")
         self.assertGreater(ran, LINES / 50)
 
-    @unittest.skipUnless(shutil.which("bwrap"), "there is no bubblewrap here")
+    @unittest.skipUnless(shutil.which("bwrap"), "bubblewrap is not installed")
     def test_the_oracle_sees_what_comes_out(self) -> None:
         for line in ("cat .env", "cat secrets/key | base64", "rm y", "cp /bin/rm z; ./z", "rev .env"):
             with self.subTest(line=line):

@@ -1,4 +1,4 @@
-"""Paths and links against the gate: a table of cases, races, and how patterns are read."""
+"""Decisions of the gate on paths and links: a table of cases, races, and the syntax of patterns."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ class Following(WorkspaceTestCase):
         (self.root / "to_loop").symlink_to("loop")
         places = LinkFollower().follow("to_loop/x", str(self.root))
         self.assertIn("loop of links", places.problem or "")
-        self.assertIn(str(self.root / "loop" / "x"), places.all, "a rule may name it")
+        self.assertIn(str(self.root / "loop" / "x"), places.all, "a rule must be able to name it")
         person = Person("always")
         self.approve(self.gate(person), "Read", {"file_path": "loop/x"})
-        self.assertEqual(person.asked[0].choices, ("yes", "no"), "no rule could cover it")
+        self.assertEqual(person.asked[0].choices, ("yes", "no"), "no rule can cover it")
 
     def test_inside_means_whole_names(self) -> None:
         for path, expected in (("/w", True), ("/w/a", True), ("/wa", False), ("/", False), ("/a/w", False)):

@@ -1,4 +1,4 @@
-"""The tables of programs as data: each says what it lists and what to check it against."""
+"""The tables of programs as data: each documents its contents and a source to verify them against."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ProgramTablesTest(unittest.TestCase):
                 value = getattr(program_tables, name.upper())
                 if "rows" in table:
                     programs = [program for row in table["rows"] for program in row.split()]
-                    self.assertEqual(sorted(value), sorted(programs), "a program stands in two rows")
+                    self.assertEqual(sorted(value), sorted(programs), "a program is in two rows")
                 elif "words" in table:
-                    self.assertEqual(sorted(value), sorted(" ".join(table["words"]).split()), "a word stands twice")
+                    self.assertEqual(sorted(value), sorted(" ".join(table["words"]).split()), "a word occurs twice")
 
 
 if __name__ == "__main__":

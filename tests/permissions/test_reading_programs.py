@@ -1,4 +1,4 @@
-"""The programs that default mode runs without a rule, run for real: nothing in the workspace changes."""
+"""The programs that default mode runs without a rule, executed for real: nothing in the workspace changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _word(rng: random.Random, name: str) -> str:
     return rng.choice(_WORDS)
 
 
-@unittest.skipIf(BASH is None, "there is no bash on this machine")
+@unittest.skipIf(BASH is None, "bash is not installed")
 class ReadingPrograms(WorkspaceTestCase):
     def snapshot(self) -> dict[str, tuple[int, int, bytes]]:
         found = {}

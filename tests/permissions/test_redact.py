@@ -1,4 +1,4 @@
-"""Secrets are masked in every form in which they travel, and nothing else is."""
+"""Secrets are masked in every encoding in which they occur, and nothing else is."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class KnownValues(unittest.TestCase):
 
 
 class Shapes(unittest.TestCase):
-    # Put together here, so that no scanner takes this file for a leak.
+    # Concatenated here, so that no secret scanner reports this file.
     tokens = (
         *("sk-" + "a1B2" * 12, "sk-proj-" + "a1B2_" * 10, "sk-ant-" + "api03-" + "a1B2" * 10, "gh" + "p_" + "a1B2" * 9),
         *("github" + "_pat_" + "a1B2_" * 12, "glpat" + "-" + "a1B2" * 5, "AKIA" + "A1B2" * 4, "AIza" + "a1B2x" * 7),

@@ -1,4 +1,4 @@
-"""The syntax of rules: what each covers, and that nothing is read that was not understood."""
+"""The syntax of rules: what each covers, and that unknown syntax is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parser against a real bash: what it accepts, bash runs word for word."""
+"""The parser compared with a real bash: whatever it accepts, bash runs exactly as parsed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILE_LINES = 1_000 if LARGE else 20
 
 
 def made_locales(folder: str) -> list[str]:
-    """Locales of double-byte charsets, made in a folder; fewer where this machine cannot make them."""
+    """Create locales with double-byte charsets in a folder; return those that this machine can create."""
     made: list[str] = []
     for charset in ("GBK", "BIG5", "SHIFT_JIS", "BIG5-HKSCS", *(("GB18030",) if LARGE else ())):
         if shutil.which("localedef") is not None:
@@ -39,14 +39,14 @@ def made_locales(folder: str) -> list[str]:
 
 
 def command_environment_of(host: Mapping[str, str]) -> dict[str, str]:
-    """What Bash gives a command on a host with these variables."""
+    """The environment of a Bash command on a host with these variables."""
     with tempfile.TemporaryDirectory() as folder:
         tool = BashTool(environment=host)
         return dict(tool._spec("true", folder, ToolContext(cwd=folder), ConfinedCommand()).env)
 
 
 def comparable(line: CommandLine) -> bool:
-    """Whether bash would report all of it: no wildcard, no redirection into a missing folder, no program by its path."""
+    """Whether bash would record all of it: no wildcard, no redirection into a missing folder, no program by path."""
     if any("/" in command.argv[0] for command in line.commands):
         return False
     targets = [redirect.target for command in line.commands for redirect in command.redirects]
@@ -56,13 +56,13 @@ def comparable(line: CommandLine) -> bool:
 
 
 def reads_a_file_named_by(letters: str, line: CommandLine) -> bool:
-    """Whether a command reads a file named with one of the letters, which does not exist, so that it would not run."""
+    """Whether a command would fail because it reads a file named by one of the letters, which does not exist."""
     redirects = [redirect for command in line.commands for redirect in command.redirects]
     return any(not redirect.writes and not set(letters).isdisjoint(redirect.target) for redirect in redirects)
 
 
 def commands_that_run(line: CommandLine, succeeds: bool) -> list[SimpleCommand]:
-    """What runs when every command ends with the same status."""
+    """The commands that run if every command ends with the same status."""
     found: list[SimpleCommand] = []
     running = last = True
     for command in line.commands:
@@ -79,12 +79,12 @@ def commands_that_run(line: CommandLine, succeeds: bool) -> list[SimpleCommand]:
 
 
 def written_files(line: CommandLine) -> set[str]:
-    """The files that the redirections make when every command succeeds."""
+    """The files that redirections create if every command succeeds."""
     redirects = [redirect for command in commands_that_run(line, True) for redirect in command.redirects]
     return {r.target for r in redirects if r.writes and not r.target.startswith("/")}
 
 
-@unittest.skipIf(BASH is None, "there is no bash on this machine")
+@unittest.skipIf(BASH is None, "bash is not installed")
 class ParserAgainstBash(unittest.TestCase):
     def accepted_lines(self, seed: int, count: int) -> list[tuple[str, CommandLine]]:
         rng = random.Random(seed)
@@ -105,7 +105,7 @@ class ParserAgainstBash(unittest.TestCase):
                     self.assertEqual(sorted(calls), sorted(expected))
 
     def test_bash_reads_the_letters_that_were_read_here_whatever_the_locale_of_the_host(self) -> None:
-        # The last byte of such a letter takes an ASCII one behind it for its own in these locales, a quote for example.
+        # In these locales the last byte of such a letter combines with an ASCII byte after it, such as a quote.
         letters = "\u4e57\u8868\u529f\u65e5\u80fd\u00e9\u00b5\u30bd"
         rng = random.Random(15)
         lines: list[tuple[str, CommandLine]] = []

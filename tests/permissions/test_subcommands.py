@@ -1,4 +1,4 @@
-"""Reading subcommands: what the tables let run without a question, and what no row of them covers."""
+"""Reading subcommands: which ones the tables allow without a question, and what none of the rows cover."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Tables(WorkspaceTestCase):
         self.assertEqual(named, dict(PROGRAMS))
 
 
-@unittest.skipUnless(LARGE, "it runs the help of each subcommand")
+@unittest.skipUnless(LARGE, "needs the help of each subcommand")
 class AgainstTheirOwnHelp(unittest.TestCase):
     def test_each_option_of_a_row_is_in_the_help_of_its_subcommand(self) -> None:
         for program in ("docker", "pip", "kubectl"):
@@ -127,7 +127,7 @@ class AgainstTheirOwnHelp(unittest.TestCase):
                         self.assertTrue(name in known or re.search(rf"--{re.escape(name)}\b", done.stdout))
 
 
-@unittest.skipIf(shutil.which("git") is None, "there is no git on this machine")
+@unittest.skipIf(shutil.which("git") is None, "git is not installed")
 class PlainRepository(WorkspaceTestCase):
     def setUp(self) -> None:
         super().setUp()
@@ -180,7 +180,7 @@ class PlainRepository(WorkspaceTestCase):
         self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x", cwd=inner)
         self.git("add", "inner")
         self.assertFalse(
-            is_plain_repository(str(self.folder)), "git status enters what the index holds as a repository"
+            is_plain_repository(str(self.folder)), "git status enters paths that the index lists as repositories"
         )
 
     def test_folders_that_git_takes_for_a_repository_themselves_are_not(self) -> None:

@@ -1,4 +1,4 @@
-"""What git has tracked may be printed where no rule forbids to read files of the repository."""
+"""Content tracked by git may be printed if no rule forbids reading files of the repository."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What default mode lets run without a rule, under strace: it opens nothing outside the workspace but libraries and locale
-files, and writes nothing."""
+"""Lines that default mode allows without a rule, under strace: they read nothing outside the workspace except libraries,
+locale files and data about the machine, and write nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .test_reading_programs import random_call
 from .workspace import WorkspaceTestCase, fixture
 
 CALLS = 5_000 if LARGE else 10
-# Where programs, the linker and the C library look for themselves, their words and what the machine is.
+# Paths that programs, the linker and the C library open on their own: libraries, locales and data about the machine.
 _SYSTEM = re.compile(
     r"/(?:usr/|lib|bin/|etc/(?:ld\.so|locale|localtime|nsswitch|passwd$|group$|mime|magic|mtab|inputrc|terminfo|host\.conf)"
     r"|proc/(?:self|meminfo|cpuinfo|uptime|loadavg|filesystems|mounts|sys|stat|\d+(?!/environ))"
@@ -33,7 +34,7 @@ _CHANGES = re.compile(
     r"|truncate|mknodat|connect|bind)\(.*= 0$",
     re.MULTILINE,
 )
-# rg asks git's settings of the person which files are ignored; it tells nothing of them.
+# rg reads the user's git settings for the ignored files, and prints nothing of them.
 _IGNORED_BY_GIT = re.compile(re.escape(os.path.expanduser("~")) + r"/\.(?:gitconfig|gitignore|config/git/.*)")
 CALLS_TRACED = (
     "open,openat,openat2,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,"
@@ -41,7 +42,7 @@ CALLS_TRACED = (
 )
 
 
-@unittest.skipIf(shutil.which("strace") is None, "there is no strace on this machine")
+@unittest.skipIf(shutil.which("strace") is None, "strace is not installed")
 class UnderStrace(WorkspaceTestCase):
     @full_size
     def test_what_passes_without_a_rule_opens_nothing_outside_and_writes_nothing(self) -> None:
@@ -53,14 +54,14 @@ class UnderStrace(WorkspaceTestCase):
         self.assertGreater(len(allowed), 60)
         log = self.outside / "trace"
         script = self.outside / "script.sh"
-        # Each line in a shell of its own, as Bash runs it; the marks tell which one a call belongs to.
+        # Each line runs in its own shell, as in Bash; the markers assign system calls to lines.
         runs = [
             f"true 'line {number}'\ntimeout 5 bash --noprofile --norc -c {shlex.quote(line)}"
             for number, line in allowed
         ]
         script.write_text("\n".join(runs), encoding="utf-8")
-        # With a filter in the kernel, only the calls that are looked at stop.
-        # Without root's rights: what passes by mistake may set no clock.
+        # --seccomp-bpf: only the traced calls stop the process.
+        # Drop root's capabilities: a line that passes by mistake must not set the clock.
         command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
         command += ["strace", "-f", "--seccomp-bpf", "-y", "-s", "4096", "-qq", "-e", f"trace={CALLS_TRACED},execve"]
         command += ["-o", str(log), "bash"]
@@ -71,7 +72,7 @@ class UnderStrace(WorkspaceTestCase):
         )
         seen = set()
         text = log.read_text(encoding="utf-8", errors="replace")
-        self.assertIn("execve", text, f"strace ended with {done.returncode}")
+        self.assertIn("execve", text, f"strace exited with {done.returncode}")
         for traced in text.splitlines():
             change = _CHANGES.search(traced)
             self.assertIsNone(change, traced)
@@ -80,21 +81,21 @@ class UnderStrace(WorkspaceTestCase):
                 continue
             folder, name, flags, real = opened.groups()
             if "O_PATH" in flags.split("|"):
-                continue  # it cannot read: nss-systemd walks to /run/userdb whenever a name is looked up
+                continue  # O_PATH cannot read: nss-systemd opens /run/userdb so for each name lookup
             path = real or os.path.normpath(os.path.join(folder or str(self.root), name))
             seen.add(path)
             with self.subTest(opened=traced[:300]):
                 is_write = not {"O_WRONLY", "O_RDWR", "O_CREAT"}.isdisjoint(flags.split("|"))
-                self.assertFalse(is_write and not path.startswith("/dev/"), "it writes")
+                self.assertFalse(is_write and not path.startswith("/dev/"), "the line writes a file")
                 inside = path == str(self.root) or path.startswith(f"{self.root}/") or path == str(script)
                 self.assertTrue(
                     inside or _SYSTEM.match(path) or _IGNORED_BY_GIT.match(path) or path.startswith(("pipe:", "/dev/")),
-                    "it reads elsewhere",
+                    "the line reads outside the workspace",
                 )
         self.assertLessEqual({f"{self.root}/README.md", f"{self.root}/src/a.py"}, seen)
 
     async def allowed(self, gate: PermissionGate, lines: list[str]) -> list[tuple[int, str]]:
-        """The lines that pass, with their numbers, but for those that only wait."""
+        """The allowed lines with their numbers, except those that only wait."""
         found = []
         for number, line in enumerate(lines):
             result = await gate.approve("Bash", {"command": line}, {"cwd": str(self.root)})

@@ -1,5 +1,6 @@
-"""Ways past the rules that a reader of this code would try, class by class: words that are files, programs that run their
-arguments, arguments that bash evaluates, and words that only bash can work out."""
+"""Attacks on the rules that a reader of this code would try, by class: words that are files, programs that run their
+arguments, arguments that bash evaluates, and words that only bash can expand.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from openagentic_sdk.testing import ScriptedProvider
 
 from .workspace import WorkspaceTestCase
 
-# Words in the help of a program that are no options of it.
+# Options in a program's help with an optional or a required value.
 _OPTIONAL_LONG = re.compile(r"(--[a-z0-9][a-z0-9-]*)\[=")
 _OPTIONAL_SHORT = re.compile(r"(?<![\w-])(-[A-Za-z0-9])\[")
 _REQUIRED = re.compile(r"(?m)^\s*(?:(-\w), )?(--[a-z0-9][a-z0-9-]*)[= ]<?[A-Z]")
@@ -84,7 +85,7 @@ class EveryWordMayBeAFile(Table):
         for name, reader in READERS.items():
             path = shutil.which(name)
             if path is None or name in ("[", "test", "echo", "printf", "true", "false", "pwd", "type", "expr"):
-                continue  # not here, or built into the shell, which has no --help for them
+                continue  # not installed, or a shell builtin without --help
             said = subprocess.run(
                 [path, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
             )
@@ -94,7 +95,7 @@ class EveryWordMayBeAFile(Table):
                 compared += 1
                 with self.subTest(program=name, option=option):
                     reads = read_only((name, option, "x", "y", "z"))
-                    self.assertFalse(reads is not None and len(reads.values) > 0, "its value never is the next word")
+                    self.assertFalse(reads is not None and len(reads.values) > 0, "its value is never the next word")
             for option in self.valued(reader) if required else ():
                 compared += 1
                 with self.subTest(program=name, option=option, takes="the next word"):
@@ -105,7 +106,7 @@ class EveryWordMayBeAFile(Table):
         return [*(f"-{letter}" for letter in reader.valued), *(f"--{name}" for name in reader.long_valued)]
 
     def named_with_value(self, option: str, text: str) -> bool:
-        """Whether the help shows a value behind an option anywhere: `-n NUM`, `-n, --lines=[-]NUM`, `-n <NUM>`."""
+        """Whether the help shows a value after an option anywhere: `-n NUM`, `-n, --lines=[-]NUM`, `-n <NUM>`."""
         if f"{option}[" in text:
             return False
         return re.search(rf"(?<![\w-]){option}(?:,?[^\n]*?--[a-z-]+=| ?[A-Z<]|=|,\s|\s)", text) is not None
@@ -310,7 +311,7 @@ class WhatMountsHold(Table):
         config = self.root / ".git" / "config"
         for text, expected in {
             "[core]\n\tbare = false\n": "allow",
-            "[core]\n\thooksPath = x\n": "allow",  # the environment overrules it
+            "[core]\n\thooksPath = x\n": "allow",  # overridden by the environment
             "[core]\n\tpager = ./x\n": "ask",
             "[some]\n\tnewKey = ./x\n": "ask",
             "[include]\n\tpath = x\n": "ask",

@@ -1,4 +1,4 @@
-"""A small project on disk, and a person who is asked, for tests of the gate."""
+"""A small project on disk and a scripted person, for tests of the gate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "permissions"
 
 
 def fixture(name: str) -> Any:
-    """A table of cases."""
+    """Load a table of cases."""
     return json.loads((FIXTURES / name).read_text(encoding="utf-8"))
 
 
 class Person:
-    """Answers every question with the same words, and remembers what it was asked."""
+    """A person who gives the same answer to every question, and records the questions."""
 
     def __init__(self, answer: str = "no") -> None:
         self.says = answer
@@ -35,7 +35,7 @@ class Person:
 
 
 class WorkspaceTestCase(unittest.TestCase):
-    """A folder with a project in it: `self.root` is the project, links lead out of it and to what is secret."""
+    """Give each test a project in `self.root`, with links to places outside it and to secret files."""
 
     def setUp(self) -> None:
         self.runner = asyncio.Runner()
@@ -48,7 +48,7 @@ class WorkspaceTestCase(unittest.TestCase):
             (self.root / name).mkdir(parents=True)
         for name in ("src/a.py", "README.md", "secrets/key", ".env", ".git/config", "docs/deep/.env", "other/b.py"):
             (self.root / name).write_text("x\n", encoding="utf-8")
-        # Not plain, and nothing that the environment does not overrule.
+        # Not a default setting, but one that the environment overrides.
         (self.root / ".git/config").write_text("[core]\n\thooksPath = hooks\n", encoding="utf-8")
         (self.outside / "outside.txt").write_text("x\n", encoding="utf-8")
         links = {
@@ -68,7 +68,7 @@ class WorkspaceTestCase(unittest.TestCase):
         return PermissionGate(cwd=str(self.root), user_answerer=person, **policy)
 
     def approve(self, gate: PermissionGate, tool: str, input: Mapping[str, Any], **context: Any) -> ApprovalResult:
-        """One decision."""
+        """Return the gate's decision on one call."""
         return self.runner.run(gate.approve(tool, input, {"cwd": str(self.root), **context}))
 
     def outcome(self, policy: Mapping[str, Any], tool: str, input: Mapping[str, Any], **context: Any) -> str:

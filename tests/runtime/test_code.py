@@ -57,7 +57,7 @@ def shown(events):
 class CodeTestCase(unittest.IsolatedAsyncioTestCase):
     def setUp(self):
         if probe_sandbox().level == "none":
-            self.skipTest("code runs only in a sandbox, and this machine gives none")
+            self.skipTest("code runs only in a sandbox, which this machine lacks")
 
     async def play(self, code, *, limits=None, tools=(), **changes):
         """Run an agent whose model submits this code and then ends; return the events and the store.

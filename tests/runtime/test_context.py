@@ -196,7 +196,7 @@ class AppendOnlyTest(ContextTestCase):
     @full_size
     def test_calls_of_code_are_in_no_request_and_a_session_with_them_goes_on_anywhere(self) -> None:
         if probe_sandbox().level == "none":
-            self.skipTest("code runs only in a sandbox, and this machine gives none")
+            self.skipTest("code runs only in a sandbox, which this machine lacks")
         code = "for name in ('a.py', 'b.txt'):\n    await Read(file_path=name)\nprint('both are read')"
         answers = [call("Code", code=code), call("Glob", pattern="*"), Answer("Enough.", thinking="Enough.")]
         for protocol in PROVIDERS if LARGE else ("messages", "responses"):

@@ -320,7 +320,7 @@ class Sessions(MemoryCase):
 
     async def test_code_cannot_take_the_mark_off_what_it_reads(self) -> None:
         if probe_sandbox().level == "none":
-            self.skipTest("code runs only in a sandbox, and this machine gives none")
+            self.skipTest("code runs only in a sandbox, which this machine lacks")
         code = (
             "page = await WebFetch(url='https://x.org/')\n"
             "await memory(command='create', path='/memories/user/by-code', file_text=page)"

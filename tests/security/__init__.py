@@ -1,1 +1,1 @@
-"""What strangers try: project folders, archives, servers and models that want more than they were given."""
+"""Attacks by strangers: project folders, archives, servers and models that claim more than they were granted."""

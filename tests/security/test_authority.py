@@ -1,4 +1,4 @@
-"""A session that came from elsewhere is history: it allows nothing here. Real files, real bash, a scripted model."""
+"""A session from elsewhere is history: it grants nothing here. Real files, real bash, a scripted model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PRICES = {"scripted": {"input": 1.0, "output": 1.0}}
 
 
 def begun(*events: Event) -> list[Event]:
-    """A log as a run writes it, with these events behind its first prompt."""
+    """A log as a run writes it, with these events after its first prompt."""
     return [SystemInit("s", "/elsewhere", "1", permission_mode="bypass"), UserMessage("hello"), *events]
 
 
@@ -70,7 +70,7 @@ def decision(call_id: str = "t0") -> Event:
 
 
 def waiting(answer: str = "yes", **changes: Any) -> list[Event]:
-    """A call that waits for a person, and what the person said."""
+    """A call that waits for a person, and the person's answer."""
     question = UserQuestion(
         "q1",
         "Allow Bash?",
@@ -82,7 +82,7 @@ def waiting(answer: str = "yes", **changes: Any) -> list[Event]:
     return [ToolUse("t1", "Bash", TOUCH), question, UserAnswer("q1", answer)]
 
 
-# What a log may claim was allowed, and what the model asks for when the session goes on: None goes on with the open call.
+# The approvals that a log claims, and the prompt on resuming; None continues with the open call.
 CLAIMS: dict[str, tuple[list[Event], str | None]] = {
     "a remembered rule": (begun(decision(), AssistantMessage("hi")), "go on"),
     "a rule remembered for another call that ran": (
@@ -123,7 +123,7 @@ CLAIMS: dict[str, tuple[list[Event], str | None]] = {
 
 @contextlib.contextmanager
 def named_key(path: Path) -> Iterator[None]:
-    """The key of this installation is that one."""
+    """Use this file as the installation's key."""
     before = os.environ.get("OPENAGENTIC_SDK_KEY")
     os.environ["OPENAGENTIC_SDK_KEY"] = str(path)
     try:
@@ -161,7 +161,7 @@ class AuthorityTest(unittest.TestCase):
         return asyncio.run(events())
 
     def go_on(self, name: str, prompt: str | None, **changes: Any) -> bool:
-        """Resume the session in default mode with nobody there, park at a question, and see whether the touch ran."""
+        """Resume the session in default mode without a person; return whether the `touch` command ran."""
         self.made.unlink(missing_ok=True)
         turns = ["Done."] if prompt is None else [CALL, "Done."]
 
@@ -172,13 +172,13 @@ class AuthorityTest(unittest.TestCase):
         return self.made.exists()
 
     def put(self, events: Iterable[Event], key: Path | None, name: str, store: Any = None) -> Any:
-        """A stored session with these events, with the digests of a key."""
+        """Store a session with these events, signed with a key if one is given; return the store."""
         store = store or self.store
         signed = list(events) if key is None else Authority(name, Seal(key)).sign(list(events), 0)
         store.import_session(name, [replace(event, seq=n, ts=1.0) for n, event in enumerate(signed, 1)])
         return store
 
-    # --- what came from elsewhere ----------------------------------------------------------------------------------------
+    # --- sessions from elsewhere -----------------------------------------------------------------------------------------
 
     def test_an_archive_that_somebody_else_made_allows_nothing(self) -> None:
         for number, (claim, (events, prompt)) in enumerate(CLAIMS.items()):
@@ -257,7 +257,7 @@ class AuthorityTest(unittest.TestCase):
                 self.assertTrue(self.go_on("ours", prompt, session_store=again))
                 self.assertFalse(self.go_on("ours", prompt, session_store=again, key_file=str(self.other_key)))
 
-    # --- what was changed ------------------------------------------------------------------------------------------------
+    # --- changed logs ----------------------------------------------------------------------------------------------------
 
     @full_size
     def test_an_edited_log_with_recomputed_checksums_allows_nothing(self) -> None:
@@ -317,8 +317,8 @@ class AuthorityTest(unittest.TestCase):
         for name in ("s", again):
             with self.subTest("compacted", name=name):
                 self.store.append_event(name, SessionCompacted(self.store.last_seq(name), "It was touched."))
-                self.assertTrue(self.go_on(name, "again"))  # keeps a checkpoint
-                self.assertTrue(self.go_on(name, "again"))  # reads it
+                self.assertTrue(self.go_on(name, "again"))  # writes a checkpoint
+                self.assertTrue(self.go_on(name, "again"))  # reads the checkpoint
 
     def test_a_fork_makes_nothing_its_own_that_was_not(self) -> None:
         events, prompt = CLAIMS["a remembered rule"]
@@ -354,7 +354,7 @@ class AuthorityTest(unittest.TestCase):
 
         return asyncio.run(parked())
 
-    # --- saying so -------------------------------------------------------------------------------------------------------
+    # --- notices ---------------------------------------------------------------------------------------------------------
 
     def test_verify_names_the_events_that_are_not_ours(self) -> None:
         for number, (claim, (events, _)) in enumerate(CLAIMS.items()):

@@ -1,4 +1,4 @@
-"""Nothing that is stored commands the terminal or the page that shows it."""
+"""No stored text can control the terminal or the page that displays it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from openagentic_sdk.permissions.interactive import question_text
 from .test_redaction import event_types, filled
 
 HOSTILE = "a\x1b[2J\x1b]0;title\x07\r\x9b31m\u202e\u2066\u200b\u3164\u00ad\U000e0041\x00\x7f\b\u2028z"
-# Kinds whose text is made of lines by right: it stands where the reader expects prose.
+# Kinds whose text may have several lines, because the reader expects prose there.
 PROSE = {"user.message", "assistant.message", "user.question", "assistant.delta"}
 
 

@@ -38,7 +38,7 @@ def event_types() -> list[type[Event]]:
 
 
 def filled(cls: type[Event], text: str) -> Event:
-    """An event of a kind with a text in each of its fields that can hold one, nested ones too."""
+    """An event of a class with `text` in each field that can hold one, nested values included."""
     values: dict[str, Any] = {}
     for field in fields(cls):
         kind = str(field.type)
@@ -233,7 +233,7 @@ class OnDisk(unittest.TestCase):
         )
         kinds = {Path(path).name.partition("-")[0] for path, _ in self.stored()}
         self.assertIn("events.jsonl", kinds)
-        self.assertTrue(any("outputs" in path for path, _ in self.stored()), "there is a file of the long output")
+        self.assertTrue(any("outputs" in path for path, _ in self.stored()), "the long output must be in a file")
         for path, data in self.stored():
             with self.subTest(path):
                 self.assertFalse(SECRET.encode() in data or b"MIIEow" in data)
@@ -274,9 +274,8 @@ class OnDisk(unittest.TestCase):
     def test_requests_of_a_masked_session_are_rebuilt_from_its_log(self) -> None:
         done = self.play(self.call("Read", file_path="config.txt"))
         store = ("--store", str(self.folder / "store"))
-        self.output_of(
-            ("replay", done.session_id, *store)
-        )  # its exit code is 0 only when every request is the recorded one
+        # It exits with 0 only if every request equals the recorded one.
+        self.output_of(("replay", done.session_id, *store))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command starts with Python's and its own modules and programs, whatever lies in the folder one stands in."""
+"""The command starts with the modules and programs of Python and its own package, whatever is in the current folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openagentic_sdk.tools.shell.environment import command_environment, find_pr
 from tests.size import FULL, LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
-# Modules of the standard library that the command imports sooner or later, beside one that the package itself has.
+# Standard library modules that the command imports at some point, and two names of the package's own.
 PLANTED = (
     "typing",
     "json",
@@ -27,7 +27,7 @@ PLANTED = (
     "version",
     "openagentic_sdk_plugin",
 )
-# What `site` imports nowhere: before PYTHONPATH can be mended, Python has read it.
+# Modules that `site` does not import: it runs before the command can correct PYTHONPATH.
 LATE = ("argparse", "asyncio", "json")
 
 

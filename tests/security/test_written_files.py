@@ -1,4 +1,4 @@
-"""Files that are written beside the store: private, and never where an id seems to point."""
+"""Files written beside the store: private, and never outside it, whatever the id looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this room share: folders, contexts, and a look at the processes of this machine."""
+"""Shared helpers of this room: folders, contexts, and lookups of processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "tools_run"
 
 
 class WorkspaceTestCase(unittest.TestCase):
-    """A test with a workspace folder of its own and a run whose resources are closed at the end."""
+    """A test with its own workspace folder and a run whose resources are closed at the end."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="openagentic-test-")
@@ -32,14 +32,14 @@ class WorkspaceTestCase(unittest.TestCase):
 
 
 def close_run(ctx: ToolContext) -> None:
-    """What the runtime does at the end of a run."""
+    """Close the resources of a run, as the runtime does at its end."""
     for resource in ctx.services.get(RunResources):
         assert isinstance(resource, Closable)
         resource.close()
 
 
 def processes_with(marker: str) -> list[int]:
-    """Processes that are not ended and have `marker` in their command line."""
+    """The live processes with `marker` in their command line."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -54,7 +54,7 @@ def processes_with(marker: str) -> list[int]:
 
 
 def wait_until_gone(marker: str) -> None:
-    """Come back when the marked processes have ended."""
+    """Wait until the marked processes have ended."""
     until(lambda: not processes_with(marker), lambda: f"the processes {processes_with(marker)} have ended", 60)
 
 

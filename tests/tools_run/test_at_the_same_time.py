@@ -1,5 +1,4 @@
-"""Commands that run at the same time in one workspace: nothing of one is lost to another, and none keeps a place that
-the end of another took from it."""
+"""Concurrent commands in one workspace: none loses data to another, or loses its folders when another ends."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from .support import WorkspaceTestCase, close_run
 from .test_file_policy import Rules
 from .test_sandbox import needs
 
-# A command that does its work, says so, and ends when it is told to.
+# Appended to a command: signal that it has done its work, and end when told to.
 HOLD = "; touch $TMPDIR/ready; until [ -e $TMPDIR/go ]; do sleep 0.01; done"
 
 
@@ -32,7 +31,7 @@ class OnCopies(WorkspaceTestCase):
         self.workspace.joinpath("folder/old").chmod(0o644)
 
     def beside(self, first: str, second: str) -> dict[str, Any]:
-        """What a command returns, while which another one begins and ends."""
+        """Run `first`; while it is running, start and finish `second`; return the result of `first`."""
         other = ToolContext(cwd=str(self.workspace))
         self.addCleanup(close_run, other)
         ready, go = (f"{run_temp(self.ctx).folder}/{name}" for name in ("ready", "go"))
@@ -79,7 +78,7 @@ class InTheBackground(WorkspaceTestCase):
         return str(tool.run_sync({"command": command, "run_in_background": True}, self.ctx)["shell_id"])
 
     def made(self, name: str) -> None:
-        until(lambda: (self.workspace / name).exists(), f"{name} is there")
+        until(lambda: (self.workspace / name).exists(), f"{name} exists")
 
     def end(self, shell_id: str) -> dict[str, Any]:
         result: dict[str, Any] = KillBashTool().run_sync({"shell_id": shell_id}, self.ctx)

@@ -1,4 +1,4 @@
-"""What a Bash call returns, what it keeps, and what it never leaves behind."""
+"""A Bash call: its result, the state it keeps, and the processes and files it must not leave behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def children(parents: set[int]) -> set[int]:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended, also where nobody has asked for its exit code yet."""
+    """Whether a process has ended, even if it has not been reaped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
     except OSError:
@@ -46,7 +46,7 @@ def is_dead(pid: int) -> bool:
 
 
 def unique_seconds() -> str:
-    """A duration for `sleep` that no other process of this machine has in its command line."""
+    """A duration for `sleep` that no other process on this machine has in its command line."""
     return f"1{secrets.randbelow(10**9):09d}"
 
 
@@ -187,7 +187,7 @@ def peak_memory_bytes() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise unittest.SkipTest("this kernel does not say how much memory a process has used")
+    raise unittest.SkipTest("this kernel does not report peak memory")
 
 
 class WorkingDirectory(WorkspaceTestCase):
@@ -296,7 +296,7 @@ class NothingSurvives(WorkspaceTestCase):
 
     def test_output_before_the_time_limit_is_kept(self) -> None:
         printed = self.workspace / "printed"
-        for limit_s in (1, 10, 60):  # a busy machine may need more than the first to come to its second command
+        for limit_s in (1, 10, 60):  # on a busy machine the second command may start only after the first limit
             result = self.bash("echo early; touch printed; sleep 600", timeout_s=limit_s)
             if printed.exists():
                 break
@@ -324,16 +324,16 @@ class NothingSurvives(WorkspaceTestCase):
         self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
 
     def test_a_process_that_waits_for_the_next_command_may_be_killed(self) -> None:
-        for generation in (1, 2):  # the supervisor to be, and its child, the command to be
+        for generation in (1, 2):  # the prepared supervisor, and its child, the prepared command
             self.bash("true")
             assert process._state.helper is not None
             waiting = {process._state.helper._process.pid}
             for _ in range(generation):
-                waiting = until(lambda parents=waiting: children(parents), "a process that waits for a command")
+                waiting = until(lambda parents=waiting: children(parents), "a process waits for a command")
             for pid in waiting:
                 os.kill(pid, signal.SIGKILL)
-            for pid in waiting:  # one that is given a command before it dies takes that along
-                until(lambda pid=pid: is_dead(pid), f"the death of process {pid}")
+            for pid in waiting:  # a process that receives a command before the signal would die with it
+                until(lambda pid=pid: is_dead(pid), f"process {pid} has ended")
             self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
 
     def test_the_helper_starts_commands_from_a_process_with_one_thread_whatever_this_one_has(self) -> None:
@@ -351,7 +351,7 @@ class NothingSurvives(WorkspaceTestCase):
     def test_a_killed_helper_is_replaced(self) -> None:
         self.bash("true")
         for pid in processes_with("openagentic_sdk.tools.shell.helper"):
-            with contextlib.suppress(OSError):  # another test's has ended meanwhile
+            with contextlib.suppress(OSError):  # the helper of another test has ended
                 if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
                     os.kill(pid, 9)
         self.assertEqual(self.bash("echo again")["stdout"], "again\n")
@@ -402,7 +402,7 @@ class BackgroundShells(WorkspaceTestCase):
         return str(result["shell_id"])
 
     def read_until(self, shell_id: str, holds: Callable[[str, str], bool]) -> tuple[str, dict[str, Any]]:
-        """What a shell wrote until this holds for it and the shell's status, and the last answer of the tool."""
+        """Read from a shell until `holds(text, status)` is true; return the text and the last answer of the tool."""
         text = ""
         while True:
             latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 60}, self.ctx)
@@ -461,7 +461,7 @@ class BackgroundShells(WorkspaceTestCase):
         self.assertNotEqual(processes_with(marker), [])
         del ctx
         gc.collect()
-        # Not by the collector itself: see `when_collected`.
+        # Closed by a thread, not by the collector itself: see `when_collected`.
         wait_until_gone(marker)
 
     def test_they_do_not_hold_up_calls_in_the_foreground(self) -> None:
@@ -505,7 +505,7 @@ class AForkedHost(unittest.TestCase):
             "say()\n"
             "os._exit(0) if pid == 0 else os.waitpid(pid, 0)\n"
         )
-        # A thread that has just done its work may count as one for some microseconds more.
+        # A thread that has just finished may still be counted for some microseconds.
         quiet = "ignore:This process:DeprecationWarning"
         command = [sys.executable, "-W", "error::ResourceWarning", "-W", quiet, "-c", script]
         done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
@@ -534,5 +534,5 @@ class TheHostDies(unittest.TestCase):
             assert host.stdout is not None
             self.assertEqual(host.stdout.readline(), b"ready\n")
             host.kill()
-        # The host itself had the marker on its command line; it is collected by now.
+        # The host had the marker in its own command line, but it has been reaped by now.
         wait_until_gone(marker)

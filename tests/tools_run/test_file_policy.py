@@ -1,4 +1,4 @@
-"""What a command may do to files, for real: protected places, git's own files, hidden files, a private temporary folder."""
+"""A command's real access to files: protected paths, git's own files, hidden files, a private temporary folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .test_sandbox import needs
 
 
 class Rules(CommandRules):
-    """The rules of a run that a test names."""
+    """The rules of a run, chosen by the test."""
 
     def __init__(self, **more: Any) -> None:
         self.more = more
@@ -199,7 +199,7 @@ class OnDisk(WorkspaceTestCase):
         result = BashTool(sandbox="require").run_sync(
             {"command": "echo x >> other; echo y > done", "run_in_background": True}, self.ctx
         )
-        until(lambda: (self.workspace / "done").exists(), "the shell has written what it may")
+        until(lambda: (self.workspace / "done").exists(), "the shell has written its files")
         KillBashTool().run_sync({"shell_id": result["shell_id"]}, self.ctx)
         self.confined("echo x >> other")
         self.assertEqual((self.workspace / ".npmrc").read_text(), "mine")

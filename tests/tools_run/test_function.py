@@ -1,4 +1,4 @@
-"""A typed function as a tool: what stands in JSON arrives as the types that the function names."""
+"""A typed function as a tool: JSON values arrive as the types in its signature."""
 
 import datetime
 import enum
@@ -55,7 +55,7 @@ class Line:
 
 
 def arrives_as(annotation: Any, value: Any) -> Any:
-    """What a function gets for a JSON value of a parameter with this annotation."""
+    """The value a function receives for a JSON value if its parameter has this annotation."""
     got: list[Any] = []
 
     def take(value: Any) -> None:
@@ -71,7 +71,7 @@ class ContextOfACall(unittest.TestCase):
     def test_a_function_gets_the_dependencies_of_its_run_through_a_context_that_names_their_type(self) -> None:
         @tool
         def total(context: ToolContext[dict[str, int]], item: str) -> int:
-            """Price of an item."""
+            """Return the price of an item."""
             return context.deps[item]
 
         self.assertNotIn("context", total.input_schema["properties"])
@@ -168,7 +168,7 @@ class TypedFunctions(unittest.TestCase):
 
 
 def returned(result: Any) -> Any:
-    """Give it."""
+    """Return it."""
     return result
 
 
@@ -216,7 +216,7 @@ class ResultsOfClasses(unittest.IsolatedAsyncioTestCase):
 
 
 class Shop:
-    """Tools of every kind that a class can have."""
+    """Tools of every kind that a class can define."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Git under Bash, with a repository whose configuration names a program wherever one can be named."""
+"""Git under Bash, in a repository whose configuration names a program in every setting that allows one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = (
 LINE = "git status; git diff; git add f g; git commit -qm second; git log -p -1; git checkout -q -b other; git mine"
 
 
-@unittest.skipIf(shutil.which("git") is None, "there is no git on this machine")
+@unittest.skipIf(shutil.which("git") is None, "git is not installed")
 class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
     rung = "namespaces"
 
@@ -75,7 +75,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         subprocess.run(["git", *words], cwd=self.workspace, check=True, capture_output=True)
 
     def configure(self, *settings: tuple[str, str]) -> None:
-        """Append settings to the repository's own as `git config` would, which takes a process for each."""
+        """Append settings to the repository's configuration directly, since `git config` would take a process for each."""
         with open(self.workspace / ".git" / "config", "a", encoding="utf-8") as file:
             for key, value in settings:
                 section, *name, last = key.split(".")

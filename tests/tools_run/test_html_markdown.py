@@ -1,4 +1,4 @@
-"""Pages beside their Markdown in fixtures/tools_run/html, single pieces as a table, and pages made to be slow."""
+"""Pages with their expected Markdown in fixtures/tools_run/html, single elements as a table, and pages built to be slow."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Conversion(unittest.TestCase):
             with self.subTest(piece):
                 began = time.process_time()
                 html_to_markdown(piece * (40_000 // len(piece)))
-                # A quadratic reader needs minutes for these; a linear one, on a slow machine, a second.
+                # A quadratic parser would need minutes for these, a linear one at most a second.
                 self.assertLess(time.process_time() - began, 5)
 
     def test_a_page_that_is_too_long_says_so(self) -> None:

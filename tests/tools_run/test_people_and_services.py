@@ -1,4 +1,4 @@
-"""AskUserQuestion, Task and WebSearch, each with plain functions in place of people, runtime and service."""
+"""AskUserQuestion, Task and WebSearch, with plain functions in place of people, runtime and service."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Asking(unittest.TestCase):
 
 
 class StartedBy(Subagents):
-    """Starts subagents by a plain function of name and prompt."""
+    """Start subagents by calling a plain function with name and prompt."""
 
     def __init__(self, start: Callable[[str, str], Awaitable[SubagentResult]]) -> None:
         self._start = start

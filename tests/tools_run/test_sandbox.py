@@ -1,4 +1,4 @@
-"""The sandbox and the dry run, for real: as this user and, when this is root, as an ordinary one."""
+"""The real sandbox and dry run: as this user and, if this is root, as an ordinary user too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .support import WorkspaceTestCase, close_run, processes_with
 
 NOBODY = 65534
 POLICY = "tests.tools_run.test_file_policy.OnDisk"
-# What root's rights could do for it; the full size runs everything.
+# Tests where root's rights could make a difference; the full size runs all of them.
 OF_AN_ORDINARY_USER = ("",)
 if not LARGE:
     OF_AN_ORDINARY_USER = (
@@ -45,11 +45,11 @@ if not LARGE:
 def needs(rung: str) -> None:
     reason = probe_sandbox().reasons.get(rung)
     if reason is not None:
-        raise unittest.SkipTest(f"this machine gives no {rung}: {reason}")
+        raise unittest.SkipTest(f"{rung} is not available: {reason}")
 
 
 def pretend(test: unittest.TestCase, report: SandboxReport) -> None:
-    """Let this machine give the test what the report says; what it really gives is found out once, and known again after."""
+    """Simulate a machine with the capabilities in the report; restore the real report after the test."""
     known = probe_sandbox()
     sandbox_plan._probed[os.geteuid()] = report
     test.addCleanup(sandbox_plan._probed.__setitem__, os.geteuid(), known)
@@ -125,7 +125,7 @@ class Confined(WorkspaceTestCase):
         self.assertEqual(sorted(os.listdir(self.workspace / "sub/.git")), ["config", "hooks"])
 
     def kept_away(self, result: dict[str, Any], *names: str) -> None:
-        """Nothing of these names is there: on a copy it was dropped, else it was set aside; and the result says so."""
+        """Check that none of the names exist, whether dropped with the copy or set aside, and that the result reports it."""
         for name in names:
             with self.subTest(name):
                 self.assertFalse(os.path.lexists(self.workspace / name) and not (self.workspace / name).is_symlink())
@@ -169,7 +169,7 @@ class Confined(WorkspaceTestCase):
     def test_no_socket_leads_to_another_program(self) -> None:
         with tempfile.TemporaryDirectory() as elsewhere:
             named, datagrams = os.path.join(elsewhere, "s"), os.path.join(elsewhere, "d")
-            name = f"openagentic-test-{os.getpid()}"  # an abstract one is everybody's
+            name = f"openagentic-test-{os.getpid()}"  # an abstract socket is visible to everybody
             script = "\n".join(
                 (
                     "import socket as s",
@@ -332,7 +332,7 @@ class Confined(WorkspaceTestCase):
 class ConfinedByBubblewrap(Confined):
     rung = "bwrap"
     on_copy = False
-    if not LARGE:  # what is done and said around a command whatever confines it: the other rung shows it
+    if not LARGE:  # independent of the rung, and tested on the other one
         test_several_at_once_do_not_trip_over_each_other = None
         test_what_it_gives_is_recorded_once_for_people = None
         test_what_it_gives_is_said_once = None
@@ -469,7 +469,7 @@ class Effects(WorkspaceTestCase):
         self.assertFalse((self.workspace.parent / "outside").exists())
 
     def test_no_scratch_folder_is_left(self) -> None:
-        own = self.workspace.parent / "temp"  # other processes have their scratch folders in that of the system
+        own = self.workspace.parent / "temp"  # other processes put their scratch folders into the system's
         own.mkdir()
         self.addCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
         tempfile.tempdir = str(own)
@@ -546,12 +546,12 @@ class AsAnOrdinaryUser(unittest.TestCase):
             python is None
             or subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]).returncode
         ):
-            self.skipTest("there is no Python 3.11 that other users may run")
+            self.skipTest("no Python 3.11 that other users may run is installed")
         with tempfile.TemporaryDirectory(prefix="openagentic-nobody-") as folder:
             os.chmod(folder, 0o777)
             root = Path(__file__).parents[2]
             for name in ("openagentic_sdk", "tests/tools_run", "fixtures/tools_run"):
-                bytecode = shutil.ignore_patterns("*.pyc.*")  # what another process writes at this moment
+                bytecode = shutil.ignore_patterns("*.pyc.*")  # temporary files of other processes
                 shutil.copytree(root / name, Path(folder) / name, ignore=bytecode)
             for path in (root / "tests").glob("*.py"):
                 shutil.copy(path, Path(folder) / "tests")

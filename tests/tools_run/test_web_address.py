@@ -1,4 +1,4 @@
-"""Every row of fixtures/tools_run/urls.json against the tool: refused before anything is sent, or sent."""
+"""Every row of fixtures/tools_run/urls.json through the tool: refused before anything is sent, or sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = json.loads((FIXTURES / "urls.json").read_text(encoding="utf-8"))
 
 class UrlTable(unittest.TestCase):
     def fetch(self, row: Mapping[str, object]) -> list[str]:
-        """The URLs that were asked for."""
+        """Fetch the URL, and return the URLs that were requested."""
         asked: list[str] = []
 
         def transport(url: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
@@ -70,7 +70,7 @@ class AddressTable(unittest.TestCase):
             self.assertIsNotNone(refusal_of(ipaddress.ip_address(text)), text)
             with self.assertRaises(AddressRefusedError):
                 check_addresses("http://a.example/", "a.example", [text], allow_private_networks=False)
-        # 6to4, NAT64 and Teredo forms lead to a machine that nobody here has looked at.
+        # 6to4, NAT64 and Teredo addresses lead to a host that was not checked.
         for text in [
             "2002:7f00:1::",
             "2002:a00:1::",

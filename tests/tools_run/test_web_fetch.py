@@ -1,4 +1,4 @@
-"""WebFetch against a server on loopback and against transports that are plain functions."""
+"""WebFetch against a loopback server and against transports that are plain functions."""
 
 from __future__ import annotations
 
@@ -194,10 +194,10 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 def make_certificate(folder: str, name: str) -> tuple[str, str]:
-    """A key and a certificate that signs itself; skips the test where there is no openssl."""
+    """Create a key and a self-signed certificate; skip the test if openssl is not installed."""
     openssl = shutil.which("openssl")
     if openssl is None:
-        raise unittest.SkipTest("there is no openssl to make a certificate with")
+        raise unittest.SkipTest("openssl is not installed")
     key, certificate = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
     command = [
         openssl,
@@ -255,7 +255,7 @@ class RealConnections(unittest.TestCase):
 
         async def cancel() -> float:
             task = asyncio.create_task(self.tool().run({"url": self.url("/hang")}, ToolContext()))
-            await until_async(lambda: self.server.hosts, "the server is asked")
+            await until_async(lambda: self.server.hosts, "the server received the request")
             began = time.monotonic()
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
@@ -265,8 +265,8 @@ class RealConnections(unittest.TestCase):
         before = open_descriptors()
         self.assertLess(asyncio.run(cancel()), 30)
         self.server.released.set()
-        until(lambda: threading.active_count() <= threads, "the server's own thread has ended, too", 60)
-        until(lambda: open_descriptors() <= before, "its socket is closed", 60)
+        until(lambda: threading.active_count() <= threads, "the server's thread is still running", 60)
+        until(lambda: open_descriptors() <= before, "its socket is still open", 60)
 
     def test_a_certificate_must_belong_to_the_name_and_not_to_the_address(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
