@@ -265,8 +265,8 @@ class RealConnections(unittest.TestCase):
         before = open_descriptors()
         self.assertLess(asyncio.run(cancel()), 30)
         self.server.released.set()
-        until(lambda: threading.active_count() <= threads, "the server's thread is still running", 60)
-        until(lambda: open_descriptors() <= before, "its socket is still open", 60)
+        until(lambda: threading.active_count() <= threads, "the server's thread has ended", 60)
+        until(lambda: open_descriptors() <= before, "its socket is closed", 60)
 
     def test_a_certificate_must_belong_to_the_name_and_not_to_the_address(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
