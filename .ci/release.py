@@ -1,6 +1,6 @@
 """Prepare a release: python .ci/release.py cut VERSION, or python .ci/release.py build FOLDER
 
-`cut` turns the section Unreleased of CHANGELOG.md into that of the version, dated today, and writes the version to
+`cut` turns the Unreleased section of CHANGELOG.md into the section of the version, dated today, and writes the version to
 version.py.
 
 `build` writes into FOLDER, for the version of the checkout: the source distribution and the wheel, the library as one file
@@ -33,18 +33,20 @@ ROOT = Path(__file__).resolve().parents[1]
 VERSION_FILE = ROOT / "openagentic_sdk" / "version.py"
 CHANGELOG = ROOT / "CHANGELOG.md"
 NAME = "openagentic-sdk"
-# The second of two builds runs in another environment, as on somebody else's machine.
+# The environment of the second build, which simulates another machine.
 OTHER_MACHINE = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
 
 
 class ReleaseError(Exception):
-    """The release cannot be made; the message says why."""
+    """The release cannot be prepared; the message gives the reason."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
-    actions.add_parser("cut", help="make a section of the changelog").add_argument("version", help="such as 0.2.0")
+    actions.add_parser("cut", help="create the section of a version in the changelog").add_argument(
+        "version", help="such as 0.2.0"
+    )
     actions.add_parser("build", help="write and check all files of the release").add_argument("folder", type=Path)
     args = parser.parse_args()
     try:
@@ -59,7 +61,7 @@ def main() -> int:
 
 
 def cut(version: str, day: datetime.date) -> None:
-    """Make the section of a version. Raises `ReleaseError` for one that is malformed, not newer, or has no entries."""
+    """Create the section of a version. Raise `ReleaseError` if it is malformed, not newer, or has no entries."""
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
         raise ReleaseError(f"{version!r} is not a version such as 0.2.0")
     if _numbers(version) <= _numbers(current_version()):
@@ -81,10 +83,10 @@ def with_section(changelog: str, version: str, day: datetime.date) -> str:
 
 
 def current_version() -> str:
-    """The version that the checkout names."""
+    """The version in the checkout's version.py."""
     found = re.search(r'__version__ = "(.+)"', VERSION_FILE.read_text(encoding="utf-8"))
     if found is None:
-        raise ReleaseError(f"{VERSION_FILE} names no version")
+        raise ReleaseError(f"{VERSION_FILE} contains no version")
     return found[1]
 
 
@@ -93,7 +95,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def build(folder: Path) -> None:
-    """Write and check the files of the release. Raises `ReleaseError`."""
+    """Write and check the files of the release. Raise `ReleaseError` if a check fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         first, second = Path(name, "first"), Path(name, "second")
@@ -103,7 +105,6 @@ def build(folder: Path) -> None:
         refuse_difference(first, second)
         wheel, sdist = next(first.glob("*.whl")), next(first.glob("*.tar.gz"))
         run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist))
-        # W009: the package is one tree with its types; W004: data files lie beside the modules that read them.
         run(sys.executable, "-m", "check_wheel_contents", str(wheel))
         _write_json(first / "provenance.json", provenance(wheel))
         _write_json(first / "sbom.json", sbom(wheel))
@@ -115,8 +116,8 @@ def build(folder: Path) -> None:
 
 
 def build_once(folder: Path, machine: Mapping[str, str]) -> None:
-    """Build from an export of the newest commit, so that nothing uncommitted can get in."""
-    os.umask(0o022)  # the archives hold the modes of the exported files
+    """Build from an export of the newest commit, so that no uncommitted change can get in."""
+    os.umask(0o022)  # the archives record the modes of the exported files
     with tempfile.TemporaryDirectory() as name:
         archive = Path(name, "source.tar")
         run("git", "archive", "--output", str(archive), "HEAD")
@@ -153,7 +154,7 @@ def refuse_difference(first: Path, second: Path) -> None:
 
 
 def provenance(wheel: Path) -> dict[str, dict[str, str]]:
-    """Each file of the wheel, its origin in the repository and its digest."""
+    """Each file of the wheel with its origin in the repository and its digest."""
     changed: dict[str, str] = {}
     commit = ""
     for line in run("git", "log", "--format=commit %H", "--name-only", "--", "openagentic_sdk").splitlines():
@@ -175,7 +176,7 @@ def provenance(wheel: Path) -> dict[str, dict[str, str]]:
 
 
 def sbom(wheel: Path) -> dict[str, object]:
-    """The bill of materials: one component, which needs nothing but Python."""
+    """The bill of materials: one component that depends only on Python."""
     version = current_version()
     return {
         "bomFormat": "CycloneDX",
@@ -204,11 +205,11 @@ def _sha256(data: bytes) -> str:
 
 
 def run(*command: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> str:
-    """Run a command and return its output. Raises `ReleaseError` with its complaint."""
+    """Run a command and return its output. Raise `ReleaseError` with the end of its output if it fails."""
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ReleaseError(
-            f"{' '.join(command[:4])} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}"
+            f"{' '.join(command[:4])} exited with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}"
         )
     return done.stdout
 

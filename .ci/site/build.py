@@ -1,8 +1,8 @@
 """Build the documentation as a site: python .ci/site/build.py FOLDER
 
-Sphinx with MyST: it reads the Markdown of docs/ as it is, it is maintained (Material for MkDocs ends in May 2027), and its
-pages and search work from a folder without a server or a network. This gathers the pages of docs/, the texts at the top of
-the repository, the commands and the public API in one folder. Any warning of Sphinx is an error.
+Sphinx with MyST: it reads the Markdown of docs/ unchanged, it is maintained (support for Material for MkDocs ends in May 2027),
+and its pages and search work from a folder without a server or a network. This script gathers the pages of docs/, the
+top-level texts of the repository, the commands and the public API in one folder. Any warning of Sphinx is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-os.environ["COLUMNS"] = "100"  # how wide argparse writes
+os.environ["COLUMNS"] = "100"  # the line width of argparse
 
 SECTIONS = {
     "Start": "start a-z",
@@ -46,7 +46,7 @@ def main() -> int:
     from sphinx.cmd.build import main as sphinx
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the site is written")
+    parser.add_argument("folder", type=Path, help="the folder for the site")
     site = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as folder:
         gather(Path(folder))
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def gather(folder: Path) -> None:
-    """Write all pages and pictures of the site into a folder, and the source files to which pages link."""
+    """Write all pages and pictures of the site into a folder, and the source files that pages link to."""
     shutil.copytree(ROOT / "docs", folder, dirs_exist_ok=True)
     for text, page in TEXTS.items():
         shutil.copy(ROOT / text, folder / page)
@@ -79,7 +79,7 @@ def gather(folder: Path) -> None:
 
 
 def with_moved_links(page: str, text: str, folder: Path) -> str:
-    """The text of a page whose links into the repository lead to their place in the site."""
+    """The text of a page, with links into the repository changed to their targets in the site."""
     at = posixpath.dirname(page)
     inside = "" if page in TEXTS.values() else posixpath.join("docs", at)
 
@@ -94,14 +94,14 @@ def with_moved_links(page: str, text: str, folder: Path) -> str:
             (folder / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, folder / target)
         else:
-            target = "architecture.md"  # it lists the folders
+            target = "architecture.md"  # the page that lists the folders
         return posixpath.relpath(target, at or ".") + (match[2] or "")
 
     return LINK.sub(moved, text)
 
 
 def index_terms(folder: Path) -> None:
-    """Make index entries, which the search lists first, of the words in a-z.md, at the heading that each row links."""
+    """Add index entries, which the search lists first, for the words in a-z.md, at the heading that each row links to."""
     text = (folder / "a-z.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| \[.+?\]\(([^)#]+)(?:#([^)]+))?\) \|$", text, re.MULTILINE)
     if not rows:
@@ -119,12 +119,12 @@ def index_terms(folder: Path) -> None:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as MyST and GitHub make it."""
+    """The anchor of a heading, as MyST and GitHub derive it."""
     return re.sub(r"[^\w\- ]", "", heading.lstrip("# ").lower()).strip().replace(" ", "-")
 
 
 def commands_page() -> str:
-    """Each command with its help, as the command itself prints it."""
+    """The page of all commands, with the help that each prints."""
     from openagentic_sdk.cli.commands import COMMANDS, load_command
     from openagentic_sdk.cli.main import _EPILOG
 
@@ -145,7 +145,7 @@ def commands_page() -> str:
 
 
 def parsers(path: str, parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
-    """A parser and those of its actions, each with the words that select it."""
+    """A parser and its subparsers, each with the words that select it."""
     found = [(path, parser)]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -155,7 +155,7 @@ def parsers(path: str, parser: argparse.ArgumentParser) -> list[tuple[str, argpa
 
 
 def api_page() -> str:
-    """The public names, and those of other modules that a block of the documentation imports, each with its docstring."""
+    """The page of the public names, and of other names imported in the documentation, each with its docstring."""
     import openagentic_sdk
 
     names = {name: getattr(openagentic_sdk, name) for name in openagentic_sdk.__all__}
@@ -178,7 +178,7 @@ def api_page() -> str:
 
 
 def documented_imports() -> dict[str, set[str]]:
-    """The names that the blocks of the documentation import, by module."""
+    """The names imported by code blocks of the documentation, by module."""
     found: dict[str, set[str]] = {}
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -188,7 +188,7 @@ def documented_imports() -> dict[str, set[str]]:
 
 
 def imported_names(module: str, names: set[str]) -> dict[str, object]:
-    """The values of a module, by name, without modules inside of it."""
+    """The values of names in a module, without its submodules."""
     home = importlib.import_module(module)
     folder = Path(inspect.getfile(home)).parent
     is_room = hasattr(home, "__path__")
@@ -214,7 +214,7 @@ def entry(path: str, value: object) -> list[str]:
 
 
 def described(name: str, value: object) -> list[str]:
-    """A signature, where there is one to read, and a docstring as Markdown."""
+    """The signature, if it can be read, and the docstring as Markdown."""
     lines: list[str] = []
     with contextlib.suppress(TypeError, ValueError):
         lines += ["```python", *signature(name, value), "```", ""]
@@ -222,7 +222,7 @@ def described(name: str, value: object) -> list[str]:
 
 
 class Annotation:
-    """The text of an annotation, without the names of modules, which a signature shows as it is."""
+    """An annotation whose repr, which signatures show, has no module names."""
 
     def __init__(self, annotation: object) -> None:
         text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
@@ -233,7 +233,7 @@ class Annotation:
 
 
 def signature(name: str, value: object) -> list[str]:
-    """The signature of a class or function; a long one with a parameter in each line."""
+    """The signature of a class or function; a long one has one parameter per line."""
     found = inspect.signature(value)  # type: ignore[arg-type]
     none = inspect.Signature.empty
     kept = [
@@ -250,14 +250,14 @@ def signature(name: str, value: object) -> list[str]:
 
 
 def with_short_default(parameter: inspect.Parameter) -> inspect.Parameter:
-    """A parameter whose default, if it is a class, is shown by its name."""
+    """The parameter; a class as default is shown by its name."""
     default = parameter.default
     named = isinstance(default, type) and default is not inspect.Parameter.empty
     return parameter.replace(default=Annotation(default)) if named else parameter
 
 
 def as_markdown(docstring: str) -> list[str]:
-    """A docstring whose columns of names and texts have become lists."""
+    """A docstring as lines of Markdown, with columns of names and texts turned into lists."""
     lines: list[str] = []
     inside = False
     for line in docstring.split("\n"):

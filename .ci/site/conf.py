@@ -1,4 +1,4 @@
-"""Sphinx's settings for the documentation; `build.py` gathers the pages."""
+"""Sphinx settings for the documentation; `build.py` gathers the pages."""
 
 from pathlib import Path
 
@@ -12,9 +12,8 @@ html_show_sourcelink = False
 myst_heading_anchors = 3
 pygments_style = "friendly"
 pygments_dark_style = "native"
-html_search_scorer = str(
-    Path(__file__).with_name("search.js")
-)  # other paths are relative to this file, this one is not
+# Unlike the other paths, this one is not relative to this file.
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_extra_path = ["404.html"]

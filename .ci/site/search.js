@@ -1,5 +1,5 @@
-// Sphinx puts this in front of its search (html_search_scorer). It is the default scorer, with pages of reference and history
-// below those that teach.
+// Sphinx inserts this before its search (html_search_scorer). It is the default scorer, but ranks reference and history pages
+// below tutorials and guides.
 const BELOW = /^(changelog|decisions\/|contributing|kernel|architecture|upkeep|durability|a-z$|claude$|from-)/;
 const ABOVE = /^(start|agent|approvals|cookbook|serving|workflows|permissions|tools|testing)$/;
 
@@ -15,5 +15,5 @@ var Scorer = {
   partialTerm: 2,
 };
 
-// A browser lets no page of a folder fetch another one, so excerpts are shown by a server only.
+// Browsers do not let a page opened from a file fetch another one, so excerpts are shown only with a server.
 if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
