@@ -1,8 +1,8 @@
 """Build the documentation as a site: python .ci/site/build.py FOLDER
 
-Sphinx with MyST: it reads the Markdown of docs/ unchanged, it is maintained (support for Material for MkDocs ends in May 2027),
-and its pages and search work from a folder without a server or a network. This script gathers the pages of docs/, the
-top-level texts of the repository, the commands and the public API in one folder. Any warning of Sphinx is an error.
+Sphinx with MyST: it reads the Markdown of docs/ unchanged, it is maintained (support for Material for MkDocs ends in May
+2027), and its pages and search work from a folder without a server or a network. This script gathers the pages of docs/,
+the top-level texts of the repository, the commands and the public API in one folder. Any warning of Sphinx is an error.
 """
 
 from __future__ import annotations
