@@ -86,7 +86,7 @@ def find_cause(
         more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause))
     if not command:
         dashes = ("--",) if cause.prompt.startswith("-") else ()
-        command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags)
+        command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags, *last.permission_flags)
         command = (*command, *_flags(cause.settings), *dashes, cause.prompt)
     place = last.init.cwd
     return Cause(where[0], cause.kind, task, last.ended, cause.why, *where[1:], more=more, go_on=command, cwd=place)

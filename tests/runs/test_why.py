@@ -233,6 +233,25 @@ class WhyTest(unittest.TestCase):
         for bad in (None, 7, "file:///etc/passwd", "http://a\nb", "http://a b", "http://" + "x" * 999):
             self.assertEqual(find_cause(session_id, events, base_url=bad).go_on[4:10], (*flags, "URL"), bad)
 
+    def test_the_command_has_the_mode_and_the_rules_of_the_command_line_and_no_others(self):
+        books = [
+            {"from": "command line", "root": None, "rules": ["Bash(echo:*)", "Bash(a\nb)", 7]},
+            {"from": "user settings", "root": None, "rules": ["Bash(rm:*)"]},
+            "?",
+        ]
+        policy = {"layers": [{"allow": books, "deny": [{"from": "command line", "rules": ["Read(.env)"]}]}]}
+        flags = ("--permission-mode", "acceptEdits", "--allow", "Bash(echo:*)", "--deny", "Read(.env)")
+        for mode, recorded, expected in (
+            ("acceptEdits", policy, flags),
+            ("default", policy, flags[2:]),
+            ("callback", {"layers": "?"}, ()),
+            ("plan", {"layers": [7]}, ("--permission-mode", "plan")),
+        ):
+            decision = PermissionDecision("c1", "Bash", True, mode, "", details={"policy": recorded})
+            events = [SystemInit("s", "/", "9", permission_mode=mode), UserMessage("Go."), decision, Result("", "s", "max_steps")]
+            with self.subTest(mode):
+                self.assertEqual(find_cause("s", events).go_on[4 : 4 + len(expected)], expected)
+
     def test_the_command_continues_in_the_folder_of_the_session(self):
         store, session_id = record(COFFEE, "no", cwd=os.path.abspath(os.sep))
         cause = why_session(store, session_id)

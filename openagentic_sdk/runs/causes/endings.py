@@ -77,7 +77,7 @@ def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
     why = f"it waits for a person's answer to {short(question.prompt)!r}{choices}{about}"
     answer = question.choices[0] if question.choices else "..."
     # A prompt would replace the answer and end the call: `chat` asks the question again.
-    command = ("openagentic-sdk", "chat", "--resume", run.session_id, *run.model_flags)
+    command = ("openagentic-sdk", "chat", "--resume", run.session_id, *run.model_flags, *run.permission_flags)
     if run.is_workflow:
         command = run.workflow_command("answer", answer)
     return CauseInRun("waiting", question, why, prompt=answer, command=command)

@@ -13,6 +13,7 @@ from ...events import (
     HookEvent,
     ModelRequest,
     ModelResponse,
+    PermissionDecision,
     Result,
     SubagentStarted,
     SystemInit,
@@ -21,6 +22,7 @@ from ...events import (
     ToolUse,
     UserMessage,
 )
+from ...ground.loose import as_list, as_mapping
 from ...ground.patterns import regex
 from ...ground.text import on_one_line
 from ...ground.words import plural, shortened
@@ -31,6 +33,8 @@ from .cause import Cause
 _MAX_CHARS = 300
 # The prefix of our own errors for refused requests (`ProviderHTTPError`): text from an endpoint can never precede it.
 _ENDPOINT = regex(r"(https?://[^\s/@?#]+(?:/[^\s?#]*)?)/chat/completions answered ")
+# Modes of a run that a command can be given; the default needs no flag, the others need code that asks.
+_MODES_OF_FLAGS = frozenset({"acceptEdits", "plan", "dontAsk", "deny", "bypass"})
 _URL = regex(r"https?://[!-~]{1,200}")
 
 
@@ -93,6 +97,20 @@ class JudgedRun:
         refused = (_ENDPOINT.match(e.error_message or "") for e in self.of(ModelResponse))
         url = self._base_url or next((url_match.group(1) for url_match in refused if url_match), "URL")
         return ("--provider", init.provider, "--model", init.model, "--base-url", url)
+
+    @property
+    def permission_flags(self) -> tuple[str, ...]:
+        """The mode and the rules of its command line, as far as its decisions contain them; those of settings apply anyway."""
+        mode = self.init.permission_mode
+        flags = ["--permission-mode", mode] if isinstance(mode, str) and mode in _MODES_OF_FLAGS else []
+        policies = (as_mapping(as_mapping(e.details).get("policy")).get("layers") for e in self.of(PermissionDecision))
+        layers = next((layers for layers in policies if isinstance(layers, list) and layers), [{}])
+        for effect in ("allow", "deny"):
+            for book in as_list(as_mapping(layers[0]).get(effect)):
+                if as_mapping(book).get("from") == "command line":
+                    rules = (rule for rule in as_list(book.get("rules")) if isinstance(rule, str))
+                    flags += [word for rule in rules if on_one_line(rule) == rule for word in (f"--{effect}", rule)]
+        return tuple(flags)
 
     @property
     def doing(self) -> str:
