@@ -580,7 +580,9 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             ([part_with(name=7)], "the name of Made is 7"),
             ([Tally, partial(Tally)], r"parts\[1\]: two parts are named 'tally'"),
             ([part_with(see_results=lambda self, result: None)], "Made.see_results is not a seam .* mean see_result"),
-            ([part_with(beforestep=lambda self: None)], "did you mean before_step"),
+            ([part_with(beforeStep=lambda self: None)], "did you mean before_step"),
+            ([part_with(see_pormpt=lambda self, prompt: None)], "did you mean see_prompt"),
+            ([part_with(see_anser=lambda self, answer: None)], "did you mean see_answer"),
             ([part_with(_state=1, send=2, lock=3, seen=4, verison=2)], "Made.verison is not a seam .* mean version"),
             ([part_with(version=0)], "version of 'made' must be a whole number from 1 on, not 0"),
             ([part_with(version="1")], "version of 'made'"),
@@ -588,6 +590,32 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
         ):
             with self.subTest(words), self.assertRaisesRegex(OptionsError, words):
                 build_agent(options_for([], parts=parts))
+
+    def test_a_public_name_that_the_part_uses_or_that_is_no_slip_is_not_taken_for_a_misspelt_seam(self):
+        class Stages(CustomPart):
+            name = "stages"
+            names = ("first", "last")
+            stage = 0
+
+            def blocks(self) -> list[str]:
+                return [f"{name} {self.stage}" for name in self.names]
+
+            def block(self) -> str:
+                return "\n".join(text for text in (lambda: self.blocks())())
+
+            @property
+            def ends(self) -> bool:
+                return self.stage > 1
+
+            def may_end(self, answer: str) -> str | None:
+                return None if self.ends else "Go on."
+
+            def see_prompt_of_a_person(self, prompt: object) -> None: ...
+
+            def end_report(self) -> str:
+                return ""
+
+        build_agent(options_for([], parts=[Stages]))
 
     def test_the_error_carries_its_values(self):
         error = PartError("tally", "begin", "boom")

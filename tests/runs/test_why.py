@@ -248,7 +248,12 @@ class WhyTest(unittest.TestCase):
             ("plan", {"layers": [7]}, ("--permission-mode", "plan")),
         ):
             decision = PermissionDecision("c1", "Bash", True, mode, "", details={"policy": recorded})
-            events = [SystemInit("s", "/", "9", permission_mode=mode), UserMessage("Go."), decision, Result("", "s", "max_steps")]
+            events = [
+                SystemInit("s", "/", "9", permission_mode=mode),
+                UserMessage("Go."),
+                decision,
+                Result("", "s", "max_steps"),
+            ]
             with self.subTest(mode):
                 self.assertEqual(find_cause("s", events).go_on[4 : 4 + len(expected)], expected)
 

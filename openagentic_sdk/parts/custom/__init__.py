@@ -7,8 +7,9 @@ masked text.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from threading import TIMEOUT_MAX
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, Literal, cast
 
 from ...errors import OptionsError
@@ -16,7 +17,6 @@ from ...events import StopReason
 from ...ground.checks import number, shown
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
-from ...ground.words import look_alikes
 from ...kernel.part import Part, kind_of
 from ...sessions.folds.view import Fold
 
@@ -213,13 +213,34 @@ _SEAMS = frozenset(name for name in vars(CustomPart) if not name.startswith("_")
 
 
 def _check_seams(kind: type[CustomPart], where: str) -> None:
-    """Raise `OptionsError` for a public method that looks like a misspelt seam: it would never be called."""
-    own = {name for base in kind.__mro__ if base not in CustomPart.__mro__ for name in vars(base)}
-    for name in sorted(own - _SEAMS):
+    """Raise `OptionsError` for a public name that is one slip away from a seam, and that the part itself never uses."""
+    own = [vars(base) for base in kind.__mro__ if base not in CustomPart.__mro__]
+    used_names = {name for members in own for member in members.values() for name in _names_in(member)}
+    for name in sorted({name for members in own for name in members} - _SEAMS - used_names):
         # `send` and `lock` are no misspelt `end` and `block`: those who mistype begin right.
-        near = look_alikes(name, [seam for seam in _SEAMS if seam[0] == name[0]], 0.8)
+        near = [seam for seam in sorted(_SEAMS) if seam[0] == name[0] and _is_one_slip(_letters(name), _letters(seam))]
         if near:
             raise OptionsError(
-                f"{where}: {kind.__name__}.{name} is not a seam of CustomPart; did you mean {' or '.join(near)}? A name "
-                "of your own that is this similar begins with _"
+                f"{where}: {kind.__name__}.{name} is not a seam of CustomPart, and no method of the part uses it; did you "
+                f"mean {' or '.join(near)}? A name of your own that is this similar begins with _"
             )
+
+
+def _names_in(member: object) -> Iterator[str]:
+    """The attributes that a method uses, also in functions inside it."""
+    function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+    codes = [function.__code__] if isinstance(function, FunctionType) else []
+    for code in codes:
+        yield from code.co_names
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
+def _is_one_slip(name: str, seam: str) -> bool:
+    """Whether the names differ by nothing, one letter, or two neighbours that changed places."""
+    same = next((at for at, (a, b) in enumerate(zip(name, seam, strict=False)) if a != b), min(len(name), len(seam)))
+    a, b = name[same:], seam[same:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[2:] == b[2:] and a[:2] == b[1::-1])

@@ -100,7 +100,7 @@ class JudgedRun:
 
     @property
     def permission_flags(self) -> tuple[str, ...]:
-        """The mode and the rules of its command line, as far as its decisions contain them; those of settings apply anyway."""
+        """Its mode and, if a decision contains them, the rules of its command line; those of settings apply anyway."""
         mode = self.init.permission_mode
         flags = ["--permission-mode", mode] if isinstance(mode, str) and mode in _MODES_OF_FLAGS else []
         policies = (as_mapping(as_mapping(e.details).get("policy")).get("layers") for e in self.of(PermissionDecision))
