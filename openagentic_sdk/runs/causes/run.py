@@ -104,9 +104,9 @@ class JudgedRun:
         mode = self.init.permission_mode
         flags = ["--permission-mode", mode] if isinstance(mode, str) and mode in _MODES_OF_FLAGS else []
         policies = (as_mapping(as_mapping(e.details).get("policy")).get("layers") for e in self.of(PermissionDecision))
-        layers = next((layers for layers in policies if isinstance(layers, list) and layers), [{}])
+        own_rules = next((as_mapping(layers[0]) for layers in policies if isinstance(layers, list) and layers), {})
         for effect in ("allow", "deny"):
-            for book in as_list(as_mapping(layers[0]).get(effect)):
+            for book in as_list(own_rules.get(effect)):
                 if as_mapping(book).get("from") == "command line":
                     rules = (rule for rule in as_list(book.get("rules")) if isinstance(rule, str))
                     flags += [word for rule in rules if on_one_line(rule) == rule for word in (f"--{effect}", rule)]
