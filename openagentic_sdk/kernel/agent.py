@@ -204,6 +204,7 @@ class Run:
             session_id=self.session_id,
             tool_use_id=tool_use_id,
             effect=effect,
+            # An answer in the log counts even if nobody can be asked now.
             ask=self.questions.ask if self.can_ask or self.view.has_answer(tool_use_id) else None,
             told=self.whereabouts(tool_use_id=tool_use_id, effect=effect),
             **more,

@@ -59,6 +59,7 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     closed, `StorageTimeoutError` for a store that does not answer, because no result can be promised then, and the unmet
     expectation of a scripted model.
     """
+    # Before anything foreign runs: whatever it leaves running is named in the log at the end.
     run.lifetime.left = collect_left()
     try:
         result = run.view.requests.answer_to(run.request.request_id)
@@ -212,10 +213,12 @@ async def accept_prompt(run: Run, message: Said, request_id: str | None) -> bool
     """
     digest = None if request_id is None else prompt_sha256(message)
     if request_id is not None and digest is not None:
+        # `RunTask.start` has refused a single prompt already; those of a source come only here.
         run.view.requests.check(request_id, digest, run.session_id)
     if not run.view.requests.is_due(request_id):
         result = run.view.requests.answer_to(request_id)
         if result is not None:
+            # The result of this run repeats that answer.
             run.view.last_text = result.final_text
         return result is None
     open_ids = [question.question_id for question in run.view.open_questions()]
@@ -250,6 +253,7 @@ async def store_prompt(run: Run, prompt: IncomingPrompt) -> None:
         untrusted=prompt.sources,
         prompt_sha256=prompt.sha256,
     )
+    # A message to the running turn answers no question and closes none.
     ends = await supersede(run) if prompt.origin == "user" else ()
     await run.record(*ends, message, *prompt.events)
 
@@ -259,6 +263,7 @@ async def run_turn(run: Run) -> None:
     run.hooks.is_stop_active = False
     reply = _pending_answer(run)
     if reply is not None:
+        # An earlier run has stored it, and the `system.init` of this one has cleared it.
         run.view.last_text = reply.text
     while reply is None or not await _is_last(run, reply):
         reply = await _next_reply(run)
@@ -285,6 +290,7 @@ async def _next_reply(run: Run) -> Reply:
         await run.record(run.notes.pop(0))
     while run.inbox:
         message = run.inbox.popleft()
+        # A sender that got no reply may have sent it twice.
         if message.request_id is None or message.request_id not in run.view.requests:
             await store_prompt(run, IncomingPrompt(message, message.text, message.request_id, origin="steering"))
     _check_limits(run)
@@ -398,6 +404,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
                     await part.vouch()
             return stored_result
         except (StorageError, InvalidEventError):
+            # The caller gets a result in any case; to a later reader, the log ends as after a crash.
             return replace(result, saved=False)
     finally:
         await run.recorder.close()
@@ -475,6 +482,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         saved=run.recorder.saved,
         cached_share=cached_share(view.usage),
         cut_by=cut,
+        # A run that continues without a prompt works on the newest one.
         request_id=run.request.request_id or next(iter(view.requests.asked), None),
     )
     for part in run.parts.at(Part.complete_result):

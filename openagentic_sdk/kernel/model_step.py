@@ -67,6 +67,7 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
+# It goes back to the vendor with every later request.
 _MAX_CALLER_BYTES = 2_000
 
 
@@ -107,6 +108,7 @@ async def _record_request(run: Run) -> _StepRequest:
         model=context.model,
     )
     await run.record(request)
+    # The messages of a hook are not searched for references to blobs: there may be some.
     return _StepRequest(request.step, context.model, sent, context.tools, not is_own or conversation.has_parts)
 
 
@@ -157,6 +159,7 @@ class AnswerRoom:
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
     """The endpoint's account of the code that made this call, without the caller types that only we may assign."""
     caller = plain_value(call.caller)
+    # With that type, an endpoint could make calls that the model never sees.
     if not isinstance(caller, dict) or caller.get("type") == CODE_CALLER or len(dumps_json(caller)) > _MAX_CALLER_BYTES:
         return None
     return caller
@@ -313,6 +316,7 @@ class _IncomingAnswer:
         number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
+            # Results are found by id, and endpoints send none, or the same ones in each answer.
             while not call_id or call_id in earlier or call_id in used_ids:
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
             used_ids.add(call_id)
@@ -321,6 +325,7 @@ class _IncomingAnswer:
         events: list[Event] = [self._response(output)]
         if output.reasoning:
             events.append(AssistantReasoning(output.reasoning))
+        # An answer without text or calls is recorded, too: the turn has ended with it.
         if output.assistant_text or output.extras or not calls:
             message = AssistantMessage(
                 output.assistant_text or "",
@@ -330,6 +335,7 @@ class _IncomingAnswer:
                 citations=output.citations or None,
             )
             events.append(message)
+        # One batch, so that no crash leaves an answer with only some of its calls.
         batch = await run.record(*events, *calls)
         return tuple(event for event in batch if isinstance(event, ToolUse))
 

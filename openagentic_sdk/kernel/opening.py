@@ -78,6 +78,7 @@ async def open_run(
         agent_name=agent.name,
         guard=stopping.guard,
     )
+    # Before the parts open, some of which ask a model through it.
     agent = changed(agent, provider=for_session(agent.provider, session_state(session_id, view)))
     run = Run(
         agent=agent,

@@ -57,6 +57,7 @@ class RunQuestions:
             finally:
                 notified.cancel()
             if not isinstance(reply, UserAnswer):
+                # A caller's answerer may return anything.
                 reply = UserAnswer("", reply if isinstance(reply, str) else "")
             answer = changed(reply, question_id=question.question_id)
             await run.record(answer)

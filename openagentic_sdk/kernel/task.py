@@ -33,6 +33,7 @@ class RunTask:
         # Returns the next event, or None after the last. The run waits until the next call.
         self.next_event = channel.receive
         self._task = asyncio.create_task(run_session(run, prompt))
+        # Whatever ends the task, or the consumer would wait for a next event for ever.
         self._task.add_done_callback(lambda _: channel.close())
         self._task.add_done_callback(lambda _: threads.close())
 
@@ -132,6 +133,7 @@ class RunTask:
 
         An open question stays open unless `interrupt` is set.
         """
+        # First, or the run would wait for somebody to take its last events.
         self._channel.close()
         self._end("interrupt" if interrupt else "close")
         _, cancelled = await settled(self._task)

@@ -61,6 +61,7 @@ class Permitted:
             self.decision.input_sha256,
             idempotency_key=f"{run.session_id}:{use.tool_use_id}",
             attempt=run.view.calls[use.tool_use_id].attempts + 1,
+            # The log states it once: `tool.use` has it, unless a hook or a person changed it.
             input=None if self.input is use.input else self.input,
         )
         return self.decision, started
@@ -111,6 +112,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
         run.hooks.stopped_by = RunStopped("blocked:pre_tool_use", decision.block_reason or "")
     if decision.block:
         hook = next((event.name for event in events if event.action == "block"), None)
+        # A hook that blocks a call does not also change it: the log and the model see the original input.
         return Proposed(use, tool, input, decision, hook)
     if hooked is not input:
         hooked = tool.check_input(hooked, f"{use.name}, as a hook changed it")

@@ -63,6 +63,7 @@ class _GateRules(PathRules):
     def read_filter(self) -> Callable[[str], bool] | None:
         gate, agent = self._run.gate, self._run.agent
         if self._filter is None or self._filter[0] is not gate:
+            # Kept while the gate is the same: a filter compiles the patterns of its rules once, for the first path.
             self._filter = gate, gate.read_filter(agent.cwd, agent.workspace_roots)
         return self._filter[1]
 

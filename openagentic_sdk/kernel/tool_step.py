@@ -106,6 +106,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
     """
     results = []
     for group in _groups(run, calls):
+        # One after the other: each may ask a person, whose answer may decide the next ones, too.
         ready = [await prepare(run, use) for use in group]
         permitted = [item for item in ready if isinstance(item, Permitted)]
         # The decision and the start of each call are one batch, so one write to the disk.
@@ -127,6 +128,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
 
 
 def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
+    # Only adjacent calls: what reads after a write must see what was written.
     group: list[ToolUse] = []
     for use in calls:
         parallel = use.name in run.agent.tools and run.agent.tools.get(use.name).parallel
