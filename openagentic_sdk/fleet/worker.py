@@ -116,6 +116,7 @@ class Worker:
         finally:
             self._draining.set()
             drains.cancel()
+            # The runs see that the worker drains, and hand themselves back; `wait` does not cancel them.
             if self._running:
                 await asyncio.wait(self._running)
             if news is not None:

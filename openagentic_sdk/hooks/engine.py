@@ -209,6 +209,7 @@ class HookEngine:
         started = self.clock.monotonic()
         paths = _resolved_paths(payload, context)
         hook_context = {**context, "paths": paths} if paths else dict(context)
+        # A copy: a hook that changes its payload must not change what is logged, sent or run.
         hook_input = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": hook_context}
         error: Exception | None = None
         decision: HookDecision | None

@@ -378,6 +378,7 @@ class SubagentRuns(Part, Subagents):
         run.helpers.append(child)
 
         async def end_cancelled() -> None:
+            # Cancelled before its first event: its session exists, and would be one in which no run ever began.
             if not child.view.events:
                 await end_unbegun(child)
             if child.questions.parked:

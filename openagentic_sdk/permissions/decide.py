@@ -38,6 +38,7 @@ def judge(facts: Facts) -> Verdict:
         verdict = replace(verdict, outcome="ask", reason="a hook requires this call to be approved")
     if verdict.outcome != "ask":
         return verdict
+    # After the rules: a hook's `allow` must not answer a deny or ask rule, as it did in Claude Code before 2.1.77.
     if wish == "allow" and not verdict.firm:
         return replace(verdict, outcome="allow", reason="a hook allowed this call", category="hook")
     if any(layer.mode == "dontAsk" for layer in facts.layers):
@@ -95,6 +96,7 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
     """The verdict of the first step of this policy that reaches one."""
     if subject.command is None:
         return _forbidden(policy, subject) or _ask_rule_verdict(policy, subject) or _permitted(policy, subject)
+    # Everything that denies comes first: an ask that came before would let a person approve what a rule forbids.
     return (
         _forbidden(policy, subject)
         or _deny_verdict_on_reach(policy, subject)

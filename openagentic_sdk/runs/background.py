@@ -312,6 +312,7 @@ class BackgroundRun:
     async def _until(self, store_future: asyncio.Future[int]) -> None:
         either: set[asyncio.Future[Any]] = {store_future, self._driver}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        # A cancellation is no error of the run: it was asked for.
         if not store_future.done() and not self._driver.cancelled():
             self._driver.result()
 
@@ -328,6 +329,8 @@ class BackgroundRun:
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[AnyEvent, None]:
         """Iterate over stored events until the run ends or waits; without deltas and events of subagents."""
         while True:
+            # Before the state is read: what arrives from here on sets it again, so that no event is waited for that has
+            # come.
             self._news.clear()
             finished, stored_seq = self._driver.done(), self._stored
             if stored_seq > after_seq or finished:

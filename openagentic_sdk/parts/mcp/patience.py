@@ -33,6 +33,7 @@ class PendingRequest(Generic[T]):
         self.ends_at = ends_at
         self._task = task
         self._context = copy_context()
+        # The task may have been cancelled by others before: only a count above this one is ours to withdraw.
         self._before = task.cancelling()
         self._idle_s = idle_s
         self._heard_at = now
