@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Event, ModelResponse, SessionMeta, UserMessage
-from openagentic_sdk.parts.record.folds.costs import cost_report
+from openagentic_sdk.parts.record.folds.costs import all_costs, cost_report
 from openagentic_sdk.parts.record.lifecycle import rows_of_tag
 from openagentic_sdk.sessions.base import SessionStore, stamp_events, whole_id
 from openagentic_sdk.sessions.stores.locate import open_store
@@ -109,6 +109,7 @@ def _asked(make: Callable[[int], Any], count: int) -> dict[str, float]:
             "search without a hit": lambda: store.search("nothinglikethis"),
             "sessions of a tag": lambda: store.list_session_summaries(query="tag7", limit=20),
             "costs of a tag": lambda: cost_report(rows_of_tag(store, "tag7"), "tag"),
+            "costs of all by tag": lambda: all_costs(store, "tag"),
             "an id by its start": lambda: whole_id(store, f"s{count // 3:08d}"),
         }
         found = {name: best_s(work) for name, work in questions.items()}

@@ -15,7 +15,7 @@ from ...ground.text import on_one_line
 from ...options import OpenAgenticOptions
 from ...parts.budgets import LimitLeft
 from ...parts.masking import environment_redactor, mask_value
-from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
+from ...parts.record.folds.costs import BY, CostReport, Costs, Spending, all_costs, cost_report, spending
 from ...parts.record.folds.explain import find_misses
 from ...parts.record.folds.prices import price_setting, session_cost
 from ...parts.record.folds.spending import usage
@@ -65,18 +65,21 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
         return _show_limits(store, args.left or None, args.json)
     if args.by is None and args.since is None and args.tag is None and len(args.sessions) < 2:
         return _cost_of_one(store, find_session(store, (args.sessions or [NEWEST])[0]), args.json)
-    rows = store.list_session_summaries(include_children=True) if args.tag is None else rows_of_tag(store, args.tag)
-    if args.sessions:
-        rows = with_subagents(rows, {find_session(store, text) for text in args.sessions})
     first_day = int(max(args.since, 0) // SECONDS_PER_DAY) if args.since is not None else 0
-    report = cost_report(rows, args.by or "model", first_day=first_day)
-    failed = [f"{row.id}: {row.error}" for row in rows if row.error is not None]
+    by = args.by or "model"
+    if args.tag is None and not args.sessions:
+        report = all_costs(store, by, first_day=first_day)
+    else:
+        rows = store.list_session_summaries(include_children=True) if args.tag is None else rows_of_tag(store, args.tag)
+        if args.sessions:
+            rows = with_subagents(rows, {find_session(store, text) for text in args.sessions})
+        report = cost_report(rows, by, first_day=first_day)
     screen = Screen(sys.stdout)
-    data = mask_value({**report_json(report), "failed": failed}, environment_redactor())
+    data = mask_value(report_json(report), environment_redactor())
     screen.tell(args.json, data, report_lines(report, screen))
-    for line in [*failed, *report.unreadable] if not args.json else ():
+    for line in [*report.failed, *report.unreadable] if not args.json else ():
         print(f"not counted: {on_one_line(line)}", file=sys.stderr)
-    return FAILED if failed or report.unreadable else OK
+    return FAILED if report.failed or report.unreadable else OK
 
 
 def with_subagents(rows: list[SessionSummary], ids: set[str]) -> list[SessionSummary]:
@@ -110,6 +113,7 @@ def report_json(report: CostReport) -> dict[str, Any]:
         "retries": row(report.retries),
         "unpriced_models": list(report.unpriced_models),
         "unreadable": list(report.unreadable),
+        "failed": list(report.failed),
     }
 
 

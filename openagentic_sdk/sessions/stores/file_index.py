@@ -29,6 +29,7 @@ from ..folds.search import Progress, event_text, search_words
 from ..folds.summary import SessionSummary
 from ..log.folder import is_session_id, path_in
 from ..log.lock import is_locked
+from .families import Cells, FamilyFold, FamilySums, forget_family
 from .sqlite.clock import boot
 from .sqlite.forks import Guarded, connecting, driver, make_private
 from .sqlite.schema import place_of
@@ -75,6 +76,15 @@ _FIND = (
     "SELECT id, found.rowid & 4294967295 FROM found JOIN rows ON key = found.rowid >> 32 "
     "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
 )
+# What has changed since it was counted in `FamilySums`.
+_MARKING = (
+    "DROP TRIGGER IF EXISTS rows_described",
+    "DROP TRIGGER IF EXISTS rows_deleted",
+    "CREATE TRIGGER rows_described AFTER UPDATE OF undescribed ON rows WHEN NOT new.undescribed BEGIN "
+    "INSERT OR IGNORE INTO uncounted VALUES (new.id); END",
+    "CREATE TRIGGER rows_deleted AFTER DELETE ON rows BEGIN INSERT OR IGNORE INTO uncounted VALUES (old.id); END",
+    "INSERT INTO uncounted SELECT id FROM rows",
+)
 # The state of a session's log: its time, size and inode.
 FileLook = tuple[int, int, int]
 GONE: FileLook = (0, -1, 0)
@@ -108,6 +118,7 @@ class FileIndex:
         try:
             with self._opened() as db, _change(db):
                 self._drop(db, [row[0] for row in db.execute("SELECT key FROM rows WHERE id = ?", (session_id,))])
+                forget_family(db, session_id)
                 self._put(db, {session_id: self._look(session_id)}, active=0)
         except (driver().Error, OSError):
             self.remove()
@@ -186,6 +197,23 @@ class FileIndex:
             lambda db: db.execute(_FIND, (*values, max(0, limit))).fetchall()
         )
         return matches
+
+    def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[..., Any]) -> Cells | None:
+        """The sums of the cells of these kinds; None if the index is unusable."""
+
+        def work(db: sqlite3.Connection) -> Cells:
+            self._describe(db, describe)
+            sums = FamilySums(db, fold, marking=_MARKING, id_of=str, describe=describe)
+            with _change(db):
+                sums.prepare()
+            more = True
+            while more:
+                with _change(db):
+                    more = sums.step()
+            return sums.read(kinds)
+
+        cells: Cells | None = self._using(work)
+        return cells
 
     def read_all(
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None

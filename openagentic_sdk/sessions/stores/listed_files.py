@@ -15,6 +15,7 @@ from ..base import Place, as_it_is
 from ..folds.search import SearchHit, scan_events, search_words
 from ..log.folder import LOG_NAME, UNFINISHED, is_session_id, sweep_unfinished
 from ..log.inbox_file import MessageFiles
+from .families import Cells, FamilyFold, SumsFamilies
 from .file_index import LEAST_SESSIONS, FileIndex, list_logs
 
 # The number of log times that a list first requests from the index, and then per query.
@@ -22,7 +23,7 @@ FIRST_TIMES = 40
 MORE_TIMES = 500
 
 
-class ListedFiles(MessageFiles):
+class ListedFiles(SumsFamilies, MessageFiles):
     """The listing and searching methods of `FileSessionStore`."""
 
     index_from: ClassVar[int] = LEAST_SESSIONS
@@ -91,6 +92,9 @@ class ListedFiles(MessageFiles):
     def list_children(self, session_id: str) -> list[str]:
         children = self._index.children(session_id, self.kept_summary) if self._has_index() else None
         return super().list_children(session_id) if children is None else children
+
+    def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+        return self._index.sums(fold, kinds, self.kept_summary) if self._has_index() else None
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that contain every word of `query`, newest session first, of one tenant as in lists.

@@ -11,9 +11,11 @@ from typing import Any, Literal
 from ....errors import OptionsError
 from ....events import Event, ModelResponse
 from ....ground.frozen import frozen
+from ....sessions.base import SessionStore
 from ....sessions.folds.spent import DIMENSIONS, ZERO, settled, time_names
 from ....sessions.folds.summary import SessionSummary, fold_session_summary
 from ....sessions.folds.usage import Usage, add_cost, add_usage, cached_share
+from ....sessions.stores.families import CellName, Cells, FamilyFold, SumsFamilies
 from .spending import own_spending
 
 
@@ -96,7 +98,8 @@ class CostReport:
 
     A session with several tags is in the row of each of them, so the rows may sum to more than `total`. `compaction` and
     `retries` (answers that failed after they had incurred costs) are included in the total. `unpriced_models` contains the
-    models without a known price, `unreadable` the sessions that could not be counted.
+    models without a known price, `unreadable` the sessions whose spending could not be counted, `failed` those that could
+    not be read, with the error.
     """
 
     by: str
@@ -107,6 +110,7 @@ class CostReport:
     unpriced_models: tuple[str, ...]
     sessions: int
     unreadable: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0) -> CostReport:
@@ -116,32 +120,89 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
     summaries are missing are in the row `(deleted)`. `first_day` is in days since 1970 (UTC), inclusive. Raises
     `OptionsError` for another `by`.
     """
+    return _report(_costs_by(summaries, (_checked(by),)), by, first_day)
+
+
+def all_costs(store: SessionStore, by: str = "model", *, first_day: int = 0) -> CostReport:
+    """Like `cost_report` for all sessions of a store, of which some read only what has changed since the last report."""
+    kinds = {**dict.fromkeys(_ALWAYS), _checked(by): None}
+    sums = store.family_sums(FamilyFold(1, _costs_by), [*kinds]) if isinstance(store, SumsFamilies) else None
+    if sums is None:
+        sums = _costs_by(store.list_session_summaries(include_children=True), (by,))
+    return _report(sums, by, first_day)
+
+
+def _checked(by: str) -> str:
     if by not in BY:
         raise OptionsError(f"costs are grouped by {', '.join(BY)}, not by {by!r}")
-    by_id = {row.id: row for row in summaries if row.error is None}
-    models: _Cells = defaultdict(lambda: list(ZERO))
-    groups: _Cells = defaultdict(lambda: list(ZERO))
-    parts = {"compaction": list(ZERO), "retries": list(ZERO)}
-    unreadable = []
+    return by
+
+
+# Kinds of cells that every report reads. The cells of the last three count sessions; the day of the last four is 0.
+_COMPACTION, _RETRIES, _GONE, _COUNTED, _UNREADABLE, _FAILED = (
+    "compaction",
+    "retries",
+    "gone",
+    "counted",
+    "unreadable",
+    "failed",
+)
+_ALWAYS = ("model", _COMPACTION, _RETRIES, _GONE, _COUNTED, _UNREADABLE, _FAILED)
+_ONE: Sequence[float] = (1, *ZERO[1:])
+
+
+def _costs_by(summaries: Iterable[SessionSummary], every_by: Sequence[str] = BY) -> Cells:
+    """The costs of these families of sessions by each of `every_by`, name and day. Increase its version with each change."""
+    cells: defaultdict[CellName, list[float]] = defaultdict(lambda: list(ZERO))
+    by_id: dict[str, SessionSummary] = {}
+    for row in summaries:
+        if row.error is not None:
+            cells[_FAILED, f"{row.id}: {row.error}", 0] = list(_ONE)
+        else:
+            by_id[row.id] = row
     for row in by_id.values():
         try:
-            days = settled(row.spent).get("days", {}) if row.spent else {}
-            for day, day_costs in days.items():
-                if int(day) < first_day:
-                    continue
-                for name, cell in day_costs["model"].items():
-                    _add(models[name], cell)
-                for part, cells in parts.items():
-                    if part in day_costs:
-                        _add(cells, day_costs[part])
-                for name, cell in () if by == "model" else _shares(by, row, day, day_costs, by_id):
-                    _add(groups[name], cell)
-        except (TypeError, ValueError, KeyError, AttributeError):  # a summary may come from an untrusted source
-            unreadable.append(row.id)
-    for cell in () if first_day else _deleted(by_id):
-        _add(models[GONE], cell)
-        _add(groups[GONE], cell)
-    rows = [_costs(name, cell) for name, cell in (models if by == "model" else groups).items()]
+            of_row = list(_cells_of(row, every_by, by_id))
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError):  # it may come from an untrusted source
+            cells[_UNREADABLE, row.id, 0] = list(_ONE)
+            continue
+        for name, cell in [*of_row, ((_COUNTED, "", 0), _ONE)]:
+            _add(cells[name], cell)
+    for cell in _deleted(by_id):
+        _add(cells[_GONE, GONE, 0], cell)
+    return cells
+
+
+def _cells_of(
+    row: SessionSummary, every_by: Sequence[str], by_id: Mapping[str, SessionSummary]
+) -> Iterator[tuple[CellName, Sequence[float]]]:
+    for day, day_costs in settled(row.spent).get("days", {}).items() if row.spent else ():
+        for name, cell in day_costs["model"].items():
+            yield ("model", str(name), int(day)), _checked_cell(day, cell)
+        for part in (_COMPACTION, _RETRIES):
+            if part in day_costs:
+                yield (part, "", int(day)), _checked_cell(day, day_costs[part])
+        for by in every_by:
+            for name, cell in () if by == "model" else _shares(by, row, day, day_costs, by_id):
+                yield (by, name, int(day)), _checked_cell(day, cell)
+
+
+def _checked_cell(day: str, cell: Sequence[float]) -> Sequence[float]:
+    if not 0 <= int(day) < 1e9 or len(cell) != len(ZERO) or not all(abs(x) < 1e30 for x in cell):
+        raise ValueError(f"{cell} of day {day} is no cell of costs")
+    return cell
+
+
+def _report(cells: Cells, by: str, first_day: int) -> CostReport:
+    sums: dict[str, _Cells] = defaultdict(lambda: defaultdict(lambda: list(ZERO)))
+    for (kind, name, day), cell in cells.items():
+        if day >= first_day or kind in (_COUNTED, _UNREADABLE, _FAILED):
+            _add(sums[kind][name], cell)
+    for name, cell in sums[_GONE].items():
+        for kind in {"model", by}:
+            _add(sums[kind][name], cell)
+    models = sums["model"]
+    rows = [_costs(name, cell) for name, cell in sums[by].items()]
     rows.sort(key=lambda row: row.name)
     if by != "day":
         rows.sort(key=lambda row: (-row.known_cost_usd, -row.tokens))
@@ -149,11 +210,12 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
         by,
         tuple(rows),
         _costs("total", _sum(models.values())),
-        _costs("compaction", parts["compaction"]),
-        _costs("retries", parts["retries"]),
+        _costs("compaction", _sum(sums[_COMPACTION].values())),
+        _costs("retries", _sum(sums[_RETRIES].values())),
         tuple(sorted(name for name, cell in models.items() if cell[-1] > 0)),
-        len(by_id) - len(unreadable),
-        tuple(unreadable),
+        round(_sum(sums[_COUNTED].values())[0]),
+        tuple(sums[_UNREADABLE]),
+        tuple(sums[_FAILED]),
     )
 
 

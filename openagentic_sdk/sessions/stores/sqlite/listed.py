@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -11,6 +11,7 @@ from ...base import SOME_IDS, Place, as_it_is
 from ...folds.search import Progress, SearchHit, search_words
 from ...folds.summary import SessionSummary
 from ..database import SessionRow
+from ..families import Cells, FamilyFold, SumsFamilies
 from .rewriting import RewritingSqlite
 
 # The number of rows that a list reads before it queries the index for others with a word, and of keys per query.
@@ -18,7 +19,7 @@ LISTED_UNASKED = 100
 LISTED_AT_ONCE = 256
 
 
-class ListedSqlite(RewritingSqlite):
+class ListedSqlite(SumsFamilies, RewritingSqlite):
     """The searching methods of `SqliteSessionStore`."""
 
     def ids_beginning(self, start: str) -> list[str]:
@@ -33,6 +34,13 @@ class ListedSqlite(RewritingSqlite):
             with self._file.reading():
                 pass  # create the database before it is searched
             self._index.update(progress)
+
+    def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+        if self._file.is_memory:
+            return None
+        with self._file.reading():
+            pass  # create the database before it is read
+        return self._index.sums(fold, kinds, self.kept_summary)
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that contain every word of `query`, newest session first, of one tenant as in lists.

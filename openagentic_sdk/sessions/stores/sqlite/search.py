@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidEventError, LogCorruptError, SessionError
 from ...base import loads_stored
 from ...folds.search import Progress, SearchHit, event_text, search_words
 from ...folds.summary import SessionSummary, summary_text
 from ..database import search_hits
+from ..families import Cells, FamilyFold, FamilySums, Mark, forget_family
 from ..per_process import PerProcess
 from .forks import Guarded, connecting, driver, make_private
 from .schema import LAST_SEQ, place_of
+
+if TYPE_CHECKING:
+    import sqlite3
 
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
@@ -52,6 +56,14 @@ _UNLISTED = (
 _LISTED = (
     "SELECT key, touched FROM told JOIN sessions ON key = told.rowid WHERE told MATCH ? AND touched < ? "
     "ORDER BY touched DESC LIMIT ?"
+)
+# What has changed since it was counted in `FamilySums`.
+_MARKING = (
+    "DROP TRIGGER IF EXISTS listed_again",
+    "DROP TRIGGER IF EXISTS listed_no_more",
+    "CREATE TRIGGER listed_again AFTER INSERT ON listed BEGIN INSERT OR IGNORE INTO uncounted VALUES (new.session); END",
+    "CREATE TRIGGER listed_no_more AFTER DELETE ON listed BEGIN INSERT OR IGNORE INTO uncounted VALUES (old.session); END",
+    "INSERT INTO uncounted SELECT session FROM listed",
 )
 _NEWEST = "SELECT key, touched FROM sessions ORDER BY touched DESC LIMIT 1"
 _ORPHANS = "SELECT 1 FROM upto LEFT JOIN sessions ON key = session AND sessions.id = upto.id WHERE key IS NULL LIMIT 1"
@@ -107,6 +119,12 @@ class SearchFile:
                 db = index.connection
                 db.execute("BEGIN IMMEDIATE")
                 with db:
+                    forget_family(db, session_id)
+                    for (key,) in db.execute("SELECT key FROM sessions WHERE id = ?", (session_id,)).fetchall():
+                        db.execute("DELETE FROM listed WHERE session = ?", (key,))
+                        with suppress(driver().OperationalError):
+                            db.execute("DELETE FROM told WHERE rowid = ?", (key,))
+                    db.execute("DELETE FROM looked")  # the deletion may still be refused
                     row = db.execute("SELECT session, seq FROM upto WHERE id = ?", (session_id,)).fetchone()
                     if row is None:
                         return
@@ -116,10 +134,6 @@ class SearchFile:
                         command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
                         db.execute(command, (place_of(row[0], seq), words))
                     db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
-                    db.execute("DELETE FROM looked")  # the deletion may still be refused
-                    db.execute("DELETE FROM listed WHERE session = ?", (row[0],))
-                    with suppress(driver().OperationalError):
-                        db.execute("DELETE FROM told WHERE rowid = ?", (row[0],))
         except (driver().DatabaseError, OSError, LogCorruptError, InvalidEventError):
             self.remove()
 
@@ -176,8 +190,32 @@ class SearchFile:
         All are touched earlier than `before`. None if there can be no such index.
         """
         trigrams = trigram_query(query)
-        if not trigrams:
-            return None
+        return (
+            self._of_rows(lambda db: db.execute(_LISTED, (trigrams, before, limit)).fetchall(), describe)
+            if trigrams
+            else None
+        )
+
+    def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[[str], SessionSummary]) -> Cells | None:
+        """The sums of the cells of these kinds; None if there can be no such index."""
+
+        def work(db: sqlite3.Connection) -> Cells:
+            sums = FamilySums(db, fold, marking=_MARKING, id_of=partial(_id_of, db), describe=describe)
+            with _change(db):
+                sums.prepare()
+                if db.execute("SELECT (SELECT count(*) FROM listed) > (SELECT count(*) FROM sessions)").fetchone()[0]:
+                    db.execute("DELETE FROM listed WHERE session NOT IN (SELECT key FROM sessions)")
+            more = True
+            while more:
+                with _change(db):
+                    more = sums.step()
+            return sums.read(kinds)
+
+        cells: Cells | None = self._of_rows(work, describe)
+        return cells
+
+    def _of_rows(self, work: Callable[[sqlite3.Connection], Any], describe: Callable[[str], SessionSummary]) -> Any:
+        """The result of `work` on an index that contains all summaries; None if there can be no such index."""
         try:
             with self._opened() as index, index.lock:
                 db = index.connection
@@ -186,14 +224,13 @@ class SearchFile:
                 newest = db.execute(_NEWEST).fetchone()
                 behind = db.execute(_UNLISTED, row or (0,)).fetchall()
                 if behind:
-                    db.execute("BEGIN IMMEDIATE")
-                    with db:
+                    with _change(db):
                         for key, session_id, seq in behind:
                             with suppress(SessionError, InvalidEventError):
                                 tell_of(db, key, describe(session_id))
                             db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
-                return db.execute(_LISTED, (trigrams, before, limit)).fetchall()
+                return work(db)
         except (driver().OperationalError, OSError):
             return None
         except driver().DatabaseError:
@@ -229,6 +266,18 @@ class SearchFile:
                         break
             db.execute("INSERT OR REPLACE INTO upto (session, id, seq) VALUES (?, ?, ?)", (key, session_id, done))
         return bool(done > began)
+
+
+@contextmanager
+def _change(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        yield
+
+
+def _id_of(db: sqlite3.Connection, key: Mark) -> str | None:
+    row = db.execute("SELECT id FROM sessions WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def tell_of(db: Any, key: int, row: SessionSummary) -> None:
