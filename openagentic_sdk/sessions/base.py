@@ -106,12 +106,13 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         index looks it up and lets one of them win.
         """
         self.read_metadata(session_id)
+        owners: list[tuple[float, str]] = []
         for name in self.list_sessions():
             with suppress(SessionNotFoundError):
                 ids = (event.request_id for event in self.iter_events(name) if isinstance(event, UserMessage))
-                if name != session_id and request_id in ids:
-                    return name
-        return session_id
+                if request_id in ids:
+                    owners.append((self.read_metadata(name)["created_at"], name))
+        return min(owners, default=(0.0, session_id))[1]  # copies have the event, too
 
     def take_over(self, session_id: str) -> SessionWriter:
         """Become the writer although the holder lives: it hangs, and from now on its appends raise `LeaseLostError`.

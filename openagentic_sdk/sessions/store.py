@@ -37,7 +37,9 @@ from ..errors import (
 from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_durably, write_durably
+from ..ground.patterns import regex
 from ..ground.system import BINARY, NO_FOLLOW
+from ..serialization import loads_json
 from .base import DIGEST, Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
@@ -75,6 +77,7 @@ __all__ = ["FileSessionStore", "SessionStore"]
 
 FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
+_REQUEST_ID = regex(rb'"request_id":\s*("(?:[^"\\]|\\.)*")')
 
 
 class FileSessionStore(ListedFiles):
@@ -278,6 +281,19 @@ class FileSessionStore(ListedFiles):
         name = (read_cache(path) or b"").decode("ascii", "replace")
         return name if self.session_exists(name) else None
 
+    def _forget_requests(self, session_id: str, folder: Path) -> None:
+        """Unbind the request ids of a deleted session, or the next session with its id would have them."""
+        requests = self.root_dir / REQUESTS_NAME
+        if not requests.is_dir():
+            return
+        with open(path_in(folder, LOG_NAME), "rb") as log:
+            texts = {text for line in log for text in _REQUEST_ID.findall(line)}
+        with self._guard, folder_lock(requests):
+            for text in texts:
+                path = requests / json_sha256(loads_json(text.decode("ascii", "replace")))
+                if read_cache(path) == session_id.encode("ascii"):
+                    self._disk.unlink(str(path))
+
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self._refuse_when_read_only(session_id)
         self.refuse_kept(session_id)
@@ -296,6 +312,8 @@ class FileSessionStore(ListedFiles):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
             # Our folder, and those left by processes killed while deleting; another process may be removing them, too.
             self._index.forget(session_id)
+            with contextlib.suppress(OSError):
+                self._forget_requests(session_id, doomed)
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)
             sweep_unfinished(folder.parent)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fnmatch
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ _DELEGATED = (
     *("wait_for_events", "read_summary", "list_session_summaries", "list_children", "search", "list_blobs"),
     *("import_session", "copy_session", "durability_notice", "close"),
     *("put_message", "read_messages", "remove_messages", "wait_for_news"),
-    *("rewrite_events", "delete_blobs", "ids_beginning"),
+    *("rewrite_events", "delete_blobs", "ids_beginning", "claim_request"),
 )
 FAULTS: dict[str, tuple[str, type[SessionStore]]] = {}
 
@@ -1214,3 +1215,338 @@ class ReplacingTakesNoLock(Wrapped):
 class DeletedBlobsStay(Wrapped):
     def delete_blobs(self, session_id, digests):
         pass
+
+
+# --- what the contract did not notice --------------------------------------------------------------------------------
+
+NEWS = "who_begins_to_follow_is_told_of_all_that_have_news"
+APART = "hostile_ids_are_kept_apart_or_refused"
+CLAIMS = "a_request_id_belongs_to_one_session_until_that_is_deleted"
+OWN_WAY = "what_comes_to_a_copy_later_does_not_reach_its_source_nor_the_other_way"
+
+
+@caught_by(NEWS)
+class NewsAreOfOneAtATime(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        news = self.inner.wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
+        return set(sorted(news)[:1])
+
+
+@caught_by(NEWS)
+class MessagesHideEvents(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        news = self.inner.wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
+        if messages_after is None or not news:
+            return news
+        return {message.session_id for message in self.inner.read_messages(known, after=messages_after)} or news
+
+
+@caught_by(NEWS)
+class TheGoneAreNoNewsBesideOthers(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        news = self.inner.wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
+        return {name for name in news if self.inner.session_exists(name)} or news
+
+
+@caught_by(NEWS)
+class MetadataAreNews(Wrapped):
+    changes: ClassVar[set[str]] = set()
+
+    def update_metadata(self, session_id, changes):
+        self.inner.update_metadata(session_id, changes)
+        self.changes.add(session_id)
+
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        return self.changes & set(known) or self.inner.wait_for_news(
+            known, timeout_s=timeout_s, messages_after=messages_after
+        )
+
+
+@caught_by("a_follower_learns_of_new_events")
+class AnyOtherPlaceIsNews(Wrapped):
+    def wait_for_events(self, session_id, *, after_seq, timeout_s):
+        return self.inner.last_seq(session_id) != after_seq or self.inner.wait_for_events(
+            session_id, after_seq=after_seq, timeout_s=timeout_s
+        )
+
+
+@caught_by("metadata_changes_key_by_key_and_none_removes")
+class ChangesOfMetadataAreMergedDeeply(Wrapped):
+    def update_metadata(self, session_id, changes):
+        before = self.inner.read_metadata(session_id)["metadata"]
+        merged = {
+            key: {**before[key], **value} if isinstance(value, dict) and isinstance(before.get(key), dict) else value
+            for key, value in changes.items()
+        }
+        self.inner.update_metadata(session_id, merged)
+
+
+@caught_by("metadata_changes_key_by_key_and_none_removes")
+class NoneRemovesInTheDepthToo(Wrapped):
+    def update_metadata(self, session_id, changes):
+        def without_none(value):
+            return {k: without_none(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+        self.inner.update_metadata(
+            session_id, {key: None if value is None else without_none(value) for key, value in changes.items()}
+        )
+
+
+@caught_by("metadata_changes_key_by_key_and_none_removes")
+class WhatIsFalseIsRemoved(Wrapped):
+    def update_metadata(self, session_id, changes):
+        self.inner.update_metadata(session_id, {key: value or None for key, value in changes.items()})
+
+
+@caught_by("metadata_changes_key_by_key_and_none_removes")
+class AChangeIsACreation(Wrapped):
+    def update_metadata(self, session_id, changes):
+        self.inner.update_metadata(session_id, changes)
+        self.__dict__.setdefault("changed_at", {})[session_id] = time.time()
+
+    def read_metadata(self, session_id):
+        meta = self.inner.read_metadata(session_id)
+        return {**meta, "created_at": self.__dict__.get("changed_at", {}).get(session_id, meta["created_at"])}
+
+
+def same_ids(form: Callable[[str], str]) -> type:
+    """A store that keeps apart only what differs in that form."""
+
+    class Store(Wrapped):
+        def create_session(self, *, metadata=None, session_id=None):
+            forms = self.__dict__.setdefault("forms", {})
+            if session_id is not None and form(session_id) in forms:
+                return session_id  # of what it takes for the same
+            created = self.inner.create_session(metadata=metadata, session_id=session_id)
+            forms[form(created)] = created
+            return created
+
+        def append_events(self, session_id, events, *, expected_seq=None):
+            name = self.__dict__.get("forms", {}).get(form(session_id), session_id)
+            return self.inner.append_events(name, events, expected_seq=expected_seq)
+
+        def put_blob(self, session_id, data):
+            return self.inner.put_blob(self.__dict__.get("forms", {}).get(form(session_id), session_id), data)
+
+    return Store
+
+
+@caught_by(APART)
+class IdsAreCut(same_ids(lambda name: name[:100])):
+    pass
+
+
+@caught_by(APART)
+class IdsAreNumbersWhereTheyCan(
+    same_ids(
+        lambda name: str(float(name)) if name.strip("+-. 0123456789e") == "" and any(map(str.isdigit, name)) else name
+    )
+):
+    pass
+
+
+@caught_by(APART)
+class IdsDoNotDistinguishCaseOutsideOfAscii(same_ids(lambda name: name if name.isascii() else name.casefold())):
+    pass
+
+
+@caught_by(APART)
+class IdsEndBeforeDots(same_ids(lambda name: name.rstrip(". ") or name)):
+    pass
+
+
+@caught_by("a_part_of_an_id_finds_its_sessions_and_is_none")
+class ThePartOfAnIdIsAPattern(Wrapped):
+    def ids_beginning(self, start):
+        pattern = start.replace("%", "*").replace("_", "?")
+        return [name for name in self.inner.list_sessions() if start and fnmatch.fnmatchcase(name, f"{pattern}*")]
+
+
+@caught_by("a_part_of_an_id_finds_its_sessions_and_is_none")
+class NoPartOfAnIdIsAll(Wrapped):
+    def ids_beginning(self, start):
+        return self.inner.ids_beginning(start) if start else self.inner.list_sessions()
+
+
+@caught_by("blobs_come_back_as_they_were_and_belong_to_one_session")
+class TheSameBlobGoesWithTheFirstWhoIsDeleted(Wrapped):
+    def put_blob(self, session_id, data):
+        digest = self.inner.put_blob(session_id, data)
+        self.__dict__.setdefault("owners", {}).setdefault(digest, set()).add(session_id)
+        return digest
+
+    def delete_session(self, session_id, *, expected_seq=None):
+        self.inner.delete_session(session_id, expected_seq=expected_seq)
+        gone = [digest for digest, owners in self.__dict__.get("owners", {}).items() if session_id in owners]
+        self.__dict__.setdefault("gone", set()).update(gone)
+
+    def read_blob(self, session_id, sha256):
+        if sha256 in self.__dict__.get("gone", ()):
+            raise StorageError("no such blob", session_id=session_id)
+        return self.inner.read_blob(session_id, sha256)
+
+
+@caught_by(REPLACED)
+class ABlobThatIsDeletedIsGoneFromCopies(KnowsSources):
+    def delete_blobs(self, session_id, digests):
+        self.inner.delete_blobs(session_id, digests)
+        self.__dict__.setdefault("gone", set()).update((session_id, digest) for digest in digests)
+
+    def read_blob(self, session_id, sha256):
+        if (self.source_of(session_id), sha256) in self.__dict__.get("gone", ()):
+            raise StorageError("no such blob", session_id=session_id)
+        return self.inner.read_blob(session_id, sha256)
+
+
+@caught_by(OWN_WAY)
+class ACopyFollowsItsSource(KnowsSources):
+    def iter_events(self, session_id, *, after_seq=0, limit=None):
+        yield from self.inner.iter_events(session_id, after_seq=after_seq, limit=limit)
+        source = self.source_of(session_id)
+        if limit is None and source is not None and source != session_id and self.inner.session_exists(source):
+            yield from self.inner.iter_events(source, after_seq=max(after_seq, self.inner.last_seq(session_id)))
+
+
+@caught_by(CLAIMS)
+class ACopyHasTheClaimsOfItsSource(KnowsSources):
+    def claim_request(self, session_id, request_id):
+        owner = self.inner.claim_request(session_id, request_id)
+        copies = [copy for copy, source in self.__dict__.get("sources", {}).items() if source == owner]
+        return copies[-1] if copies and self.inner.session_exists(copies[-1]) else owner
+
+
+@caught_by(CLAIMS)
+class AClaimComesBackWithTheId(Wrapped):
+    def claim_request(self, session_id, request_id):
+        kept = self.__dict__.setdefault("claims", {})
+        owner = kept.get(request_id)
+        if owner is None or not self.inner.session_exists(owner):
+            owner = kept[request_id] = self.inner.claim_request(session_id, request_id)
+        self.inner.claim_request(session_id, request_id)
+        return owner
+
+
+@caught_by(CLAIMS)
+class ClaimsDoNotDistinguishCase(Wrapped):
+    def claim_request(self, session_id, request_id):
+        return self.inner.claim_request(session_id, request_id.casefold())
+
+
+@caught_by(CLAIMS)
+class ClaimsAreCut(Wrapped):
+    def claim_request(self, session_id, request_id):
+        return self.inner.claim_request(session_id, request_id[:255])
+
+
+@caught_by("nobody_reads_past_an_event_that_is_gone")
+class TheFirstEventMayHaveAnyNumber(Wrapped):
+    def iter_events(self, session_id, *, after_seq=0, limit=None):
+        try:
+            yield from self.inner.iter_events(session_id, after_seq=after_seq, limit=limit)
+        except LogCorruptError as error:
+            if error.seq != after_seq + 1:
+                raise
+            yield from self.inner.iter_events(session_id, after_seq=after_seq + 1, limit=limit)
+
+
+@caught_by("lists_can_be_filtered_and_paged")
+class ListsFindWholeWordsOnly(Wrapped):
+    def list_session_summaries(self, **how):
+        words = (how.get("query") or "").casefold().split()
+        rows = self.inner.list_session_summaries(**{**how, "limit": None, "offset": 0})
+        found = [row for row in rows if all(word in (row.last_prompt or "").casefold().split() for word in words)]
+        first = how.get("offset") or 0
+        return found[first:] if how.get("limit") is None else found[first : first + how["limit"]]
+
+
+@caught_by("lists_find_titles_tags_models_and_ids_as_they_are_now")
+class ListsFindPromptsOnly(Wrapped):
+    def list_session_summaries(self, **how):
+        words = (how.get("query") or "").casefold().split()
+        rows = self.inner.list_session_summaries(**how)
+        return [row for row in rows if all(word in (row.first_prompt + row.last_prompt).casefold() for word in words)]
+
+
+@caught_by("lists_find_titles_tags_models_and_ids_as_they_are_now")
+class ListsFindWhatOnceWas(Wrapped):
+    def list_session_summaries(self, **how):
+        once = self.__dict__.setdefault("once", {})
+        rows = self.inner.list_session_summaries(**how)
+        if how.get("query"):
+            kept = once.setdefault(how["query"], {})
+            kept.update({row.id: row for row in rows})
+            return list(kept.values())
+        return rows
+
+
+@caught_by("the_sessions_of_subagents_are_listed_only_when_asked_for")
+class ChildrenOfChildrenAreChildren(Wrapped):
+    def list_children(self, session_id):
+        children = self.inner.list_children(session_id)
+        return [*children, *(name for child in children for name in self.inner.list_children(child))]
+
+
+def rows_with(change: Callable[[Any], Any]) -> type:
+    """A store whose rows are changed in this way, wherever they are shown."""
+
+    class Store(Wrapped):
+        def read_summary(self, session_id):
+            return change(self.inner.read_summary(session_id))
+
+        def list_session_summaries(self, **how):
+            return [change(row) for row in self.inner.list_session_summaries(**how)]
+
+    return Store
+
+
+SUMMARY = "the_summary_is_the_fold_of_the_log_however_it_was_split"
+
+
+@caught_by(SUMMARY)
+class TagsAreSorted(rows_with(lambda row: changed(row, tags=tuple(sorted(row.tags))))):
+    pass
+
+
+@caught_by(SUMMARY)
+class TagsAreInLowerCase(rows_with(lambda row: changed(row, tags=tuple(tag.lower() for tag in row.tags)))):
+    pass
+
+
+@caught_by(SUMMARY)
+class TagsAreSplitAtCommas(
+    rows_with(lambda row: changed(row, tags=tuple(part.strip() for tag in row.tags for part in tag.split(","))))
+):
+    pass
+
+
+@caught_by(SUMMARY)
+class EqualTagsAreOne(rows_with(lambda row: changed(row, tags=tuple(dict.fromkeys(row.tags))))):
+    pass
+
+
+@caught_by("an_append_that_expects_another_position_changes_nothing")
+class NothingIsAppendedAnywhere(Wrapped):
+    def append_events(self, session_id, events, *, expected_seq=None):
+        return self.inner.append_events(session_id, events, expected_seq=expected_seq if events else None)
+
+
+@caught_by("an_imported_session_keeps_ids_numbers_and_times")
+class TheBeginningOfTimeIsNow(Wrapped):
+    def import_session(self, session_id, events, *, metadata=None, created_at=None, blobs=()):
+        how = {"metadata": metadata, "created_at": created_at or None, "blobs": blobs}
+        return self.inner.import_session(session_id, events, **how)
+
+
+@caught_by("words_are_found_with_session_seq_and_context")
+class NoHitAtAllIsNoLimit(Wrapped):
+    def search(self, query, *, limit=50, tenant=None):
+        return self.inner.search(query, limit=limit or 50, tenant=tenant)
+
+
+@caught_by("a_message_comes_back_as_it_was_put_or_is_refused_whole")
+class TheSameMessageIsPutOnce(Wrapped):
+    def put_message(self, session_id, message):
+        for each in self.inner.read_messages([session_id]):
+            if each.message == message:
+                return each.number
+        return self.inner.put_message(session_id, message)

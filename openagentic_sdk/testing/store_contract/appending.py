@@ -122,6 +122,8 @@ class Appending(StoreTest):
         for expected_seq in (0, 1, 3):
             with self.assertRaises(ConcurrencyError) as caught:
                 self.store.append_events(session_id, [UserMessage("lost")], expected_seq=expected_seq)
+            with self.assertRaises(ConcurrencyError):
+                self.store.append_events(session_id, [], expected_seq=expected_seq)
             self.assertEqual((caught.exception.expected_seq, caught.exception.actual_seq), (expected_seq, 2))
         self.store.append_events(session_id, [UserMessage("kept")], expected_seq=2)
         self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2, 3])
@@ -178,12 +180,14 @@ class Appending(StoreTest):
         session_id = self.filled(6)
         if not self.lose_event(session_id, 4):
             self.skipTest("the contract of this store does not say how its backend loses an event: give lose_event")
-        for after_seq in range(3):
+        without_first = self.filled(3)
+        self.lose_event(without_first, 1)
+        for name, after_seq in ((without_first, 0), *((session_id, after_seq) for after_seq in range(4))):
             with self.subTest(after_seq=after_seq):
                 seen: list[int | None] = []
                 with self.assertRaises(LogCorruptError):
-                    seen.extend(event.seq for event in self.store.iter_events(session_id, after_seq=after_seq))
-                self.assertNotIn(5, seen)
+                    seen.extend(event.seq for event in self.store.iter_events(name, after_seq=after_seq))
+                self.assertEqual(seen, list(range(after_seq + 1, 4 if name == session_id else 1)))
         with self.assertRaises(LogCorruptError):
             self.store.read_events(session_id, limit=5)
         self.assertEqual([event.seq for event in self.store.read_events(session_id, limit=3)], [1, 2, 3])

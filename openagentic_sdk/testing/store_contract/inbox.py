@@ -73,6 +73,7 @@ class Inbox(StoreTest):
         messages: list[Any] = [
             {"text": "a\0b \ud800 \u2028 日本", "deep": [{"n": 2**63 + 1, "f": 0.1}], "none": None},
             {},
+            {},
         ]
         messages.append({"text": "x" * (MAX_MESSAGE_BYTES - 20)})
         for message in messages:
@@ -175,6 +176,22 @@ class Inbox(StoreTest):
         del last_seqs[second]
         for unknown in ("never", "lone \ud800"):
             self.assertEqual(wait({**last_seqs, unknown: 0}, timeout_s=30), {unknown})
+
+    def test_who_begins_to_follow_is_told_of_all_that_have_news(self) -> None:
+        quiet, with_event, with_message, gone, ahead = (self.filled(2) for _ in range(5))
+        last_seqs = {quiet: 2, with_event: 2, with_message: 2, gone: 2, ahead: 3, "never": 0}
+        self.store.append_event(with_event, UserMessage("more"))
+        self.store.delete_session(gone)
+        self.store.update_metadata(quiet, {"title": "no event"})
+        self.store.put_blob(quiet, b"no event")
+        expected = {with_event, gone, "never"}
+        self.assertEqual(self.open_or_same().wait_for_news(last_seqs, timeout_s=30), expected)
+        if self.store.has_inbox:
+            self.store.put_message(with_message, {})
+            news = self.open_or_same().wait_for_news(last_seqs, timeout_s=30, messages_after=0)
+            self.assertEqual(news, {*expected, with_message})
+        without_news = {quiet: 2, ahead: 3}
+        self.assertEqual(self.open_or_same().wait_for_news(without_news, timeout_s=0.05), set())
 
     def test_a_message_wakes_who_waits_for_messages_until_it_is_taken(self) -> None:
         self.needs_inbox()

@@ -200,9 +200,26 @@ class Listing(StoreTest):
         self.assertEqual(listed(cwd="/odd"), ["s5", "s3", "s1"])
         self.assertEqual(listed(cwd="/odd", limit=1, offset=1), ["s3"])
         self.assertEqual(listed(cwd="/nowhere"), [])
-        self.assertEqual(listed(query="NUMBER 4"), ["s4"])
+        for query in ("NUMBER 4", "umber 4", "s4"):
+            self.assertEqual(listed(query=query), ["s4"], query)
         self.assertEqual(listed(query="prompt", cwd="/even", limit=2), ["s6", "s4"])
         self.assertEqual(listed(query="100%_"), [])
+
+    def test_lists_find_titles_tags_models_and_ids_as_they_are_now(self) -> None:
+        session_id, other = self.store.create_session(session_id="oaken"), self.filled(1)
+        for word in ("maple", "willow"):
+            events = [
+                SessionMeta(title=f"The {word} title", tags=[f"{word}-tag"]),
+                SystemInit("s", "/w", "1", model=f"{word}9"),
+            ]
+            self.store.append_events(session_id, events)
+            queries = (f"{word} title", f"{word}-tag", f"{word}9", f"OAKEN {word}-TAG", f"{word}9 {word} title")
+            for query in queries:
+                self.assertEqual(
+                    [row.id for row in self.store.list_session_summaries(query=query)], [session_id], query
+                )
+        for query in ("maple", "maple-tag", f"{other} willow"):
+            self.assertEqual(self.store.list_session_summaries(query=query), [], query)
 
     def test_pages_make_up_the_whole_list_and_the_order_stays(self) -> None:
         names = [self.store.create_session(session_id=f"s{number:02}") for number in range(25)]
@@ -229,7 +246,8 @@ class Listing(StoreTest):
         rows = {row.id: row for row in self.store.list_session_summaries(include_children=True)}
         self.assertEqual(set(rows), {parent, child, other})
         self.assertEqual((rows[child].parent, rows[child].is_child), (parent, True))
-        self.assertEqual(self.store.list_children(parent), [child])
+        grandchild = self.store.create_session(metadata={**metadata, "parent_session_id": child})
+        self.assertEqual((self.store.list_children(parent), self.store.list_children(child)), ([child], [grandchild]))
         self.assertEqual(self.store.list_children(other), [])
 
     def test_pages_stay_whole_while_others_write(self) -> None:
@@ -271,7 +289,7 @@ EVERY_SUMMARY_EVENT: tuple[Event, ...] = (
     UserQuestion("q2", "?"),
     UserAnswer("q1", "yes"),
     SessionMeta(title="A\ntitle"),
-    SessionMeta(tags=["x", "y"]),
+    SessionMeta(tags=["Y", "b, a", "x", "x"]),
     Result("", "s", "error"),
     Result("", "s", "waiting"),
     Result("", "s", "end", usage={"input_tokens": 100, "output_tokens": 50}, cost_usd=1.5),

@@ -65,16 +65,20 @@ class Sessions(StoreTest):
             self.store.create_session(session_id=session_id)
         self.assertEqual(sorted(self.store.ids_beginning("begin")), ["begin-one", "begin-two"])
         self.assertEqual(self.store.ids_beginning("begin-t"), ["begin-two"])
-        self.assertEqual(self.store.ids_beginning("Begin"), [])
+        for start in ("Begin", "begin_", "begin%", "begin*", "begin?one", ""):
+            self.assertEqual(self.store.ids_beginning(start), [], start)
         for part in ("begin", "begin-on", "one", "egin-one", "begin-one2"):
             self.assertFalse(self.store.session_exists(part), part)
             with self.assertRaises(SessionNotFoundError):
                 self.store.last_seq(part)
 
     def test_metadata_changes_key_by_key_and_none_removes(self) -> None:
-        session_id = self.store.create_session(metadata={"a": 1, "b": 2})
-        self.store.update_metadata(session_id, {"b": None, "c": {"d": "\x00"}})
-        self.assertEqual(self.store.read_metadata(session_id)["metadata"], {"a": 1, "c": {"d": "\x00"}})
+        session_id = self.store.create_session(metadata={"a": 1, "b": 2, "c": {"e": 1}, "d.e": 1})
+        before = self.store.read_metadata(session_id)
+        false = {"zero": 0, "no": False, "text": "", "list": [], "object": {}}
+        self.store.update_metadata(session_id, {"b": None, "c": {"d": "\x00", "none": None}, "d": {"e": 2}, **false})
+        expected = {"a": 1, "c": {"d": "\x00", "none": None}, "d.e": 1, "d": {"e": 2}, **false}
+        self.assertEqual(self.store.read_metadata(session_id), {**before, "metadata": expected})
 
     def test_metadata_may_hold_any_text(self) -> None:
         for text in HOSTILE_TEXTS:
@@ -106,7 +110,17 @@ class Sessions(StoreTest):
                 self.assertEqual((store.claim_request("b", text), store.claim_request("a", text)), ("a", "a"))
         with self.assertRaises(SessionNotFoundError):
             self.store.claim_request("nobody", "of nobody")
+        # Ids that share a beginning, or differ in case only, are different ones.
+        for request_id in ("x" * 1_000_000 + "y", "Ä", "REQUEST"):
+            self.assertEqual(self.store.claim_request("b", request_id), "b", request_id[-10:])
+            self.store.append_event("b", UserMessage("prompt", request_id=request_id))
+            self.assertEqual(self.store.claim_request("a", request_id.swapcase()), "a")
+        self.store.copy_session("a", "copy", at_seq=self.store.last_seq("a"), tail=[], metadata={})
+        self.assertEqual(self.store.claim_request("a", text), "a")
+        self.store.delete_session("copy")
+        self.assertEqual(self.store.claim_request("b", text), "a")
         self.store.delete_session("a")
+        self.store.create_session(session_id="a")
         self.assertEqual(self.store.claim_request("b", text), "b")
 
     def test_only_one_of_many_that_claim_a_request_id_gets_it(self) -> None:
@@ -270,6 +284,9 @@ class Sessions(StoreTest):
         for session_id, sha256 in ((other, digest), (one, "0" * 64), (one, "../meta.json")):
             with self.assertRaises(StorageError):
                 self.store.read_blob(session_id, sha256)
+        self.assertEqual(self.store.put_blob(other, data), digest)
+        self.store.delete_session(other)
+        self.assertEqual(self.store.read_blob(one, digest), data)
 
     def test_hostile_ids_are_kept_apart_or_refused(self) -> None:
         created = []

@@ -46,8 +46,9 @@ class WholeSessions(StoreTest):
         self.assertEqual(len(self.store.list_blobs("kept")), 1)
         self.assertEqual(self.row("kept"), self.folded("kept"))
         self.assertEqual(self.store.append_event("kept", UserMessage("b")).seq, 3)
-        self.store.import_session("other", events)
-        self.assertEqual((self.store.read_metadata("other")["metadata"], self.store.list_blobs("other")), ({}, []))
+        self.store.import_session("other", events, created_at=0.0)
+        meta = self.store.read_metadata("other")
+        self.assertEqual((meta["metadata"], meta["created_at"], self.store.list_blobs("other")), ({}, 0.0, []))
 
     def test_an_import_is_complete_or_absent(self) -> None:
         def failing() -> Iterator[Event]:
@@ -136,6 +137,11 @@ class WholeSessions(StoreTest):
         for session_id, digest in (source, of_copy), ("copy", of_source):
             with self.assertRaises(StorageError):
                 self.store.read_blob(session_id, digest)
+        self.store.append_events(source, [UserMessage("of the source"), SessionMeta(title="source")])
+        self.assertEqual([event.seq for event in self.store.read_events("copy")], [1])
+        self.store.append_event("copy", SessionMeta(title="copy"))
+        rows = [(row.title, row.events, row.turns) for row in map(self.row, (source, "copy"))]
+        self.assertEqual(rows, [("source", 3, 2), ("copy", 2, 1)])
         self.store.update_metadata("copy", {"of": "the copy"})
         self.store.update_metadata(source, {"in": "the source"})
         self.assertEqual(self.store.read_metadata(source)["metadata"], {"cwd": "/w", "in": "the source"})
@@ -215,7 +221,7 @@ class WholeSessions(StoreTest):
         self.assertEqual((hit.session_id, hit.seq, hit.type), (other, 2, "tool.result"))
         self.assertIn("zebra-striped horse", hit.context)
         self.assertEqual([(hit.session_id, hit.seq) for hit in self.store.search("naively")], [(one, 2)])
-        self.assertEqual(len(self.store.search("zebra", limit=2)), 2)
+        self.assertEqual([len(self.store.search("zebra", limit=limit)) for limit in (2, 0)], [2, 0])
         for query in ("", "ebra", '"', "zebra AND NOT", "*", "x OR y", "'; DROP"):
             self.assertEqual(self.store.search(query), [], query)
         self.store.append_event(one, UserMessage("another zebra"))
@@ -234,9 +240,13 @@ class WholeSessions(StoreTest):
             self.store.rewrite_events(session_id, lambda events: new if list(events) == before else {})
         except StorageError:
             self.skipTest("this store cannot replace events")
+        self.store.append_event(session_id, ToolResult("c", output=[f"blob:{digest}" for digest in digests]))
+        self.store.copy_session(session_id, "copy", at_seq=4, tail=[], metadata={})
         self.store.delete_blobs(session_id, digests[:1])
+        self.assertEqual(self.store.read_blob("copy", digests[0]), b"gone")
+        self.store.delete_session("copy")
         for store in (self.store, self.open_or_same()):
-            self.assertEqual(store.read_events(session_id), [before[0], new[2], new[3]])
+            self.assertEqual(store.read_events(session_id, limit=3), [before[0], new[2], new[3]])
             self.assertEqual([hit.seq for hit in store.search("replacedword")], [])
             self.assertEqual([hit.seq for hit in store.search("another one")], [3])
             self.assertEqual(store.list_session_summaries(query="replaced"), [])
@@ -249,7 +259,7 @@ class WholeSessions(StoreTest):
         with self.store.open_writer(session_id) as writer:
             with self.assertRaises(SessionLockedError):
                 self.open_or_same().rewrite_events(session_id, lambda events: {})
-            self.assertEqual(writer.append([UserMessage("next")])[0].seq, 4)
+            self.assertEqual(writer.append([UserMessage("next")])[0].seq, 5)
 
     def test_a_follower_learns_of_new_events(self) -> None:
         session_id = self.filled(1)
@@ -257,7 +267,8 @@ class WholeSessions(StoreTest):
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=6))
         self.assertLess(time.monotonic() - began, 5, "events that are there are no reason to wait")
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=0))
-        self.assertFalse(self.store.wait_for_events(session_id, after_seq=1, timeout_s=0.01))
+        for after_seq in (1, 2, 10**9):
+            self.assertFalse(self.store.wait_for_events(session_id, after_seq=after_seq, timeout_s=0.01), after_seq)
         writing = self.open_or_same()
         timer = threading.Timer(0.05, lambda: writing.append_event(session_id, UserMessage("news")))
         timer.start()
