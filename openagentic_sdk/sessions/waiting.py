@@ -38,7 +38,8 @@ class PollingStore(StoreCore):
         """Block until one of the sessions in `known` has an event after the given `seq`, or until the timeout.
 
         With `messages_after` also until one has a message above that number. Returns the ids of those with news, and of
-        those that cannot be read, so that reading them reports the reason.
+        those that cannot be read, so that reading them reports the reason: all of them for sessions that this process has
+        not followed just before, otherwise those that it was notified of by then.
         """
         look = self._news_finder(known, messages_after)
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()

@@ -1439,14 +1439,16 @@ class ClaimsAreCut(Wrapped):
 
 
 @caught_by("nobody_reads_past_an_event_that_is_gone")
-class TheFirstEventMayHaveAnyNumber(Wrapped):
+class AHoleInFrontIsTheEnd(Wrapped):
     def iter_events(self, session_id, *, after_seq=0, limit=None):
+        has_begun = False
         try:
-            yield from self.inner.iter_events(session_id, after_seq=after_seq, limit=limit)
-        except LogCorruptError as error:
-            if error.seq != after_seq + 1:
+            for event in self.inner.iter_events(session_id, after_seq=after_seq, limit=limit):
+                has_begun = True
+                yield event
+        except LogCorruptError:
+            if has_begun:
                 raise
-            yield from self.inner.iter_events(session_id, after_seq=after_seq + 1, limit=limit)
 
 
 @caught_by("lists_can_be_filtered_and_paged")
