@@ -120,7 +120,7 @@ class FileIndexTest(unittest.TestCase):
         for writer in writers.values():
             writer.close()
         self.compare(stores[0])
-        self.assertTrue(damages == 0 or self.index.exists())
+        self.assertTrue(self.index.exists() or not stores[0].list_sessions() or damages == 0)
 
     def damage(self, rng: random.Random) -> None:
         """Damage the index at random."""
