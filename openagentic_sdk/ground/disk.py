@@ -102,6 +102,7 @@ class SystemDisk:
 
 def is_within(path: str, folder: str) -> bool:
     """Whether a path is a folder or below it, compared name by name; both must be absolute and resolved."""
+    # With the separator: a bare prefix would put `/work-other` into `/work` (CVE-2025-53110).
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 

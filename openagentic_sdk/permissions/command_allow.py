@@ -389,6 +389,7 @@ class _JudgedCommand:
         """The problem with the redirection; None if it is permitted."""
         if redirect.is_descriptor or redirect.target == "/dev/null":
             return None
+        # No such files exist: bash itself opens a socket for these names (Bash manual, 3.6).
         if redirect.target.startswith(("/dev/tcp", "/dev/udp")):
             return Judged(False, "it opens a network connection")
         if self.reads_only and redirect.writes:

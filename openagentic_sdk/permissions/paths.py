@@ -122,6 +122,7 @@ class LinkFollower:
             if target is None or target is _MISSING:
                 at = here
                 continue
+            # As the kernel does (ELOOP; path_resolution(7)).
             if len(passed) >= MAX_LINKS:
                 return None, passed
             todo.extend(_parts(target))
@@ -208,6 +209,7 @@ def _compiled(anchor: str, rest: str, deep: bool, wide: bool) -> re.Pattern[str]
     while names[-1:] == ["**"] and len(names) > 1:
         names.pop()  # equivalent, because everything below a match also matches
     text = f"{prefix}{middle}{path_regex('/'.join(names))}(?:/.*)?" if names else f"{prefix}/.*|{prefix or '/'}"
+    # A disk may ignore case, and then `.GIT/config` is the file that a rule about `.git` means.
     return re.compile(text, re.DOTALL | (re.IGNORECASE if wide else 0))
 
 

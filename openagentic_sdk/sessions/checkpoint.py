@@ -66,6 +66,7 @@ class CheckpointingStore(StoreCore):
         stored = open_view(self.seal, session_id, self.read_checkpoint(session_id))
         if stored is not None:
             place, view = stored
+            # The log may have been rewritten, or restored from a backup, since the view was kept.
             if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
                 return view, self.iter_events(session_id, after_seq=place["seq"])
         return None, self.iter_events(session_id)

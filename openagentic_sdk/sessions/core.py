@@ -138,6 +138,7 @@ class StoreCore(ABC):
         With `expected_seq`, raises `ConcurrencyError` and writes nothing unless the log's last event has that `seq`.
         """
         with self.open_writer(session_id) as writer:
+            # Under the lock, so that nobody can append between the check and the write.
             check_expected_seq(session_id, expected_seq, writer.last_seq)
             return writer.append(events)
 

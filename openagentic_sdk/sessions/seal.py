@@ -66,6 +66,7 @@ def read_key(path: Path, *, create: bool = False) -> bytes | None:
 
     Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be created.
     """
+    # Through no link: whoever can place one could choose the key.
     how = os.O_RDONLY | BINARY | NO_FOLLOW
     try:
         try:
@@ -97,6 +98,7 @@ def _create_key(path: Path) -> None:
     try:
         os.write(fd, os.urandom(32).hex().encode("ascii") + b"\n")
         os.fsync(fd)
+        # A link never replaces: of two processes, the one that comes second uses the key of the first.
         with suppress(FileExistsError):
             os.link(unfinished, path)
     finally:

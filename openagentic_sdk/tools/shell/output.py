@@ -122,6 +122,7 @@ def keep_output(path: str, ctx: ToolContext, *, is_over: bool) -> str | None:
     """
     session_dir, redact = ctx.session_dir, ctx.services.get(Secrets).redact
     try:
+        # Not blocking, because the command may have put a named pipe here, on which opening would wait for a writer.
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if session_dir is None and redact is None:

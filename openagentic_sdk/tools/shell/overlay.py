@@ -51,6 +51,7 @@ def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[FileE
         status = entry.stat(follow_symlinks=False)
         before = _status(os.path.join(folder, path))
         is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+        # Newer kernels also mark a deletion by an empty file with this attribute.
         is_marked = (
             stat.S_ISREG(status.st_mode) and not status.st_size and _attribute(entry.path, "whiteout") is not None
         )
@@ -166,6 +167,7 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
     import shutil
 
     real = os.path.realpath(folder)
+    # First, because a file may have taken the place of a folder.
     for effect in (effect for effect in effects if effect.kind == "deleted"):
         with _place(real, effect.path) as target:
             if os.path.isdir(target) and not os.path.islink(target):
@@ -218,6 +220,7 @@ def _put(source: str, target: str) -> None:
         return  # a socket or a device is useless after the command's end
     if stat.S_ISREG(status.st_mode) and _move(source, target):
         return
+    # Not synced: the command itself would have left its files like this.
     with whole_file(SystemDisk(), Path(target), sync=False) as temporary:
         if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(source), temporary)

@@ -28,6 +28,7 @@ PROBE_LIMIT_S = 10.0
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
 # Never $PATH, which may contain a folder of the workspace.
 BWRAP_PATH = "/usr/bin:/bin:/usr/local/bin"
+# Whoever can talk to one of these controls the machine, or the person's session, from within any sandbox.
 _CONTROL_SOCKETS = (
     "docker.sock",
     "containerd/containerd.sock",
