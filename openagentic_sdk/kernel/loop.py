@@ -429,7 +429,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         ids = ", ".join(question.question_id for question in run.questions.parked.values())
         ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
     untouched = untouched_questions(run)
-    # Asked before the calls are closed: a question counts as untouched only as long as its call is open.
+    # Determined before the calls are closed: a question counts as untouched only as long as its call is open.
     to_keep = run.view.open_questions() if ending.reason == "waiting" else untouched
     kept_ids = {question.tool_use_id for question in untouched}
     calls = [

@@ -316,7 +316,7 @@ class _IncomingAnswer:
         number = 0  # only grows, so that the search for free ids is linear whatever ids the model uses
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id, number = call.tool_use_id, max(number, index)
-            # Results are found by id, and endpoints send none, or the same ones in each answer.
+            # Results are found by id, and some endpoints send none, or the same ones in each answer.
             while not call_id or call_id in earlier or call_id in used_ids:
                 call_id, number = f"call_{self._request.step}_{number}", number + 1
             used_ids.add(call_id)

@@ -307,8 +307,8 @@ def _closing(text: str, at: int, closes: str) -> int:
             depth += 1
         elif letter == "\\":
             at += 1
-        # In `${...}` within double quotes a single quote is an ordinary letter (POSIX XCU 2.2.3), and which of the two
-        # this is in is unknown here.
+        # Within double quotes, bash takes a single quote in `${...}` for an ordinary letter (`"${x-a'b}"`), and whether
+        # this is in double quotes is unknown here.
         elif letter == "'" and closes != "}":
             end = text.find("'", at + 1)
             at = end if end >= 0 else at

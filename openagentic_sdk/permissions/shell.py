@@ -170,7 +170,7 @@ def parse_command(text: str) -> CommandLine | NotUnderstood:
     return _ShellReader(text).read()
 
 
-# A carriage return, too: bash takes it for a letter, other parsers for a blank, so that they find other words.
+# Including the carriage return, which bash takes for a letter and other parsers for a blank.
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -263,7 +263,7 @@ class _ShellReader:
             if redirect:
                 self.redirect(redirect, redirects)
                 continue
-            # Asked before `word` removes the quotes, for the same reason.
+            # Checked before `word` removes the quotes, for the same reason.
             is_assignment = not argv and _SETS.match(self.text, self.at) is not None
             word, is_glob = self.word()
             # A value with a wildcard stays in `argv`, where `check_first` refuses it.
@@ -303,7 +303,7 @@ class _ShellReader:
         if self.refusal is not None:
             return
         # `>&word` writes both streams to a file of that name, and `>&2-` moves a descriptor (Bash manual, 3.6.4 and
-        # 3.6.8).
+        # 3.6.9).
         if operator in (">&", "<&") and not re.fullmatch("[0-9]", target):
             self.refusal = f"{operator}{target} is not a copy of a descriptor"
         elif is_glob or not target:

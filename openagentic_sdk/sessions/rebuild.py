@@ -163,7 +163,7 @@ class _MessageBlock:
         if self.is_user:
             text = sendable(self.text or "")
             if not self.parts:
-                # Endpoints reject a message without text.
+                # Some endpoints reject a message without text.
                 return [{"role": "user", "content": text or " "}]
             text_parts = [{"type": "text", "text": text}] if text.strip() else []
             return [{"role": "user", "content": [*text_parts, *self.parts]}]

@@ -51,7 +51,7 @@ def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[FileE
         status = entry.stat(follow_symlinks=False)
         before = _status(os.path.join(folder, path))
         is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
-        # Newer kernels also mark a deletion by an empty file with this attribute.
+        # The other form of a deletion in that document, since Linux 6.7: an empty file with this attribute.
         is_marked = (
             stat.S_ISREG(status.st_mode) and not status.st_size and _attribute(entry.path, "whiteout") is not None
         )

@@ -270,8 +270,8 @@ class _Helper:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     cwd="/",
-                    # Nothing else of the host's environment: a command can read the helper's in /proc, and so would see
-                    # the host's keys.
+                    # Nothing else of the host's environment: a command, which runs as the same user, can read the
+                    # helper's in /proc, and would see the host's keys there.
                     env={"PATH": os.defpath},
                     # A Ctrl-C at the terminal goes to the whole process group; the host alone decides what it ends.
                     start_new_session=True,
