@@ -307,8 +307,6 @@ def _closing(text: str, at: int, closes: str) -> int:
             depth += 1
         elif letter == "\\":
             at += 1
-        # Within double quotes, bash takes a single quote in `${...}` for an ordinary letter (`"${x-a'b}"`), and whether
-        # this is in double quotes is unknown here.
         elif letter == "'" and closes != "}":
             end = text.find("'", at + 1)
             at = end if end >= 0 else at
