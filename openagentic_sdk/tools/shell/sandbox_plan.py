@@ -193,6 +193,7 @@ def sandbox_plan(
     return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
 
 
+# At one place, the later of these is mounted over the earlier one, and so decides.
 _KINDS = ("cover", "put", "overlay", "write", "read", "hide")
 
 
@@ -209,6 +210,7 @@ def _nothing() -> tuple[str, str]:
     if not os.path.isdir(f"{_nothing_in}/folder") or not os.path.exists(f"{_nothing_in}/file"):
         _nothing_in = os.path.realpath(tempfile.mkdtemp(prefix="openagentic-nothing-"))
         atexit.register(remove_tree, _nothing_in)
+        # Mode 0, so that a program gets an error instead of an empty file, which it could take for an answer.
         os.close(os.open(f"{_nothing_in}/file", os.O_WRONLY | os.O_CREAT, 0))
         os.mkdir(f"{_nothing_in}/folder", 0)
     return f"{_nothing_in}/file", f"{_nothing_in}/folder"
