@@ -153,7 +153,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):  # it is there, and failed with an AttributeError of its own
                 return object.__getattribute__(self, name)
-            raise AttributeError(f"an Agent has no {name!r}{type(self).advice(name)}")
+            raise AttributeError(f"an Agent has no argument {name!r}{type(self).advice(name)}")
 
     # --- runs ------------------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         """Return a tool with which another agent can call this one, in a separate session, with the same deps."""
         name = name or self.name
         if not name:
-            raise OptionsError("an agent that is a tool needs a name: Agent(name=...) or as_tool(name=...)")
+            raise OptionsError("an agent used as a tool needs a name: Agent(name=...) or as_tool(name=...)")
         return AgentTool(self, name, description or self.description or f"Ask the agent {name}.")
 
     # --- what it comes to ------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
                 else await ask_callable(partial(each, context), "openagentic-instructions")
             )
             if not isinstance(text, str):
-                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}: return a text")
+                raise OptionsError(f"instructions: {name_of(each)} returned {shown(text)}: return a string")
             texts.append(text)
         return "\n\n".join(filter(None, texts))
 
@@ -597,7 +597,7 @@ class _AgentRun:
 def _check_functions(name: str, functions: Any, takes: str) -> None:
     """Raise `OptionsError` unless the value is a list of functions with these arguments."""
     if not isinstance(functions, Sequence) or not all(map(callable, functions)):
-        texts = "texts or " if name == "instructions" else ""
+        texts = "strings or " if name == "instructions" else ""
         raise OptionsError(f"{name} must be a list of {texts}functions of {takes}, not {shown(functions)}")
     for function in functions:
         try:

@@ -229,7 +229,7 @@ def _checked(name: str, definition: NamedAgent | OpenAgenticOptions | HasOptions
         raise OptionsError(f"client_modes of agent {name!r} contain bypass, which no client may choose: remove it")
     if unknown := set(agent.accepts) - set(ACCEPTABLE):
         raise OptionsError(
-            f"accepts of agent {name!r} holds {min(unknown)!r:.100}: it is made of {', '.join(ACCEPTABLE)}"
+            f"accepts of agent {name!r} contains {min(unknown)!r:.100}: its values are {', '.join(ACCEPTABLE)}"
         )
     for workspace, place in agent.workspaces.items():
         _check_workspace(f"workspace {workspace!r:.100} of agent {name!r}", workspace, place)
@@ -366,7 +366,7 @@ def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | R
     if set(table) - keys or not ({"folder", "url"} & set(table)):
         raise OptionsError(f"{where} must contain `folder`, or `url` and optionally ref, branches, allow, token_env")
     if not all(isinstance(text, str) for text in texts.values()):
-        raise OptionsError(f"{where} must contain only texts, not {texts!r:.200}")
+        raise OptionsError(f"{where} must contain only strings, not {texts!r:.200}")
     if not isinstance(allow, list) or any(word not in ("file", "http") for word in allow):
         raise OptionsError(f'allow of {where} must be a list of "file" and "http", not {allow!r:.100}')
     return (

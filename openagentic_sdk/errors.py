@@ -102,7 +102,7 @@ class AnswerRefusedError(OptionsError):
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         valid = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(
-            f"{answer!r:.200} is not a valid answer to question {question_id!r:.200}: answer {valid or 'a text'}"
+            f"{answer!r:.200} is not a valid answer to question {question_id!r:.200}: answer {valid or 'in your own words'}"
         )
         self.question_id, self.answer, self.choices = question_id, answer, choices
 

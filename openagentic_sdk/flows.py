@@ -73,7 +73,7 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 def _has_text(most: int) -> Check:
     return lambda text: (
-        None if isinstance(text, str) and 0 < len(text) <= most else f"a text of 1 to {most:,} characters"
+        None if isinstance(text, str) and 0 < len(text) <= most else f"a string of 1 to {most:,} characters"
     )
 
 

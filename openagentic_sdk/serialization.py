@@ -118,7 +118,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
     """
     event_type = data.get("type")
     if not isinstance(event_type, str):
-        raise InvalidEventError(f"an event needs a type of kind str, not {event_type!r}")
+        raise InvalidEventError(f"the type of an event must be a string, not {event_type!r}")
     shape = _shape(event_type)
     if shape is None:
         if strict:

@@ -121,7 +121,7 @@ def tcp_port(text: str) -> int:
     """The number of a TCP port, 0 for a free one."""
     number = int(text)
     if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"must be from 0 to 65535, not {number}")
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {number}")
     return number
 
 

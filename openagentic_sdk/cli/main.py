@@ -109,7 +109,7 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
         if name:
             examples.add_examples(subparsers.choices[name], name)
     args = parser.parse_args(argv)
-    assert command is not None, "argparse lets nothing through that is no subcommand"
+    assert command is not None, "argparse accepts subcommands only"
     return command, args
 
 

@@ -77,7 +77,7 @@ def read_report(cwd: str) -> ProjectReport:
     sections = {
         "hooks": [look.hook(hook) for hook in (*project.settings.hooks, *project.skill_hooks())],
         "agents": [look.agent_file(file) for file in project.agents.agents],
-        "commands in texts": list(look.texts()),
+        "commands in text": list(look.texts()),
         "servers": list(look.servers()),
         "rules": list(look.rules()),
         "other findings": list(look.findings()),
@@ -182,7 +182,7 @@ class Look:
         advice = how_to_map(word) if word is not None else ""
         return Finding(file.name, None if word is not None or unknown else True, ", ".join(parts), advice)
 
-    # --- commands in texts
+    # --- commands in text
 
     def texts(self) -> Iterator[Finding]:
         """What happens to the commands in the texts of commands and skills, once they are enabled."""

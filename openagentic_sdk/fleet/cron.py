@@ -69,7 +69,7 @@ def parse_cron(text: str) -> Cron:
     Raises `OptionsError` for anything else, and for a line that can never fire, such as one for 30 February.
     """
     if not isinstance(text, str) or len(text) > MAX_CHARS:
-        raise OptionsError(f"cron line {text!r:.100} must be a text of at most {MAX_CHARS} characters")
+        raise OptionsError(f"cron line {text!r:.100} must be a string of at most {MAX_CHARS} characters")
     words = _SHORT.get(text.strip().lower(), text).split()
     if len(words) != len(_FIELDS):
         raise OptionsError(
@@ -120,8 +120,8 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
         match = re.fullmatch(rf"(?:\*|{one}(?:-{one})?)(?:/(\d{{1,4}}))?", part, re.ASCII)
         if not match:
             raise OptionsError(
-                f"cron line {line!r}: {part!r} is no {name}: write *, {low}-{high}{', a name' if names else ''}, a range, "
-                "or one of these two with a step, as 10-40/5"
+                f"cron line {line!r}: {part!r} is not a valid {name}: write *, {low}-{high}{', a name' if names else ''}, "
+                "a range, or * or a range with a step, such as 10-40/5"
             )
         first, last, step = match.groups()
         begin, end = (low, high) if first is None else (_number(first, names), _number(last or first, names))
@@ -130,14 +130,15 @@ def _read_field(line: str, word: str, name: str, low: int, high: int) -> list[in
             end = 6 if first is None else 7 if begin and not end else end
         if low <= end < begin <= high:
             raise OptionsError(
-                f"cron line {line!r}: {part!r} is no {name}: a range goes up, so write two, {first}-{high},{low}-{last}"
+                f"cron line {line!r}: {part!r} is not a valid {name}, since a range ascends: "
+                f"write two, {first}-{high},{low}-{last}"
             )
         if not low <= begin <= end <= high:
-            raise OptionsError(f"cron line {line!r}: {part!r} is no {name}: the numbers go up from {low} to {high}")
+            raise OptionsError(f"cron line {line!r}: {part!r} is not a valid {name}: give numbers from {low} to {high}")
         if step is not None and first is not None and last is None:
             raise OptionsError(f"cron line {line!r}: the step of {part!r} needs a range: write {first}-{high}/{step}")
         if not 1 <= int(step or 1) <= high - low + 1:
-            raise OptionsError(f"cron line {line!r}: the step of {part!r} is from 1 to {high - low + 1} in {name}s")
+            raise OptionsError(f"cron line {line!r}: the step of {part!r} must be from 1 to {high - low + 1}")
         values.update(range(begin, end + 1, int(step or 1)))
     return sorted(values)
 

@@ -153,7 +153,9 @@ def open_workspace(
     place = agent.workspaces[wish.name]
     if not isinstance(place, Repository):
         if not os.path.isdir(place):
-            raise OptionsError(f"the folder {str(place)!r} of workspace {wish.name!r} is not on this host: mount it")
+            raise OptionsError(
+                f"the folder {str(place)!r} of workspace {wish.name!r} does not exist on this host: mount it"
+            )
         yield replace(options, cwd=place, project_dir=None)
         return
     kept_checkout = kept_workspace(store.iter_events(session_id)) if store.session_exists(session_id) else None

@@ -129,9 +129,9 @@ def file(value: Any) -> str | None:
     return path(value) or ("the path of a file" if os.path.basename(value) in (".", "..") or value == "/" else None)
 
 
-COUNT, TEXT, BOOL = number(0, whole=True), is_a(str, "text"), is_a(bool, "True or False")
-TEXTS, PATHS = list_of(TEXT, "texts"), list_of(path, "paths")
-NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
+COUNT, TEXT, BOOL = number(0, whole=True), is_a(str, "a string"), is_a(bool, "True or False")
+TEXTS, PATHS = list_of(TEXT, "strings"), list_of(path, "paths")
+NAME: Check = lambda value: None if isinstance(value, str) and value else "a string that is not empty"  # noqa: E731
 SECONDS = number(0, most=TIMEOUT_MAX)
 
 

@@ -26,7 +26,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     import tomllib  # most runs have no such file
 
     if len(data) > MAX_TOML_BYTES:
-        raise ValueError(f"it has more than {MAX_TOML_BYTES} bytes")
+        raise ValueError(f"it is larger than {MAX_TOML_BYTES} bytes")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:

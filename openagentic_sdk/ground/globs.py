@@ -113,7 +113,7 @@ def _character_set(members: str, *, negated: bool) -> str:
             high = members[at + 2]
             at += 2
         if low > high:
-            raise ValueError(f"the range {low}-{high} in the brackets of a pattern holds no character")
+            raise ValueError(f"the range {low}-{high} in the brackets of a pattern contains no character")
         text += re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
         at += 1
     return f"[^/{text}]" if negated else f"[{text}]"

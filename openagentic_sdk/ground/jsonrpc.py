@@ -164,12 +164,12 @@ class Peer:
             self._refuse(
                 request_id if _is_id(request_id) else None,
                 INVALID_REQUEST,
-                "method must be a text and params an object",
+                "method must be a string and params an object",
             )
         elif "id" not in message:
             self._take_notification(message["method"], message.get("params") or {})
         elif not _is_id(message["id"]):
-            self._refuse(None, INVALID_REQUEST, "an id is a text or a whole number")
+            self._refuse(None, INVALID_REQUEST, "an id is a string or a whole number")
         elif message["id"] in self._answering:
             # An answer with this id would be mistaken for the answer to the request that uses it.
             self._refuse(None, INVALID_REQUEST, f"id {message['id']!r:.100} is already used by an open request")

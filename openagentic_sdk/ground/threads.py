@@ -45,7 +45,7 @@ def running_loop(what: str) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise EventLoopError(
-            f"{what} needs asyncio's event loop, and none is running here (trio and curio have others): start with "
+            f"{what} needs asyncio's event loop, and none is running here (trio and curio have their own): start with "
             "asyncio.run(), or call run_sync() in a thread"
         ) from None
 

@@ -123,7 +123,7 @@ def parse_rules(
     rules = []
     for text in texts:
         if not isinstance(text, str | Rule):
-            raise PermissionRuleError(shown(text), "a rule must be a text", source)
+            raise PermissionRuleError(shown(text), "a rule must be a string", source)
         rules.append(text if isinstance(text, Rule) else parse_rule(text, effect, source, root))
     return tuple(rules)
 

@@ -482,7 +482,7 @@ def _document_text(part: ContentPart) -> str:
     try:
         return base64.b64decode(part.data or "", validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
-        raise cannot_carry(part, "the Messages API", "it is not a text in UTF-8") from None
+        raise cannot_carry(part, "the Messages API", "it is not UTF-8 text") from None
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:

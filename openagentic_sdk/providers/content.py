@@ -63,7 +63,7 @@ def read_parts(content: Any) -> list[ContentPart]:
     if isinstance(content, str):
         return [ContentPart("text", content)] if content else []
     if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
-        raise OptionsError(f"a message's content must be a text or a list of parts, not {type(content).__name__}")
+        raise OptionsError(f"a message's content must be a string or a list of parts, not {type(content).__name__}")
     parts = [read_part(item) for item in content]
     return [part for part in parts if part.kind != "text" or part.text]
 

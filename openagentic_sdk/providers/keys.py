@@ -59,7 +59,7 @@ class KeySource:
             value = await call(self._given, "api_key")
             token = self._token = value if isinstance(value, Token) else Token(value)
         if not isinstance(token.value, str) or not token.value.strip():
-            raise OptionsError(f"the callable of api_key gave {type(token.value).__name__} instead of a key")
+            raise OptionsError(f"the callable of api_key returned {type(token.value).__name__} instead of a key")
         return token.value.strip()
 
 

@@ -186,7 +186,7 @@ def _append_answers(
         for name in answers:
             if name not in waiting:
                 ended = view.answers.get(name)
-                why = "" if ended is None else f" any more (it was answered by {ended.answered_by})"
+                why = "" if ended is None else f", which {ended.answered_by} has answered"
                 raise OptionsError(
                     f"session {session_id!r} does not wait for question {name!r}{why}: "
                     f"it waits for {', '.join(waiting) or 'none'}"

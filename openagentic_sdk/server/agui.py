@@ -106,7 +106,7 @@ def read_run_input(data: Any) -> RunInput:
 def _id(data: Mapping[str, Any], name: str) -> str:
     value = data.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
-        raise OptionsError(f"{name} must be a text of 1 to {MAX_ID_CHARS} characters, not {value!r:.100}")
+        raise OptionsError(f"{name} must be a string of 1 to {MAX_ID_CHARS} characters, not {value!r:.100}")
     return value
 
 
@@ -115,7 +115,7 @@ def _parts(content: Any) -> list[Json]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
-        raise OptionsError("the content of the last message must be a text or a list of parts")
+        raise OptionsError("the content of the last message must be a string or a list of parts")
     parts = []
     for number, part in enumerate(content, 1):
         match part:
@@ -131,7 +131,7 @@ def _parts(content: Any) -> list[Json]:
                 parts.append({"type": _PARTS[kind], "url": value, **type_field})
             case _:
                 raise OptionsError(
-                    f"part {number} of the last message is not a text, nor an image, audio or document with its data or url"
+                    f"part {number} of the last message is not text, an image, audio or document with its data or url"
                 )
     return parts
 
@@ -150,7 +150,7 @@ def _answer(entry: Mapping[str, Any]) -> str:
         return "yes" if payload else "no"
     if not isinstance(payload, str) or not payload.strip():
         raise OptionsError(
-            f"the answer to interrupt {_id(entry, 'interruptId')!r:.100} needs a payload with a text: "
+            f"the answer to interrupt {_id(entry, 'interruptId')!r:.100} needs a payload with a string: "
             '"yes", or {"answer": "yes"}'
         )
     return payload

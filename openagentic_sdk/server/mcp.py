@@ -197,7 +197,7 @@ async def serve_http(call: HttpCall, desk: Desk) -> None:
         await call.reply(202)
     elif not isinstance(request_id, str | int) or isinstance(request_id, bool) or not isinstance(params, Mapping):
         await _refuse(
-            call, 400, None, INVALID_REQUEST, "an id must be a text or a whole number, and params must be an object"
+            call, 400, None, INVALID_REQUEST, "an id must be a string or a whole number, and params must be an object"
         )
     else:
         await _answer_http(call, Face(desk, wait_s=WAIT_S), request_id, message["method"], params)

@@ -42,12 +42,12 @@ _ID = regex(r"resp_(.+)_[0-9a-f]{12}")
 # How each request field is treated: it is used, or used if the agent's `accepts` contains a word, it has no effect, or it is
 # refused because it would change the agent, which only the agent's owner may.
 FIELDS: Mapping[str, str] = {
-    "input": "a text or a list of items",
+    "input": "a string or a list of items",
     "model": "the name of an agent; if omitted, the session's last agent, else the default",
     "previous_response_id": "continues after that response: in its session if it is the newest one there, else in a fork",
     "stream": "used",
     "background": "used, and returned",
-    "metadata": "used, and returned: at most 16 texts of 512 characters, with names of 64",
+    "metadata": "used, and returned: at most 16 strings of 512 characters, with names of 64",
     "instructions": "accepts: instructions",
     "text": "accepts: format (`json_schema` and `json_object`); `text` is always accepted",
     "store": "no effect: conversations are always stored",
@@ -147,13 +147,13 @@ def read_request(data: Any, accepts: Container[str] = ()) -> ResponsesRequest:
     metadata = data.get("metadata") or {}
     is_text = isinstance(metadata, Mapping) and all(isinstance(word, str) for pair in metadata.items() for word in pair)
     if not is_text or len(metadata) > 16 or any(len(k) > 64 or len(v) > 512 for k, v in metadata.items()):
-        raise OptionsError("metadata must map at most 16 texts (of 64 characters) to texts (of 512)")
+        raise OptionsError("metadata must map at most 16 strings (of up to 64 characters) to strings (of up to 512)")
     for name in ("stream", "background"):
         if not isinstance(data.get(name), bool | None):
             raise OptionsError(f"{name} must be true or false, not {data[name]!r:.100}")
     instructions = data.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise OptionsError("instructions must be a text")
+        raise OptionsError("instructions must be a string")
     content = _RequestInput(accepts)
     if instructions:
         content.instruct(instructions, "instructions")
@@ -232,7 +232,7 @@ class _RequestInput:
         if isinstance(items, str) and items.strip():
             items = [{"role": "user", "content": items}]
         if not isinstance(items, list) or not items:
-            raise OptionsError("input must be a text, or a list of items")
+            raise OptionsError("input must be a string or a list of items")
         for item in items:
             kind = (item.get("role") or item.get("type")) if isinstance(item, Mapping) else item
             if not isinstance(kind, str) or kind not in ITEMS:
@@ -261,7 +261,7 @@ class _RequestInput:
         if isinstance(content, str):
             content = [{"type": "input_text", "text": content}]
         if not isinstance(content, list) or not content:
-            raise OptionsError("the content of a message must be a text or a list of parts")
+            raise OptionsError("the content of a message must be a string or a list of parts")
         parts = [_part(part) for part in content]
         texts = [part["text"] for part in parts if part["type"] == "text"]
         self._lines.append(dumps_json({"role": "user", "content": "\n\n".join(texts)}))
@@ -285,7 +285,7 @@ def _text_of(item: Mapping[str, Any]) -> str:
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     if not isinstance(parts, list) or not parts:
-        raise OptionsError("the content of a message must be a text or a list of parts")
+        raise OptionsError("the content of a message must be a string or a list of parts")
     prompt_parts = [_part(part) for part in parts]
     if any(part["type"] != "text" for part in prompt_parts):
         raise OptionsError(f"a message of the {item.get('role')!r:.20} must be text")

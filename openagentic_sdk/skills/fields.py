@@ -92,7 +92,7 @@ class Fields:
             if isinstance(item, str):
                 parts.extend(split(without_hidden(item)))
             else:
-                self._misfit(key, "a list of texts is expected here; other values were ignored")
+                self._misfit(key, "a list of strings is expected here; other values were ignored")
         return tuple(parts)
 
     def _misfit(self, key: str, reason: str) -> None:

@@ -225,7 +225,9 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
                     items.append((f"{prefix}{entry.name}", entry.path))
                     total += entry.stat(follow_symlinks=False).st_size
                 if len(items) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
-                    raise FileRefusedError(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
+                    raise FileRefusedError(
+                        f"{folder} contains more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes"
+                    )
     return items
 
 

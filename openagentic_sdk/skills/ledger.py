@@ -68,7 +68,7 @@ def rows_of(kind: str) -> Mapping[str, DocumentedWord]:
         facts = words if isinstance(words, dict) else dict.fromkeys(words, str(entry["fact"]))
         for word, fact in facts.items():
             if word in rows:
-                raise ValueError(f"the table has {kind} {word} twice")
+                raise ValueError(f"the table contains {kind} {word} twice")
             rows[word] = DocumentedWord(word=word, fact=fact, **common)
     return rows
 

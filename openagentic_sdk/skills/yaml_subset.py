@@ -399,7 +399,7 @@ class YamlReader:
         while self.flow_goes_on("}", first=not data):
             key, has_value = self.flow_item(depth)
             if not isinstance(key, str):
-                self.fail("a key that is not a text")
+                self.fail("a key that is not a string")
             data[key] = self.flow_value(depth) if has_value else ""
         return data
 
@@ -423,7 +423,7 @@ class YamlReader:
         if colon is None:
             return item, False
         if not isinstance(item, str):
-            self.fail("a key that is not a text")
+            self.fail("a key that is not a string")
         self.pos = colon.end()
         return item, True
 

@@ -107,7 +107,7 @@ class EditTool(Tool):
             except UnicodeEncodeError as error:
                 character = edited[error.start]
                 raise ValueError(
-                    f"the file is {encoding.codec} text, which cannot hold {character!a}: nothing was changed"
+                    f"the file is {encoding.codec} text, which cannot encode {character!a}: nothing was changed"
                 ) from None
             keep_files(ctx, [path.real])
             notes = replace_file(path.real, data, snapshot.status)

@@ -58,7 +58,7 @@ class ToolLabels:
         if not isinstance(self.sink, bool | None):
             raise _refused("sink", self.sink, "True, False or None")
         if not isinstance(self.described_by, str | None):
-            raise _refused("described_by", self.described_by, "a text or None")
+            raise _refused("described_by", self.described_by, "a string or None")
 
     def check_arguments(self, tool: str, names: Sequence[str]) -> None:
         """Raise `OptionsError` for a control argument that is not among the tool's arguments."""

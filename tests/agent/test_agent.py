@@ -273,7 +273,7 @@ class Mistakes(unittest.TestCase):
 
         for fields, words in (
             ({"tools": [lambda x: x]}, "a tool needs a name, and a lambda has none"),
-            ({"instructions": 5}, r"instructions must be a list of texts or functions of \(ctx\), not 5"),
+            ({"instructions": 5}, r"instructions must be a list of strings or functions of \(ctx\), not 5"),
             ({"instructions": lambda: ""}, r"instructions: <lambda> must take \(ctx\): too many"),
             ({"output_validators": one}, r"output_validators must be a list of functions of \(ctx, output\)"),
             ({"output_validators": [one]}, r"output_validators: one must take \(ctx, output\): too many"),

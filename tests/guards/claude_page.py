@@ -11,10 +11,10 @@ from .source import ROOT
 PAGE = ROOT / "docs" / "claude.md"
 STATES: Mapping[str, str] = {
     "does": "yes",
-    "narrower": "narrower",
+    "narrower": "partly",
     "no": "no",
-    "nothing": "means nothing in either",
-    "ours": "an addition",
+    "nothing": "no effect in either",
+    "ours": "only here",
 }
 # The kinds in the order of the page, each with its heading.
 KINDS: Mapping[str, str] = {
@@ -47,11 +47,11 @@ KINDS: Mapping[str, str] = {
 # The part of the page above this line is written by hand.
 MARK = "## Every documented word\n"
 HEAD = """
-Made from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; a test compares the
-two, and another walks the rows. The table stands on the documentation of Claude Code {version}, each section on the pages
-that it names. A word that does nothing here is named when a run starts, one line for each reason; what changes nothing of a
-run is left to `openagentic-sdk doctor --project`. Words that Claude Code does not document either are not named, unless they
-look like a slip of the pen.
+This table is generated from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; one test compares
+the two, and another checks the rows. It is based on the documentation of Claude Code {version}; each section names its pages. When a run
+starts, a notice lists the words in your files that have no effect here, one line for each reason; those that do not concern runs are
+reported by `openagentic-sdk doctor --project`. Words that Claude Code does not document either are reported only if they look like
+misspellings.
 
 {counts}
 """
@@ -73,7 +73,7 @@ def _section(heading: str, found: list[DocumentedWord]) -> Iterator[str]:
     pages = dict.fromkeys(row.page for row in found if row.page)
     yield f"### {heading}\n"
     yield f"{', '.join(f'[{name}](https://code.claude.com/docs/en/{name})' for name in pages)}\n"
-    yield "| Word | What it is there | Here | |\n|---|---|---|---|"
+    yield "| Word | In Claude Code | Here | |\n|---|---|---|---|"
     for row in found:
         yield f"| {_code(row.word)} | {_cell(row.fact)} | {STATES[row.state]} | {_cell(row.how)} |"
     yield ""

@@ -317,7 +317,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             return True
 
         tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks, GET=nothing)))
-        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before answering"):
+        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before it answered"):
             await tool.run({}, ToolContext())
 
     async def test_a_broken_answer_is_an_unknown_outcome_and_a_refused_connection_is_none(self) -> None:

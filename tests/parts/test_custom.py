@@ -554,7 +554,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
                 made = part_with(**{seam: lambda self, *given, value=value: value})
                 result = await run(prompt="hi", options=options_for(["a", "b"], parts=[made]))
                 self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"), value)
-                self.assertIn("return a text of at most 65536 bytes, or None", result.error_message)
+                self.assertIn("return a string of at most 65536 bytes, or None", result.error_message)
 
     def test_bad_parts_are_refused_with_the_value_and_the_way_out(self):
         class Nameless(CustomPart):

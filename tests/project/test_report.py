@@ -130,13 +130,13 @@ class DoctorTest(CommandTestCase):
                 ".claude/commands/plain.md": "No command.",
             }
         )
-        rows = self.rows("commands in texts")
+        rows = self.rows("commands in text")
         self.assertEqual({name: works for name, (works, _, _) in rows.items()},
                          {"all of them": None, "/ok": True, "/stops": False, "s": False})  # fmt: skip
         self.assertIn("'make release'", rows["/stops"][1])
         self.assertIn("Bash(make *)", rows["/stops"][2])
         self.settings(enableSkillShellExecution=True)
-        self.assertNotIn("all of them", self.rows("commands in texts"))
+        self.assertNotIn("all of them", self.rows("commands in text"))
 
     def test_rules_that_match_nothing_servers_and_words_are_told_once(self) -> None:
         (self.project / "src").mkdir()

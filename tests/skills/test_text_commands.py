@@ -354,8 +354,8 @@ class PromptTest(TextCommandTestCase):
         self.assertEqual(
             [line.partition(" (")[0] for line in asked],
             [
-                "before skill status is read, if commands in texts are on, run: echo one two",
-                "before command /show is read, if commands in texts are on, run: echo a",
+                "before skill status is read, if commands in text are on, run: echo one two",
+                "before command /show is read, if commands in text are on, run: echo a",
             ],
         )
 

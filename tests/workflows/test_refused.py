@@ -22,11 +22,11 @@ REFUSED: list[tuple[Callable[[Flow], Awaitable[Any]], str]] = [
     (lambda flow: flow.sleep(float("inf")), "flow.sleep: seconds must be a number"),
     (lambda flow: flow.sleep("soon"), "flow.sleep: seconds must be a number.*'soon'"),  # type: ignore[arg-type]
     (lambda flow: flow.until(1e300), "flow.until: time must be a number"),
-    (lambda flow: flow.wait_for(""), "flow.wait_for: event must be a text of 1 to 200"),
+    (lambda flow: flow.wait_for(""), "flow.wait_for: event must be a string of 1 to 200"),
     (lambda flow: flow.wait_for("x" * 201), "flow.wait_for: event must be"),
     (lambda flow: flow.wait_for("x", timeout_s=float("nan")), "flow.wait_for: timeout_s must be"),
     (lambda flow: flow.first(), "flow.first.. waits for .* at least one step"),
-    (lambda flow: flow.ask(""), "flow.ask: question must be a text"),
+    (lambda flow: flow.ask(""), "flow.ask: question must be a string"),
     (
         lambda flow: flow.gather([flow.step(one)], limit=0),
         "flow.gather: limit must be .* on, or None, not 0",

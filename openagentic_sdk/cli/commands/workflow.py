@@ -231,7 +231,9 @@ def _read_arguments(words: Iterable[str]) -> dict[str, str]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier():
-            raise OptionsError(f"{word!r:.200} is not an argument: write NAME=VALUE, with a value as JSON or a text")
+            raise OptionsError(
+                f"{word!r:.200} is not an argument: write NAME=VALUE, with a value as JSON or as plain text"
+            )
         arguments[name] = text
     return arguments
 

@@ -44,7 +44,7 @@ def add_actions(actions: ActionList) -> None:
     diff.add_argument("a", metavar="A", help="a session's id or a prefix of it")
     diff.add_argument("b", metavar="B", nargs="?", help="the other one's")
     diff.add_argument("--files", action="store_true", help="instead, show which files session A changed")
-    diff.add_argument("--ignore-text", action="store_true", help="allow the model's texts to differ")
+    diff.add_argument("--ignore-text", action="store_true", help="allow the model's text to differ")
     for name in ("tokens", "cost", "time"):
         diff.add_argument(
             f"--{name}", type=float, metavar="SHARE", help=f"differ when {name} change by more, as a share of A's"

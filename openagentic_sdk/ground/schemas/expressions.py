@@ -127,9 +127,9 @@ class _ExpressionReader:
         if self.begins(("?",)):
             self.take()  # lazy: changes which match is found, not whether there is one
         if most is not None and most < least:
-            raise ValueError("a repetition's minimum exceeds its maximum")
+            raise ValueError("a quantifier's minimum exceeds its maximum")
         if self.begins(("*", "+", "?")):
-            raise ValueError("a repetition is repeated")
+            raise ValueError("a quantifier directly follows another one")
         return ("times", part, least, most)
 
     def _atom(self) -> Part:
@@ -153,7 +153,7 @@ class _ExpressionReader:
             self.expect(")")
             return inner
         if char in "*+?":
-            raise ValueError("a repetition repeats nothing")
+            raise ValueError("a quantifier has nothing to repeat")
         return ("char", char.__eq__, 1)
 
     def _group_kind(self) -> None:

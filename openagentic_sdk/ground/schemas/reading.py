@@ -158,7 +158,7 @@ class _DocumentReader:
         """Read a schema; `places` are its JSON pointers within each enclosing resource."""
         if len(self._nodes) > MAX_SCHEMAS or depth > MAX_SCHEMA_DEPTH:
             raise TooMuchWork(
-                f"holds more than {MAX_SCHEMAS:,} schemas, or is nested deeper than {MAX_SCHEMA_DEPTH} levels"
+                f"contains more than {MAX_SCHEMAS:,} schemas, or is nested deeper than {MAX_SCHEMA_DEPTH} levels"
             )
         place = places[0][1]
         self._spend(sum(10 + len(pointer) for _, pointer in places))
@@ -334,7 +334,7 @@ _TABLE: list[tuple[str, Callable[[Any], str]]] = [
     ),
     ("pattern", _pattern_words),
     ("patternProperties", _pattern_names_words),
-    ("$ref $dynamicRef $id $anchor $dynamicAnchor", _must(lambda value: isinstance(value, str), "a text")),
+    ("$ref $dynamicRef $id $anchor $dynamicAnchor", _must(lambda value: isinstance(value, str), "a string")),
     (" ".join(_ONE), lambda value: ""),
     (" ".join(_MANY), _must(lambda value: isinstance(value, list | tuple) and bool(value), "a list of schemas")),
     (

@@ -174,7 +174,7 @@ def _to_json(value: Any) -> Any:
         return [_to_json(item) for item in value]
     if (adapter := _adapter(kind, kind)) is not None:
         return adapter.dump_python(value, mode="json")
-    raise ToolError(f"JSON cannot hold {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
+    raise ToolError(f"JSON cannot represent {shown(value)}: return text, numbers, lists, dicts or a dataclass of them")
 
 
 # Python refuses to convert longer ones to decimal digits, see `sys.set_int_max_str_digits`.
@@ -747,7 +747,7 @@ class _TypeReader:
         is_by_place = kind is tuple and (annotation == tuple[()] or (bool(args) and Ellipsis not in args))
         nodes = [self.node(arg) for arg in (args if is_by_place else args[:1])]
         if make in (set, frozenset) and args and getattr(typing.get_origin(args[0]) or args[0], "__hash__", 0) is None:
-            raise OptionsError(f"{shown(annotation)} cannot hold {shown(args[0])}, which has no hash: use list")
+            raise OptionsError(f"{shown(annotation)} cannot contain {shown(args[0])}, which is not hashable: use list")
         schema: dict[str, Any] = {"type": "array"}
         if is_by_place:
             schema |= {"items": {"anyOf": [one for one, _ in nodes]}} if nodes else {}
@@ -770,7 +770,9 @@ class _TypeReader:
         (key_schema, read_key), (item_schema, read_item) = self.node(key_type), self.node(item_type)
         is_text = key_schema.get("type") == "string" or all(isinstance(one, str) for one in key_schema.get("enum", [0]))
         if key_schema.get("type") in ("array", "object") or "$ref" in key_schema or "properties" in key_schema:
-            raise OptionsError(f"{shown(key_type)} cannot be a key in JSON, whose keys are texts: use a list of pairs")
+            raise OptionsError(
+                f"{shown(key_type)} cannot be a key in JSON, whose keys are strings: use a list of pairs"
+            )
         schema: dict[str, Any] = {"type": "object"}
         if args:
             schema["additionalProperties"] = item_schema

@@ -280,7 +280,7 @@ class HttpWire:
             except ProviderError:
                 pass  # counts as a break, like any other
             breaks += 1
-        raise self._garbled("closed the stream before answering")
+        raise self._garbled("closed the stream before it answered")
 
     async def _read_events(self, answer: HttpAnswer, stream: SSEDecoder, request_id: Any) -> bool:
         """Pass events to the peer; return True once one is the answer, False if the stream ended before."""

@@ -63,7 +63,7 @@ def param_headers(schema: Any) -> ParamHeaders:
     for way, annotated in _annotations(schema):
         header = annotated[_ANNOTATION]
         if way is None or not way:
-            raise ValueError(f"{_ANNOTATION} is at a place that properties alone do not lead to")
+            raise ValueError(f"{_ANNOTATION} is allowed only below `properties`")
         if not isinstance(header, str) or re.fullmatch(_TOKEN, header) is None:
             raise ValueError(f"{_ANNOTATION} {header!r:.100} is not a valid header name")
         if header.lower() in (other.lower() for other in headers.values()):

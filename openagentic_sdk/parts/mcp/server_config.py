@@ -74,8 +74,8 @@ def _fits(is_right: Callable[[Any], bool], description: str) -> Check:
     return lambda value: None if is_right(value) else description
 
 
-_TextList = Annotated[Sequence[str], _fits(_texts, "a list of texts")]
-_TextPairs = Annotated[Mapping[str, str], _fits(_named_texts, "a mapping of texts to texts")]
+_TextList = Annotated[Sequence[str], _fits(_texts, "a list of strings")]
+_TextPairs = Annotated[Mapping[str, str], _fits(_named_texts, "a mapping of strings to strings")]
 _PositiveSeconds = Annotated[float, above_0]
 _TOOL_NAMES = _fits(_texts, "a list of names of tools")
 _EFFECTS = _fits(
@@ -93,10 +93,10 @@ _LABELS = _fits(
     "a mapping of names of tools to ToolLabels",
 )
 _PROGRAM = _fits(lambda value: passable(value) and value.strip() != "", "the name of a program")
-_VARIABLES = _fits(_variables, "a mapping of names of variables to texts")
-_TOKEN = _fits(lambda value: isinstance(value, str) or callable(value), "a text or a callable")
+_VARIABLES = _fits(_variables, "a mapping of variable names to strings")
+_TOKEN = _fits(lambda value: isinstance(value, str) or callable(value), "a string or a callable")
 _ERA = _fits(lambda value: value in (None, "modern", "legacy"), "'modern' or 'legacy'")
-_HEADERS = _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends")
+_HEADERS = _fits(_headers, "a mapping of header names to ASCII strings without line ends")
 
 
 @frozen(kw_only=True)
@@ -254,7 +254,7 @@ def _check_texts(key: str, value: Any) -> None:
     """Raise `OptionsError` that names, without its value, a member of `env` or `headers` that is not a string."""
     for name, text in value.items() if isinstance(value, Mapping) else ():
         if not isinstance(text, str):
-            raise OptionsError(f"{key}.{shown(name)} must be a text, not a {type(text).__name__}: put it in quotes")
+            raise OptionsError(f"{key}.{shown(name)} must be a string, not a {type(text).__name__}: put it in quotes")
 
 
 def mask_secrets(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:

@@ -118,7 +118,7 @@ class Settings:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def runs_text_commands(self, by_option: bool) -> bool:
-        """Whether commands in texts run, given whether the caller wants it."""
+        """Whether commands in text run, given whether the caller wants it."""
         return (by_option or self.text_commands) and not self.text_commands_disabled
 
 
@@ -476,7 +476,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "hooks": lambda settings: settings.hooks,
     "env": lambda settings: settings.env,
     "imports from outside": lambda settings: settings.outside_imports,
-    "commands in texts": lambda settings: settings.text_commands,
+    "commands in text": lambda settings: settings.text_commands,
     "no hooks at all": lambda settings: settings.hooks_disabled,
     "its skills before the user's": lambda settings: settings.skill_precedence == "project",
     "plugins": lambda settings: any(settings.plugins.values()),

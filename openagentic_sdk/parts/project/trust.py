@@ -131,7 +131,7 @@ class _GrantingText:
         return [
             *lines,
             *(
-                f"before {self.name} is read, if commands in texts are on, run: {line} ({self.path})"
+                f"before {self.name} is read, if commands in text are on, run: {line} ({self.path})"
                 for line in commands
             ),
         ]

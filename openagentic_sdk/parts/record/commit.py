@@ -164,7 +164,7 @@ class Opening:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BadOpeningError(str(error)) from None
         if len(seeds) != count or any((seeds[index] is None) != (index in cut) for index in range(count)):
-            raise BadOpeningError("it has other events")
+            raise BadOpeningError("it is for a different number of events, or for other events")
         return cls(seeds, cut)
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Opening:
                 raise BadOpeningError(f"there is a value at {pointer}, which was erased")
         remaining_texts = [text for pointer, text in texts if pointer not in marks]
         if len(remaining_texts) != sum(leaf is None for leaf in erased):
-            raise BadOpeningError("it has other fields")
+            raise BadOpeningError("it is for an event with other fields")
         standing = iter(remaining_texts)
         return [
             ((salt or b"").hex(), next(standing), None) if leaf is None else ("", "", leaf.hex())
@@ -254,7 +254,7 @@ def salts_of(seed: bytes) -> Iterator[bytes]:
 def _salt(text: Any) -> bytes:
     salt = bytes.fromhex(text)
     if len(salt) != SALT_BYTES:
-        raise ValueError("a salt has another length")
+        raise ValueError("a salt has the wrong length")
     return salt
 
 
@@ -266,7 +266,7 @@ def _read_cut(entry: Mapping[str, Any]) -> tuple[Sequence[bytes | None], Sequenc
         (salt is None) == (leaf is None) or len(leaf or ZERO[:32]) != 32
         for salt, leaf in zip(salts, erased, strict=True)
     ):
-        raise ValueError("a leaf is both there and erased")
+        raise ValueError("a leaf must be either present or erased")
     return salts, erased, marks
 
 
@@ -295,5 +295,5 @@ def split_digests(text: str) -> list[bytes]:
     """The inverse of `join_digests`. Raises `ValueError`."""
     joined = b64decode(text, validate=True)
     if len(joined) % 32:
-        raise ValueError("the digests are cut")
+        raise ValueError("the digests are truncated")
     return [joined[start : start + 32] for start in range(0, len(joined), 32)]

@@ -94,7 +94,7 @@ def erase(
     values = [value_at(events[seq - 1], pointer) for seq, pointer in asked_places] if spread else []
     needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
     if not asked_places and not needles.texts:
-        raise OptionsError("give a field of an event, or a text of 4 or more characters to erase")
+        raise OptionsError("give a field of an event, or a string of 4 or more characters to erase")
     family = store.list_sessions() if everywhere else _family(store, session_id)
     others = [name for name in family if name != session_id] if needles.texts else []
     for name in (*others, session_id):

@@ -196,7 +196,7 @@ def session_id_of(key: TranscriptKey) -> str:
     """The session id for a key. Raises `ValueError` for a key that the protocol does not allow."""
     parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
     if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
-        raise ValueError(f"key {dict(key)!r} is invalid: project_key, session_id and subpath must be non-empty texts")
+        raise ValueError(f"key {dict(key)!r} is invalid: project_key, session_id and subpath must be non-empty strings")
     return "claude-" + hashlib.sha256(dumps_json(parts).encode("ascii")).hexdigest()[:40]
 
 

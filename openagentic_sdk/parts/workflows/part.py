@@ -94,8 +94,8 @@ class WorkflowPart(PackagePart):
         if self.log.fold.prompt is None:
             if not prompt_follows:
                 raise OptionsError(
-                    f"session {self.run.session_id!r} holds no arguments of the workflow {self._rules.name} any more: it "
-                    "was rewound to before them. Rewind it to a later event, or begin with run() in another session"
+                    f"session {self.run.session_id!r} no longer contains the arguments of the workflow {self._rules.name}: "
+                    "it was rewound to before them. Rewind it to a later event, or begin with run() in another session"
                 )
             return
         if prompt_follows:

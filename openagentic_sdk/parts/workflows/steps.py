@@ -73,7 +73,7 @@ def _name(name: Any) -> str | None:
         return "a name other than that of a built-in tool, whose input permissions read"
     if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable() and not _OF_RULES & {*name}:
         return None
-    return f"a text of 1 to {MAX_NAME_CHARS} visible characters, except those used in rules: ( ) [ ] * ? | ,"
+    return f"a string of 1 to {MAX_NAME_CHARS} visible characters, except those used in rules: ( ) [ ] * ? | ,"
 
 
 NAMES: Mapping[str, Check] = {

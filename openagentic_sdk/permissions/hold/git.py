@@ -91,7 +91,7 @@ def _tracks(workspace: Workspace, rules: Sequence[Rule]) -> bool:
 def index_names(data: bytes) -> Iterator[str]:
     """The paths in an index (gitformat-index, versions 2 and 3). Raises ValueError for any other."""
     if data[:4] != b"DIRC" or data[4:8] not in (b"\0\0\0\2", b"\0\0\0\3"):
-        raise ValueError("an index of another version")
+        raise ValueError("the index has another format version")
     at = 12
     for _ in range(int.from_bytes(data[8:12], "big")):
         start = at + (64 if data[at + 60] & 0x40 else 62)

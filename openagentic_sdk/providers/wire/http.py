@@ -353,7 +353,7 @@ def read_url(url: str) -> SplitResult:
     """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
     safe_url = shown_url(url)
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
-        raise OptionsError(f"the URL {safe_url!r} has characters that a URL cannot have")
+        raise OptionsError(f"the URL {safe_url!r} contains characters that a URL must not contain")
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -361,7 +361,7 @@ def read_url(url: str) -> SplitResult:
         usable = False
     if not usable:
         raise OptionsError(
-            f"{safe_url!r} is not an http:// or https:// URL with a host, and a port from 1 to 65535 where it has one"
+            f"{safe_url!r} is not an http:// or https:// URL with a host, and, if it has a port, one from 1 to 65535"
         )
     if "@" in parts.netloc:
         raise OptionsError(f"{safe_url!r} contains a user: pass credentials as api_key or headers")
@@ -375,7 +375,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if not re.fullmatch(_HEADER_NAME, name):
             raise OptionsError(f"{name!r} is not a valid header name")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
-            raise OptionsError(f"the value of the header {name} has line ends or characters that are not ASCII")
+            raise OptionsError(f"the value of the header {name} contains line ends or characters outside ASCII")
 
 
 def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:

@@ -270,7 +270,7 @@ def _request_of(
     names = [part for part in endpoint.path.split("/") if part[:1] == "{"]
     count = len(names) + _has_open_body(endpoint)
     if len(args) != count:
-        raise OptionsError(f"{endpoint.name}() takes {count} values by their place, not {len(args)}")
+        raise OptionsError(f"{endpoint.name}() takes {count} positional arguments, not {len(args)}")
     path = endpoint.path
     for name, value in zip(names, args, strict=False):
         path = path.replace(name, _segment(value), 1)

@@ -56,7 +56,7 @@ class Host:
         while (frame := self._next_frame()) is None:
             piece = self._channel.recv(1 << 16)
             if not piece:
-                raise EOFError("the host is gone")
+                raise EOFError("the host process is gone")
             self._received += piece
         self._channel.setblocking(False)
         return frame

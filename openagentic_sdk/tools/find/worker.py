@@ -35,7 +35,7 @@ def find_interpreter() -> str:
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
             return path
     raise ToolError(
-        "this pattern may take for ever, and no Python is available to run it in a separate process: use a simpler one"
+        "this pattern may never finish, and no Python is available to run it in a separate process: use a simpler one"
     )
 
 

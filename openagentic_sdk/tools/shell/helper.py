@@ -135,7 +135,7 @@ def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
     flags = MSG_CMSG_CLOEXEC if IS_LINUX else 0
     try:
         data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(16), flags)
-    except OSError:  # the host is gone
+    except OSError:  # the host process is gone
         return b"", []
     fds = []
     for level, kind, payload in ancillary:
@@ -370,7 +370,7 @@ class _Supervisor:
         header = f'{fields}, "ended_by": "{self._ended_by or ""}", "duration_s": {duration_s:.6f}, "parts": [{lengths}]'
         try:
             self._call.sendall(b"{%s}\n" % header.encode("ascii") + b"".join(map(bytes, parts)))
-        except OSError:  # the host is gone: nobody waits for the report
+        except OSError:  # the host process is gone: nobody waits for the report
             return
 
 

@@ -161,7 +161,7 @@ def _about_project(args: argparse.Namespace, screen: Screen) -> int:
             is_said_below = behind is not None and behind.advice == finding.advice
             lines += (replace(finding, advice="") if is_said_below else finding).lines(screen)
     if not sections:
-        lines.append("  its files contain no hooks, agents, commands in texts, servers or rules")
+        lines.append("  its files contain no hooks, agents, commands in text, servers or rules")
     data = {"root": report.project.root, "trusted": report.is_trusted, "reason": report.reason}
     rows = {kind: [asdict(finding) for finding in group] for kind, group in report.sections.items()}
     screen.tell(args.json, {**data, "sections": rows}, lines)

@@ -62,20 +62,20 @@ def _multiply(left: Any, right: Any) -> Any:
 
 def _modulo(left: Any, right: Any) -> Any:
     if isinstance(left, str):
-        raise ToolError("% does not format texts here: use an f-string")
+        raise ToolError("% does not format strings in a plan: use an f-string")
     return left % right
 
 
 def _join(separator: str, parts: Iterable[str]) -> str:
     parts = [*parts]
     if sum(map(len, parts)) + len(separator) * len(parts) > MAX_CHARS:
-        raise ToolError(f"a text would be longer than {MAX_CHARS} letters")
+        raise ToolError(f"a string would be longer than {MAX_CHARS} characters")
     return separator.join(parts)
 
 
 def _replace(text: str, old: str, new: str) -> str:
     if text.count(old) * len(new) > MAX_CHARS:
-        raise ToolError(f"a text would be longer than {MAX_CHARS} letters")
+        raise ToolError(f"a string would be longer than {MAX_CHARS} characters")
     return text.replace(old, new)
 
 
@@ -85,19 +85,19 @@ def _round(number: float, digits: int = 0) -> Any:
 
 def _sum(numbers: Iterable[Any], start: float = 0) -> float:
     if not all(isinstance(number, int | float) for number in (*numbers, start)):
-        raise TypeError("only numbers can be added up")
+        raise TypeError("only numbers can be added")
     return sum(numbers, start)
 
 
 def _range(*bounds: int) -> list[int]:
     if len(range(*bounds)) > MAX_ITEMS:
-        raise ToolError(f"a range holds more than {MAX_ITEMS} numbers")
+        raise ToolError(f"a range contains more than {MAX_ITEMS} numbers")
     return [*range(*bounds)]
 
 
 def _format(data: Any, conversion: int, form: str) -> str:
     if not _SPEC.fullmatch(form):
-        raise ToolError("this format is not known here")
+        raise ToolError("this format specification is not supported")
     return format(_CONVERSIONS.get(conversion, lambda same: same)(data), form)
 
 
@@ -381,7 +381,7 @@ class PlanInterpreter:
         elif isinstance(data, dict | list | tuple):
             items = [name for name, _ in data.values()] if isinstance(data, dict) else [*data]
         else:
-            raise TypeError("only texts, lists, tuples and dicts can be iterated over")
+            raise TypeError("only strings, lists, tuples and dicts can be iterated over")
         self._values.spend(len(items))
         return [self._values.raised(item, self._deciding(value.label)) for item in items]
 
@@ -402,7 +402,7 @@ class PlanInterpreter:
     def _item(self, container: Value, key: Value) -> Value:
         data, place = container.data, self._values.plain(key)
         if not isinstance(data, dict | list | tuple):
-            raise TypeError("only texts, lists, tuples and dicts have items")
+            raise TypeError("only strings, lists, tuples and dicts have items")
         item = data[_as_key(place)][1] if isinstance(data, dict) else data[place]
         return self._values.raised(item, self._values.label_of(key).joined(self._deciding(container.label)))
 
@@ -442,7 +442,7 @@ class PlanInterpreter:
 
     async def _eval_call(self, node: ast.Call, names: Mapping[str, Value]) -> Value:
         if any(isinstance(each, ast.Starred) for each in node.args) or any(each.arg is None for each in node.keywords):
-            raise ToolError("* and ** do not unpack arguments here: name them")
+            raise ToolError("* and ** do not unpack arguments in a plan: name them")
         target = await self._eval(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
         args = [await self._eval(each, names) for each in node.args]
         kwargs = {str(each.arg): await self._eval(each.value, names) for each in node.keywords}
@@ -539,13 +539,13 @@ class PlanInterpreter:
         if name == "sorted":
             return Value([values.raised(items[place], self._deciding(label)) for place in order], label)
         if not items and usual is None:
-            raise ValueError(f"{name}() of nothing")
+            raise ValueError(f"{name}() of an empty sequence")
         return values.raised(items[order[0]] if items or usual is None else usual, label)
 
 
 def _as_key(key: Any) -> Any:
     if isinstance(key, list | dict | tuple):
-        raise TypeError("a key of a dict is a text or a number")
+        raise TypeError("a key of a dict must be a string or a number")
     return key
 
 

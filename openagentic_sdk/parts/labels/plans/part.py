@@ -192,7 +192,7 @@ class _RunningPlan:
     def show(self, text: str, label: ValueLabel) -> None:
         self._chars += len(text)
         if self._chars > _MAX_PRINTED_CHARS:
-            raise ToolError(f"the plan prints more than {_MAX_PRINTED_CHARS} letters")
+            raise ToolError(f"the plan prints more than {_MAX_PRINTED_CHARS} characters")
         told_chars = sum(len(each) for each, is_told in self.printed if is_told)
         self.printed.append((text, not label and told_chars + len(text) <= _MAX_TOLD_CHARS))
 

@@ -113,7 +113,7 @@ class ExtractTool(Tool):
                     {"role": "assistant", "content": answer},
                     {"role": "user", "content": schema.repair_prompt(error)},
                 ]
-        raise ToolError(f"the model gave no value of this schema in {_ATTEMPTS} attempts")
+        raise ToolError(f"the model returned no value that matches the schema in {_ATTEMPTS} attempts")
 
 
 def plan_functions(tools: Iterable[BareTool]) -> Mapping[str, PlanFunction]:

@@ -65,7 +65,7 @@ class PlanValues:
     def spend(self, units: int) -> None:
         self._units += units
         if self._units > MAX_UNITS:
-            raise ToolError("the plan exceeds the work that one plan may do: process less at once")
+            raise ToolError("the plan does more work than one plan may: process less at once")
 
     def _enter(self, depth: int) -> None:
         self.spend(1)
@@ -105,9 +105,9 @@ class PlanValues:
         """Raise `ToolError` for a string, container or number that is too large, and `TypeError` for any other type."""
         kind = type(data)
         if kind is str and len(data) > MAX_CHARS:
-            raise ToolError(f"a text is longer than {MAX_CHARS} letters")
+            raise ToolError(f"a string is longer than {MAX_CHARS} characters")
         if isinstance(data, Mapping | list | tuple) and len(data) > MAX_ITEMS:
-            raise ToolError(f"a container holds more than {MAX_ITEMS} items")
+            raise ToolError(f"a container has more than {MAX_ITEMS} items")
         if kind is int and data.bit_length() > MAX_BITS:
             raise ToolError(f"a number has more than {MAX_BITS} bits")
         if not (data is None or kind in (str, bool, int, float) or isinstance(data, Mapping | list | tuple)):

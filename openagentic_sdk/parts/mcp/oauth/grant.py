@@ -144,7 +144,7 @@ def read_registration(status: int, data: Mapping[str, Any], issuer: str, redirec
         raise McpAuthError(f"{issuer} registered this client without a client_id")
     if method not in ("none", "client_secret_post", "client_secret_basic") or (method != "none" and secret is None):
         raise McpAuthError(
-            f"{issuer} registered us for {str(method)[:60]!r}, which is impossible with the credentials that it issued"
+            f"{issuer} registered this client for {str(method)[:60]!r}, which does not fit the credentials that it issued"
         )
     return OAuthClient(client_id, secret, str(method), redirect_uri, is_registered=True)
 
@@ -187,7 +187,7 @@ def read_tokens(
     if not isinstance(access, str) or not access or not all("!" <= letter <= "~" for letter in access):
         raise McpAuthError(f"{issuer} issued no usable token")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise McpAuthError(f"{issuer} gave a token of type {str(kind)[:60]!r}, and only Bearer is supported")
+        raise McpAuthError(f"{issuer} issued a token of type {str(kind)[:60]!r}, and only Bearer is supported")
     try:
         seconds = (
             float(lifetime) if isinstance(lifetime, int | float | str) and not isinstance(lifetime, bool) else None

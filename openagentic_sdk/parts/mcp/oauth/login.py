@@ -83,8 +83,8 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
     """
     checks: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "issuer": (lambda value: isinstance(value, str) and value.startswith(("https://", "http://")), "an https URL"),
-        "clientId": (lambda value: isinstance(value, str) and value != "", "a text"),
-        "clientSecret": (lambda value: isinstance(value, str) and value != "", "a text"),
+        "clientId": (lambda value: isinstance(value, str) and value != "", "a string"),
+        "clientSecret": (lambda value: isinstance(value, str) and value != "", "a string"),
         "clientMetadataUrl": (
             lambda value: isinstance(value, str) and is_document_url(value),
             "an https URL with a path",

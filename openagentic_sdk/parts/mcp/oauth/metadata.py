@@ -65,7 +65,7 @@ def is_same_issuer(one: str, other: Any) -> bool:
 def read_address(url: Any, what: str) -> WebUrl:
     """A URL that a server sent. Raises `McpAuthError` if two parsers could read it differently."""
     if not isinstance(url, str):
-        raise McpAuthError(f"{what} is a {type(url).__name__} instead of an address")
+        raise McpAuthError(f"{what} must be a URL, not a {type(url).__name__}")
     try:
         return parse_web_url(url, allow_local_names=True)
     except AddressRefusedError as error:

@@ -82,7 +82,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         value = shift = 0
         while True:
             if at >= len(data) or shift > 63:
-                raise ValueError("a varint that does not end")
+                raise ValueError("a varint is not terminated")
             value |= (data[at] & 0x7F) << shift
             at, shift = at + 1, shift + 7
             if data[at - 1] < 0x80:
@@ -95,6 +95,6 @@ def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             continue
         size = {1: 8, 5: 4}.get(key & 7) or (varint() if key & 7 == 2 else -1)
         if size < 0 or at + size > len(data):
-            raise ValueError("no message of protobuf")
+            raise ValueError("this is not a protobuf message")
         at += size
         yield key >> 3, data[at - size : at]
