@@ -153,7 +153,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):  # it is there, and failed with an AttributeError of its own
                 return object.__getattribute__(self, name)
-            raise AttributeError(f"an Agent has no argument {name!r}{type(self).advice(name)}")
+            raise AttributeError(f"an Agent has no attribute {name!r}{type(self).advice(name)}")
 
     # --- runs ------------------------------------------------------------------------------------------------------------
 

@@ -274,6 +274,6 @@ def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) 
     if word in options and word not in ("system_prompt", "session_id"):
         return f": write options=OpenAgenticOptions({word}=...)"
     if (replacement := _WORDS.get(word)) is not None and replacement.removesuffix("=") != word:
-        return f": here that is {replacement}"
+        return f": use {replacement}"
     near = look_alikes(word, names, 0.7)
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -100,7 +100,7 @@ class OneRun(IsolatedAsyncioTestCase):
         prompts = [request["messages"][0]["content"] for request in model_of(agent).requests]
         self.assertEqual(prompts, ["Be kind.\n\nThere are 1 orders.", "Be kind.\n\nThere are 2 orders."])
         wrong = scripted("Hi.", instructions=lambda ctx: 3)
-        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3: return a text"):
+        with self.assertRaisesRegex(OptionsError, "instructions: <lambda> returned 3: return a string"):
             await wrong.run("Hi.")
 
     async def test_missing_and_wrong_deps_are_refused_before_anything_happens(self) -> None:
@@ -125,7 +125,7 @@ class OneRun(IsolatedAsyncioTestCase):
         with self.assertRaises(RunFailedError) as caught:
             await agent.run("Hi.", deps=Shop(), max_tokens=1)
         self.assertEqual(caught.exception.result.stop_reason, "budget")
-        with self.assertRaisesRegex(OptionsError, "a run has no setting 'max_turns': here that is max_steps="):
+        with self.assertRaisesRegex(OptionsError, "a run has no setting 'max_turns': use max_steps="):
             await agent.run("Hi.", deps=Shop(), max_turns=3)  # type: ignore[call-arg]
 
     async def test_an_answer_of_another_type_is_sent_back_and_then_ends_the_run(self) -> None:

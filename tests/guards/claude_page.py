@@ -47,11 +47,11 @@ KINDS: Mapping[str, str] = {
 # The part of the page above this line is written by hand.
 MARK = "## Every documented word\n"
 HEAD = """
-This table is generated from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`; one test compares
-the two, and another checks the rows. It is based on the documentation of Claude Code {version}; each section names its pages. When a run
-starts, a notice lists the words in your files that have no effect here, one line for each reason; those that do not concern runs are
-reported by `openagentic-sdk doctor --project`. Words that Claude Code does not document either are reported only if they look like
-misspellings.
+This table is generated from [ledger.json](../openagentic_sdk/skills/ledger.json) by `python3 -m tests.guards.generated`;
+one test compares the two, and another checks the rows. It is based on the documentation of Claude Code {version}; each
+section names its pages. When a run starts, a notice lists the words in your files that have no effect here, one line for
+each reason; those that do not concern runs are reported by `openagentic-sdk doctor --project`. Words that Claude Code does
+not document either are reported only if they look like misspellings.
 
 {counts}
 """
