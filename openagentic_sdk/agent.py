@@ -96,7 +96,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     `dataclasses.replace` creates a variant with other fields.
 
     `model` is a model with its provider (`openai:gpt-4o`), a model of the options' provider, or a provider such as a
-    `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are texts, and functions of the context that
+    `ScriptedProvider`; the default is $OPENAGENTIC_SDK_MODEL. `instructions` are strings, and functions of the context that
     are called at the start of each run. `tools` are functions, tools, and names of sets of built-in tools: "files",
     "shell", "web". Your own tools need no permission unless `needs_approval` names them or a rule forbids them; built-in
     ones are judged as in `query()`. `output` is a type that JSON can hold; `deps` is the class of the value passed as
@@ -256,7 +256,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         return [*names, *(name for child in children for name in child._tool_names())]
 
     def _read(self, value: Any) -> Any:
-        """Convert an answer, a text or the schema's JSON value, to the output. Raises `ToolInputError`."""
+        """Convert an answer, either text or the schema's JSON value, to the output. Raises `ToolInputError`."""
         kind = None if self._schema is None else self._schema.kind
         return value if kind is None else kind.read(value, "the answer")
 

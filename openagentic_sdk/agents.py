@@ -77,7 +77,7 @@ class Repository:
 class NamedAgent:
     """One entry of the registry. `description` is for people and for models that choose an agent.
 
-    `options` may be a function that creates them anew for each run. `client_modes` are permission modes that a client may
+    `options` may be a function that creates new ones for each run. `client_modes` are permission modes that a client may
     choose in addition to the agent's own and every stricter one; never `bypass`. `workspaces` are the places that runs on
     many hosts may choose, a shared folder or a `Repository`; `default` is used if a run names none. `rate_key` is the name
     of the provider's key in limits (default: the provider's name). With `client_files`, a client's prompt attaches project
@@ -96,7 +96,7 @@ class NamedAgent:
     ends_with_call: Annotated[bool, Doors(toml=True)] = False
 
     def made(self) -> OpenAgenticOptions:
-        """The options; created anew if they are a function."""
+        """The options; newly created if they are a function."""
         return self.options() if callable(self.options) else self.options
 
 
@@ -118,7 +118,7 @@ def plain_options(source: Any) -> Any:
 
 
 class Agents(Mapping[str, NamedAgent]):
-    """The registry. An `Agent` or a `Workflow` is translated once, here; its handoffs are left out.
+    """The registry. An `Agent` or a `Workflow` is converted once, here, without its handoffs.
 
     Raises `OptionsError` for an invalid name or entry.
     """

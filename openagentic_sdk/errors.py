@@ -5,7 +5,7 @@
     |  |- AnswerRefusedError                 an invalid answer to a question: nothing was stored
     |  |- ApiKeyError                        a missing API key
     |  |- FleetStoreError                    a store without a shared database cannot hold a fleet
-    |  |- RoomMissingError (ImportError)     a room of this package that was left out of the installation
+    |  |- RoomMissingError (ImportError)     a room of this package that is not installed
     |  |- SuiteError                         an invalid eval suite: which field, and on which line
     |- BudgetError                           a limit is used up; a run ends with stop_reason `budget` instead
     |- AgentNotFoundError (LookupError)      no agent of this name can be started here
@@ -41,7 +41,7 @@
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
     |  |- AddressRefusedError (ValueError)   a URL that leads to a forbidden address
     |  |- UnknownOutcomeError                a call that may or may not have taken effect
-    |  |- ModelRetryError                    the model must try again: a tool or an output validator says so
+    |  |- ModelRetryError                    a tool or an output validator requests that the model try again
     |  |- McpError                           an MCP server is unreachable or violates the protocol
     |  |  |- McpAuthError                    it requires a login, or the login failed
     |- SkillNotFoundError (FileNotFoundError)
@@ -122,7 +122,7 @@ class FleetStoreError(OptionsError):
 
 
 class RoomMissingError(OptionsError, ImportError):
-    """A room of this package that was left out of the installation; `purpose` is the feature that needs it."""
+    """A room of this package that is not installed; `purpose` is the feature that needs it."""
 
     def __init__(self, room: str, purpose: str) -> None:
         super().__init__(

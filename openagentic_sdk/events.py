@@ -540,7 +540,7 @@ class TextCommandStarted(Event):
 
 @frozen
 class TextCommandFinished(Event):
-    """The result of a command inside a text: `output` replaces it there, or `error_message` explains why nothing does.
+    """The result of a command inside text: `output` replaces it there, or `error_message` explains why nothing does.
 
     `outcome` is `ok`, `error` or `cancelled`.
     """

@@ -761,7 +761,7 @@ class _BodyFunction:
 
     @property
     def gives_text(self) -> bool:
-        """Whether the function returns a text, which is written verbatim."""
+        """Whether the function returns a string, which is written verbatim."""
         return self._hints.get("return", Any) is str
 
     def write(self, value: Any) -> Any:

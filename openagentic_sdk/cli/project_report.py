@@ -51,7 +51,7 @@ _FIRST_WORD = regex(r"(?:\w+=\S+\s+)*([\w./+-]+)(?:\s|$)")
 
 @frozen
 class ProjectReport:
-    """The findings, by kind. `project` is read as if it were trusted, `is_trusted` tells whether it is."""
+    """The findings, by kind. `project` is read as if it were trusted, `is_trusted` is true if it is."""
 
     project: OpenedProject
     is_trusted: bool
@@ -185,7 +185,7 @@ class Look:
     # --- commands in text
 
     def texts(self) -> Iterator[Finding]:
-        """What happens to the commands in the texts of commands and skills, once they are enabled."""
+        """What happens to the commands in the text of commands and skills, once they are enabled."""
         findings = list(self._texts())
         if findings and not self.project.library.runs_commands:
             switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"

@@ -99,7 +99,7 @@ class Fleet:
     ) -> int:
         """Enqueue a run of this agent, durably; return its number.
 
-        `prompt` is a text or a list of parts; None continues what is in the log. `session` names the session, which is
+        `prompt` is a string or a list of parts; None continues what is in the log. `session` names the session, which is
         created if it does not exist; None creates a new one. With a `request_id`, the same run is enqueued only once. Runs
         with a higher `priority` come first; no run starts before its `run_at` (a datetime with a time zone, or seconds
         since 1970). `wishes` are as in `Agents.options`. If `connection` is given (the caller's own psycopg or sqlite3

@@ -77,7 +77,7 @@ class FleetRun:
 
     @property
     def prompt(self) -> Any:
-        """The prompt: a text, a list of parts, or None to continue what is in the log."""
+        """The prompt: a string, a list of parts, or None to continue what is in the log."""
         return loads_json(self.body).get("prompt")
 
     @property

@@ -93,7 +93,7 @@ class FleetStats:
 
 
 def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
-    """Count everything in one query of the rows. Blocks, and raises `StorageError`."""
+    """Compute all figures in one query of the rows. Blocks, and raises `StorageError`."""
     buckets = ", ".join(f"sum(CASE WHEN ({_FIRST_S}) <= {within_s} THEN 1 ELSE 0 END)" for within_s in BUCKETS_S)
     command = _ROWS.format(now=tables.now, first_s=_FIRST_S, buckets=buckets)
     groups = []

@@ -104,7 +104,7 @@ def list_of(check: Check, each: str) -> Check:
 
 
 def passable(text: Any) -> bool:
-    """Whether a text can be passed to the operating system: as UTF-8 or as the original bytes of a path, without NUL."""
+    """Whether a string can be passed to the operating system: as UTF-8 or as the original bytes of a path, without NUL."""
     if not isinstance(text, str) or "\0" in text:
         return False
     try:

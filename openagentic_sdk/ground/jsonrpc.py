@@ -59,7 +59,7 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Return the lines completed by these bytes, without line ends and blank lines; None stands for one that was too
+        """Return the lines completed by these bytes, without line ends and blank lines; None replaces one that was too
         long.
         """
         if not self._size and data.find(b"\n") == len(data) - 1 <= self._max_bytes:

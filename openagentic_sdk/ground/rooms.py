@@ -1,4 +1,4 @@
-"""Rooms that an installation may leave out: importing a missing one raises `RoomMissingError`.
+"""Rooms that an installation may omit: importing a missing one raises `RoomMissingError`.
 
 The only seam is a finder at the end of `sys.meta_path`, which Python consults after all others.
 """

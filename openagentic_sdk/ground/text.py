@@ -1,14 +1,14 @@
-"""Untrusted text, and how it is displayed to a person.
+r"""Untrusted text, and how it is displayed to a person.
 
 A letter is hidden if it is invisible or affects the display of others: control and format characters, lone surrogates,
-fillers, joiners, variation selectors, tags. Hidden letters are recognized by their Unicode properties: the general category,
-the name of a script's fillers, and the ranges reserved for more of them (Default_Ignorable_Code_Point in Unicode's
-DerivedCoreProperties.txt).
+fillers, joiners, variation selectors, tags. Hidden characters are recognized by their Unicode properties: the general
+category, the name of a script's fillers, and the ranges reserved for more of them (Default_Ignorable_Code_Point in
+Unicode's DerivedCoreProperties.txt).
 
-    visible         for decisions: one line of plain letters, everything else as an escape (`\\x1b`, `\\u202e`)
+    visible         for decisions: one line of plain characters, everything else as an escape (`\x1b`, `\u202e`)
     printable       for reading on a terminal: line feeds and tabs are kept, and joiners where a script needs them
     on_one_line     the same on one line, truncated if it is too long
-    without_hidden  for models: hidden letters are removed, by the same rule as `printable`
+    without_hidden  for models: hidden characters are removed, by the same rule as `printable`
 
 A text in which secrets are masked is truncated with `safe_cut`, any other with `words.shortened`.
 """
@@ -55,7 +55,7 @@ def is_hidden(letter: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_plain(letter: str) -> bool:
-    """Whether a letter is visible, or the ordinary blank; letters unknown to Python are not plain."""
+    """Whether a character is visible or the ordinary blank; characters unknown to Python are not plain."""
     return " " <= letter <= "~" or (
         letter > "~" and unicodedata.category(letter)[0] not in "CZ" and not is_hidden(letter)
     )
@@ -88,7 +88,7 @@ def on_one_line(text: str, max_chars: int | None = None) -> str:
 
 
 def without_hidden(text: str) -> str:
-    """The text without hidden letters; line ends become line feeds, surrogate pairs become one letter."""
+    """The text without hidden characters; line ends become line feeds, surrogate pairs one character."""
     if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):
         return text  # most texts are plain and need no check of each character
     if not text.isascii():
@@ -97,7 +97,7 @@ def without_hidden(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without hidden letters on one line, with single blanks."""
+    """The text without hidden characters on one line, with single blanks."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     return " ".join(without_hidden(" ".join(text.split())).split())
@@ -121,7 +121,7 @@ def _replace_hidden(text: str, replacement: Callable[[str], str]) -> str:
 
 
 def _is_at_work(text: str, at: int) -> bool:
-    """Whether a hidden letter is used as intended: it joins two letters of a script or an emoji, or selects a variant."""
+    """Whether a hidden character is used as intended: it joins two letters of a script or an emoji, or selects a variant."""
     letter, before, after = text[at], text[max(at - 1, 0) : at], text[at + 1 : at + 2]
     if "\ufe00" <= letter <= "\ufe0f":
         return _bears_marks(before) or (before in tuple("0123456789#*") and after == "\u20e3")
@@ -131,7 +131,7 @@ def _is_at_work(text: str, at: int) -> bool:
 
 
 def settled(text: str) -> int:
-    """The number of letters of an incomplete text that can be judged: the next ones may join the last, or end a line."""
+    """The number of characters of an incomplete text that can be judged: the next ones may join the last, or end a line."""
     if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
         return len(text)
     for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):
@@ -164,8 +164,8 @@ class KnowsSpans(Protocol):
 def safe_cut(text: str, at: int, redact: Redact | None, *, forward: bool = False) -> int:
     """The position nearest to `at` (before it, or after it with `forward`) where a cut splits nothing that is masked.
 
-    `CUT_MARGIN` letters on both sides of the cut must be available, if the text has as many. If `redact` can only mask, the
-    position is at a line end.
+    `CUT_MARGIN` characters on both sides of the cut must be available, if the text has as many. If `redact` can only mask,
+    the position is at a line end.
     """
     if redact is None or not 0 < at < len(text):
         return at

@@ -1,6 +1,6 @@
 """Make a tool's output storable and small enough for the log.
 
-A value that JSON cannot express becomes a text that explains this. An output above `blob_bytes` is stored in a blob beside
+A value that JSON cannot express becomes a string that explains this. An output above `blob_bytes` is stored in a blob beside
 the log first; the model then sees its beginning and end, and how to read the rest.
 """
 

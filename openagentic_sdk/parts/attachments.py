@@ -85,7 +85,7 @@ class Attachments(Part):
         return checked_part(MediaPart(kind, name, part.media_type, data), f"{path}, part {number} of the prompt,")
 
     async def send(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The messages with the base64 data of each part that names a blob; a text replaces a blob that no longer exists."""
+        """The messages with the base64 data of each part that names a blob; a note replaces a blob that no longer exists."""
         has_parts = any(isinstance(message.get("content"), list) for message in messages)
         if not has_parts:
             return messages

@@ -72,7 +72,7 @@ class OutputSchema:
         )
 
     def read_text(self, text: str) -> Any:
-        """Read the value from a text: the whole text, or the JSON in it. Raises `ToolInputError` with the problem."""
+        """Read the value from text: the whole text, or the JSON in it. Raises `ToolInputError` with the problem."""
         return self.read_value(_json_in(text, self.is_wrapped))
 
     def read_value(self, value: Any) -> Any:

@@ -29,7 +29,7 @@ _MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
 
 @lru_cache(maxsize=8)
 def _clean_texts(patterns: tuple[str, ...]) -> set[str]:
-    """The texts in which redactors with the same patterns found nothing to mask."""
+    """The strings in which redactors with the same patterns found nothing to mask."""
     return set()
 
 

@@ -2,7 +2,7 @@
 
 The accepted language is deliberately small: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Anything that
 could make bash run something other than the visible words (expansions, substitutions, here-documents, control structures,
-control characters, invisible letters) is refused, so that an accepted line means exactly what this parser returns. A test
+control characters, invisible characters) is refused, so that an accepted line means exactly what this parser returns. A test
 compares it with a real bash. `guess` is the opposite.
 """
 

@@ -77,7 +77,7 @@ class AnthropicProvider(EndpointProvider):
 
     `base_url` defaults to ANTHROPIC_BASE_URL. `cache_ttl` is how long prompts stay cached (`5m`, `1h`); None sets no cache
     marks. `thinking` is the API's own object (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` sets the effort
-    and turns thinking on. Settings that the model does not support, judged by its name (`claude_models`), are left out with
+    and turns thinking on. Settings that the model does not support, judged by its name (`claude_models`), are omitted with
     a notice. `context_management` is the API's own object for context editing
     (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); the edits applied are reported in the answer's notices. If
     `loads_tools` is true, tools found later are defined at the search result that found them (`tool_reference`) and not at
@@ -525,7 +525,7 @@ def _choose(
     thinking: Mapping[str, Any] | None,
     family: ClaudeFamily,
 ) -> list[str]:
-    """Add the settings that the model supports to the request; return a sentence about each that was left out.
+    """Add the settings that the model supports to the request; return a sentence about each that was omitted.
 
     Raises `OptionsError` for a setting that has no field in the protocol.
     """

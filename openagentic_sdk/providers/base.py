@@ -51,7 +51,7 @@ class ModelOutput:
     is true if `assistant_text` is a refusal by the model. `complete` is False if the answer was cut off. `raw` is the
     endpoint's answer verbatim; `record_raw` is true if it is JSON to be recorded in the log, see
     `RequestSettings.keep_raw`. `citations` are the vendor's own objects. `cost_usd` is the cost that the endpoint reported.
-    `rate_limits` are the headers about remaining limits. `notices` report parts of the request that were left out because
+    `rate_limits` are the headers about remaining limits. `notices` report parts of the request that were omitted because
     the model does not support them.
     """
 
@@ -175,7 +175,7 @@ class ProviderSession:
     `cache_key` is the same for requests with the same prefix, and reveals nothing else. `controls` are adjustments that
     endpoints have made necessary, each with its host: `drop_block HOST` asks the vendor to drop reasoning that no longer
     fits, `no_reasoning HOST` removes all reasoning, `unsigned HOST` marks calls as coming from elsewhere,
-    `hold_tool NAME HOST` leaves out a tool whose definition was refused, `cut_descriptions N HOST` shortens tool
+    `hold_tool NAME HOST` omits a tool whose definition was refused, `cut_descriptions N HOST` shortens tool
     descriptions that were too long. They apply for the rest of the session, because the conversation that caused them
     stays in it.
     """

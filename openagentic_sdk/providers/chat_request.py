@@ -88,7 +88,7 @@ def usable(name: str, max_chars: int) -> str:
 class ToolNames:
     """The names of tools and their properties in the form that the endpoint accepts, and the mapping back.
 
-    `notices` report parts of the request that were left out because of the vendor's limits.
+    `notices` report parts of the request that were omitted because of the vendor's limits.
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = (), vendor: str = "standard") -> None:
@@ -364,7 +364,7 @@ def write_tools(
 ) -> list[dict[str, Any]]:
     """The tools as written by `write`; an entry for one of the vendor's own tools is unchanged.
 
-    Tools beyond the vendor's limit are left out, with a notice. Raises `OptionsError` for an entry that is neither.
+    Tools beyond the vendor's limit are omitted, with a notice. Raises `OptionsError` for an entry that is neither.
     """
     definitions = []
     most = rules_of(names.vendor).tools

@@ -1,7 +1,7 @@
 """The features of each family of Claude models, as data: thinking, sampling, forced tools, effort, schemas.
 
 Facts of November 2026 from Anthropic's migration guides. They age, so a model that is not in the table is treated like the
-newest. A setting that a model refuses is left out with a notice, because the same settings serve many models.
+newest. A setting that a model refuses is omitted with a notice, because the same settings serve many models.
 """
 
 from __future__ import annotations

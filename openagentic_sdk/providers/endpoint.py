@@ -47,7 +47,7 @@ class Reading(ABC):
     `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
     `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
     after it is ignored. `is_broken` means that the connection failed or the last event was truncated. `raw`, if it is a
-    list, collects the answer verbatim. `notices` report what was left out of the request. Whatever an endpoint sends,
+    list, collects the answer verbatim. `notices` report what was omitted from the request. Whatever an endpoint sends,
     `take` and `finish` raise only `ProviderError`s.
     """
 

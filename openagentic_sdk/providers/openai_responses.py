@@ -434,7 +434,7 @@ def _is_whole(item: Mapping[str, Any]) -> bool:
 
 
 def _is_cut(item: Mapping[str, Any]) -> bool:
-    """Whether an item has ended before it was complete; one in progress may still go on."""
+    """Whether an item has ended before it was complete; one in progress may still continue."""
     return not _is_whole(item) and item["status"] != "in_progress"
 
 

@@ -139,7 +139,7 @@ def _parts(content: Any) -> list[Json]:
 def _answer(entry: Mapping[str, Any]) -> str:
     """The answer as text; a dismissed question means no.
 
-    Accepted payloads are a text, `{"answer": text}`, `{"approved": bool}` and a bool. Raises `OptionsError` for any other.
+    Accepted payloads are a string, `{"answer": text}`, `{"approved": bool}` and a bool. Raises `OptionsError` for any other.
     """
     payload = entry.get("payload")
     if entry.get("status") == "cancelled":

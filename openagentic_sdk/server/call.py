@@ -38,7 +38,7 @@ class HttpCall:
     """An authorized request.
 
     `parts` are the decoded segments of its path, relative to `root`, where the application is mounted. `query` maps the
-    fields of its query to texts, and `asked` those that the route takes to parsed values.
+    fields of its query to strings, and `asked` those that the route takes to parsed values.
     """
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:

@@ -270,7 +270,7 @@ async def explain_session(call: HttpCall, office: Office) -> None:
 
 
 async def show_context(call: HttpCall, office: Office) -> None:
-    """Return how full the model's window is, also while a run goes on."""
+    """Return how full the model's window is, also during a run."""
     from ..runs.window import session_window
 
     session_id, window = call.parts[2], call.asked.get("window")

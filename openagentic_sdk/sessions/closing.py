@@ -1,4 +1,4 @@
-"""How calls and questions end that nobody will go on with: one fold from what is open to the events that close it."""
+"""How calls and questions end that nobody will continue: one fold from what is open to the events that close it."""
 
 from __future__ import annotations
 

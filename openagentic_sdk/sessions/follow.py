@@ -292,7 +292,7 @@ class Feed:
         self._recent_chars = 0
 
     def fail(self, error: Exception) -> None:
-        """Let the followers fail: the session cannot be followed any more."""
+        """Let the followers fail: the session can no longer be followed."""
         self.error = error
         self.tell()
 

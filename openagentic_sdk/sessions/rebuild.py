@@ -312,7 +312,7 @@ class Conversation:
 
     @property
     def has_parts(self) -> bool:
-        """Whether any of `messages()` is more than a text."""
+        """Whether any of `messages()` is more than text."""
         return self._settle()[1].has_parts
 
     @property
@@ -407,7 +407,7 @@ class Conversation:
             self.told[event.about] = event.text
 
     def _context(self, event: ModelContext) -> None:
-        """Later requests have another context: the messages after it are rendered and digested anew."""
+        """Later requests have another context: the messages after it are rendered and digested again."""
         self.context, self.provider = event, event.provider
         self._unsettle()
 

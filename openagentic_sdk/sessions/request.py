@@ -35,7 +35,7 @@ def request_sha256(model: str, messages: Sequence[Mapping[str, Any]], tools: Seq
 class RunningDigest:
     """The digest of a request whose messages are added one by one; it can be read at any time.
 
-    `size_bytes` is the size of the messages in canonical form, `has_parts` is true if any of them is more than a text.
+    `size_bytes` is the size of the messages in canonical form, `has_parts` is true if any of them is more than text.
     """
 
     def __init__(self, model: str, tools: Sequence[Mapping[str, Any]]) -> None:

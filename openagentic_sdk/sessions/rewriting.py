@@ -58,7 +58,7 @@ class Rewriting(StoreCore):
 def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
     """The events of a log after some were rewritten, with new digests for those that were ours according to `before`.
 
-    From the first rewritten event on no other digest can match any more: it is removed, because together with the rest it
+    From the first rewritten event on no other digest can still match: it is removed, because together with the rest it
     would reveal what was erased.
     """
     authority = Authority(session_id, seal)

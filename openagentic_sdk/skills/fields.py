@@ -130,7 +130,7 @@ def unmapped_model(name: str, model_names: Mapping[str, str] | None = None) -> s
 
 
 def how_to_map(word: str) -> str:
-    """The sentence that tells how to map a word of the menu to a model."""
+    """The sentence that explains how to map a word of the menu to a model."""
     variable = f" or ANTHROPIC_DEFAULT_{word.upper()}_MODEL" if word in ("haiku", "sonnet", "opus") else ""
     return f'"modelNames": {{"{word}": ...}} in settings.json{variable} names one'
 

@@ -1,6 +1,6 @@
 """The skills that a run may use, and their trust: shared by the skill tools, the prompt and the loop.
 
-No skill is trusted unless `trusts` says so; `openagentic_sdk.parts.project.trust` decides it for a project.
+No skill is trusted unless `trusts` returns true; `openagentic_sdk.parts.project.trust` decides it for a project.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
-    """The values of `${...}` in the texts of a plugin: its folder, and the one that survives its updates, created when one
+    """The values of `${...}` in the text of a plugin: its folder, and the one that survives its updates, created when one
     of the `texts` refers to it; empty without a `root`.
     """
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
@@ -158,7 +158,7 @@ def fill_arguments(
     names: Sequence[str] = (),
     first: int | None = None,
 ) -> str:
-    """Fill the arguments into a text; without a placeholder for them they are appended, so that nothing is lost.
+    """Fill the arguments into the text; without a placeholder for them they are appended, so that nothing is lost.
 
     `first` is the number of the first word, None to derive it from the text.
     """

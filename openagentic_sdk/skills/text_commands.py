@@ -40,7 +40,7 @@ class Draft:
         return self.filled(self.written)
 
     def filled(self, outputs: Sequence[str]) -> str:
-        """The text with these texts in its gaps."""
+        """The text with these strings in its gaps."""
         return _GAP.sub(lambda gap: outputs[int(gap[1])], self.text)
 
 

@@ -9,15 +9,15 @@ request and may contain
                 one made by code that the vendor executes
     reasoning   the model's reasoning
     deltas      how the text is cut: a number of characters per piece (default 12), or a list of sizes; 0 sends it whole
-    usage       {"input_tokens": ..., "output_tokens": ...}; default: counted from the texts, four characters a token;
+    usage       {"input_tokens": ..., "output_tokens": ...}; default: estimated from the text, four characters a token;
                 null plays an endpoint that does not report it
     delay_s     seconds before each piece
     error       {"message": ..., "type": "http" | "connection" | "timeout" | "incomplete", "status": ..., "after": n}: fails,
                 after n characters of the text
     finish_reason  default "tool_calls" or "stop"
     expect      properties of the request; if one is not met, the run fails with the difference:
-                  "last": text that the last message must contain, or a list of such texts
-                  "contains": text or texts that some message must contain; "lacks": that none may contain
+                  "last": text that the last message must contain, or a list of such strings
+                  "contains": text, or a list of strings, that some message must contain; "lacks": that none may contain
                   "tool_results": {name of the tool: text} that the newest result of that tool must contain
                   "messages": the number of messages; "tools": names of tools that must be offered
     agent       plays only for the subagent whose system prompt contains this text

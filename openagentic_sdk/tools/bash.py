@@ -115,7 +115,7 @@ class TriedCommand:
 
 
 class _FreeSpace:
-    """Tracks how much a trial writes by the space that its file system loses meanwhile."""
+    """Tracks how much a trial writes by the space that its file system loses during it."""
 
     def __init__(self, folder: str, most_bytes: int) -> None:
         self._folder, self._most_bytes = folder, most_bytes

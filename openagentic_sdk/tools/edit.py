@@ -60,8 +60,8 @@ class EditTool(Tool):
     """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` are the changed lines' new positions.
 
     Several `edits` apply one after the other, each to the result of the previous one, all of them or none. Raises
-    `ValueError` if a text or an anchor does not occur, or occurs more often than requested; `ToolError` if the file changed
-    after the model read it.
+    `ValueError` if the text or an anchor does not occur, or occurs more often than requested; `ToolError` if the file
+    changed after the model read it.
     """
 
     name = "Edit"

@@ -229,7 +229,7 @@ class Headers(unittest.TestCase):
                     "b": {"type": "string", "x-mcp-header": "a"},
                 }
             },
-            "do not lead to": {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
+            "only below `properties`": {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
         }
         for reason, bad in wrong.items():
             with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):

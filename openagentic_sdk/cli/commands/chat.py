@@ -216,7 +216,7 @@ class _LiveChat:
             signal.signal(signal.SIGINT, before)
 
     async def _turn(self, act: Callable[[], Any], commands: SlashCommands) -> None:
-        """Show a turn; meanwhile typed lines go to the run, and slash commands to the chat."""
+        """Show a turn; lines typed during it go to the run, and slash commands to the chat."""
         console = self._console
 
         def steer(line: str) -> None:
@@ -249,7 +249,7 @@ class _LiveChat:
 
 
 class _History:
-    """The texts typed in this folder, newest last, in a file readable only by its owner."""
+    """The inputs typed in this folder, newest last, in a file readable only by its owner."""
 
     def __init__(self, cwd: str) -> None:
         digest = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:32]
@@ -257,7 +257,7 @@ class _History:
         self._path: Path | None = home / "history" / f"{digest}.jsonl" if home is not None else None
 
     def read(self) -> list[str]:
-        """The newest texts; empty if nothing can be read."""
+        """The newest inputs; empty if nothing can be read."""
         if self._path is None:
             return []
         try:
@@ -268,7 +268,7 @@ class _History:
         return [text for text in texts if isinstance(text, str)]
 
     def add(self, text: str) -> None:
-        """Add a text. Does nothing if the home folder is not writable."""
+        """Add an entry. Does nothing if the home folder is not writable."""
         if self._path is None or not text.strip():
             return
         with contextlib.suppress(OSError):

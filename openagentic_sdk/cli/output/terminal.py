@@ -132,7 +132,7 @@ class Screen:
         self.write(("" if self._at_line_start else "\n") + text + "\n")
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Show each of these texts on separate lines."""
+        """Show each of these strings on separate lines."""
         for line in lines:
             self.line(line)
 

@@ -25,7 +25,7 @@ _ANSWERS = (
 
 
 class Box(Protocol):
-    """`press` returns the answer once there is one; `rows` is what to show meanwhile."""
+    """`press` returns the answer once there is one; `rows` is what to show until then."""
 
     def press(self, key: Key) -> str | None: ...
 

@@ -1,7 +1,7 @@
 """A line editor without a terminal: keys in, rows out.
 
-The text may have several lines. History is earlier texts; completions are offered by a function of the word before the
-cursor.
+The text may have several lines. History consists of earlier inputs; completions are offered by a function of the word
+before the cursor.
 """
 
 from __future__ import annotations

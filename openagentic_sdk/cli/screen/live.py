@@ -87,7 +87,7 @@ class _Status:
 
 
 class LivePrinter(EventPrinter):
-    """Shows one turn. `tick` redraws the rows below; call it once a second. `hint` tells how to stop or steer the run.
+    """Shows one turn. `tick` redraws the rows below; call it once a second. `hint` explains how to stop or steer the run.
 
     `outputs` are the newest calls with their full output, for `/show N`; their numbers continue from turn to turn.
     """

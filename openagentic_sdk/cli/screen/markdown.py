@@ -283,7 +283,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _column_widths(rows: list[list[str]], columns: int) -> list[int] | None:
-    """The widths of the texts, reducing the widest until all fit; None if there is no room for a word in each column."""
+    """The widths of the cells, reducing the widest until all fit; None if there is no room for a word in each column."""
     widths = [max(map(text_width, column)) or 1 for column in zip(*rows, strict=True)]
     room = columns - 3 * (len(widths) - 1)
     if room < 6 * len(widths) and sum(widths) > room:

@@ -103,7 +103,7 @@ class ProjectPart(Part, SkillRuns):
     async def fill_prompt(self, prompt: IncomingPrompt) -> None:
         """Run the commands in the text of a command or skill. Raises `ToolError`.
 
-        A text that a hook replaced is left unchanged.
+        Text that a hook replaced is left unchanged.
         """
         if self._pending is None or self._pending[0] is not prompt:
             return
@@ -365,7 +365,7 @@ class ProjectGuidance:
         return expansion, events, drafts
 
     def _commands_not_run(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
-        """A notice, once per session, that commands in a text were not run, and how to enable them."""
+        """A notice, once per session, that commands in text were not run, and how to enable them."""
         switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
         why = switch if trusted else f"the project is not trusted; once it is, {switch}"
         notice = SystemNotice("text_commands.off", f"the commands in the text of {name} were not run: {why}")

@@ -107,7 +107,7 @@ def compares(command: str) -> bool:
 
 
 def _finished(command_id: str, result: ToolResult, command: str) -> TextCommandFinished:
-    """The end of a command; one that wrote output and then failed has failed."""
+    """The end of a command; it counts as failed if it failed after writing output."""
     output = result.output if isinstance(result.output, Mapping) else {}
     errors = str(output.get("stderr") or "").strip()
     streams = (str(output.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))

@@ -54,7 +54,7 @@ class _Trusted(NamedTuple):
 class LabelsFold(Fold):
     """What a session may trust, and what it must keep secret.
 
-    `typed` contains the texts that people wrote, each with the `seq` of its event. `texts` contains those of trusted
+    `typed` contains the text that people wrote, each with the `seq` of its event. `texts` contains those of trusted
     results, each with the text of its input, because a result does not vouch for text that it may only repeat. `results`
     contains the records of trusted structured results. `secrets` maps each secret to the readers who may learn it.
     `unlabelled` names the tools with unlabelled results, up to 100: they were stored by a run without labels, or the call

@@ -200,7 +200,7 @@ class _Field:
     def _read_text(self, reply: str) -> str:
         pattern = _FORMATS.get(as_text(self.schema.get("format")))
         if pattern is not None and re.fullmatch(pattern, reply) is None:
-            raise ValueError(f"it is not a valid {self.schema['format']}")
+            raise ValueError(f"it is no {self.schema['format']}")
         return reply
 
     def _pick(self, reply: str) -> str:

@@ -131,7 +131,7 @@ async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Con
 
 @frozen
 class PromptExpansion:
-    """What servers add to a prompt: a text that replaces it, a text after it, and parts (images and the like).
+    """What servers add to a prompt: text that replaces it, text after it, and parts (images and the like).
 
     `sources` names where it came from.
     """

@@ -50,7 +50,7 @@ class KeptFile:
     def changing(self) -> Iterator[dict[str, Any]]:
         """The entries, to be changed in place; they are written if the block ends without an error.
 
-        The file is locked meanwhile, so the block must be short. Raises `StorageError`.
+        The file is locked during the block, which must be short. Raises `StorageError`.
         """
         with self._lock():
             before = self.read()

@@ -118,7 +118,7 @@ class Settings:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def runs_text_commands(self, by_option: bool) -> bool:
-        """Whether commands in text run, given whether the caller wants it."""
+        """Whether commands in text run, given the caller's setting."""
         return (by_option or self.text_commands) and not self.text_commands_disabled
 
 
@@ -204,7 +204,7 @@ def _read_file(file: _File) -> Settings | None:
 
 
 def as_json_values(value: Any) -> Any:
-    """Convert frontmatter, whose values are all texts, to the values of a JSON file."""
+    """Convert frontmatter, whose values are all strings, to the values of a JSON file."""
     if isinstance(value, dict):
         return {key: as_json_values(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -338,7 +338,7 @@ class Entries:
         return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
 
     def rules(self, permissions: Mapping[str, Any], key: str, *, one: bool = False) -> tuple[SettingsRule, ...]:
-        """The texts in a list or, with `one`, a single text."""
+        """The strings in a list or, with `one`, a single string."""
         where = f"permissions.{key}"
         rules: list[SettingsRule] = []
         if one and isinstance(permissions.get(key), str):

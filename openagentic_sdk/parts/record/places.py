@@ -34,7 +34,7 @@ FieldPlace = tuple[int, str]
 
 
 class Needles:
-    """The texts to look for, and the forms they take inside other texts and in bytes."""
+    """The strings to look for, and the forms they take inside other strings and in bytes."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         unique_texts = {text.strip() for text in texts if len(text.strip()) >= MIN_CHARS}

@@ -42,7 +42,7 @@ class RunsElsewhere:
         raise NotImplementedError
 
     async def cancel(self, run_id: int) -> None:
-        """Cancel a run that nobody waits for any more."""
+        """Cancel a run that nobody waits for any longer."""
         raise NotImplementedError
 
 

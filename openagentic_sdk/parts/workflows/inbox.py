@@ -160,7 +160,7 @@ class WorkflowInbox:
     def catch_up(self, store: SessionStore, seal: Seal) -> Authority:
         """Read the events that were added, and return the authority that signs the next one.
 
-        The newest event of the last time is checked again, with the present key: if an erasure signed the log anew, or
+        The newest event of the last time is checked again, with the present key: if an erasure signed the log again, or
         another session has this name now, everything is read again. Raises `SessionNotFoundError`.
         """
         authority = Authority(self._session_id, seal)

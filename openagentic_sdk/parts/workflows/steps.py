@@ -249,7 +249,7 @@ class StepLedger:
         raise NotImplementedError
 
     def drop(self, step: Step) -> None:
-        """End a step that nobody waits for any more."""
+        """End a step that nobody waits for any longer."""
         raise NotImplementedError
 
 

@@ -160,7 +160,7 @@ def _letting(session_id: str, log: Sequence[Event], decision: PermissionDecision
 
 
 def _forbidding(decision: PermissionDecision) -> tuple[str, ...]:
-    """Why no allow rule would have let a call; empty if the decision's own reason says so."""
+    """Why no allow rule would have let a call; empty if the decision's own reason explains it."""
     label_rule = as_mapping(decision.details.get("labels")).get("rule")
     if decision.rule:
         return (f"no allow rule lets it: the deny rule {decision.rule} ({decision.source}) is in force",)

@@ -45,7 +45,7 @@ ReadEvents = Callable[[str, str], Sequence[Event]]
 class JudgedRun:
     """One run of a log: its events, and what the causes ask of it.
 
-    `bounds` are the run's first event in the log and the one behind its last. `read` returns the events of a subagent's
+    `bounds` are the run's first event in the log and the one after its last. `read` returns the events of a subagent's
     session, and `explain_child` the cause inside one that the run started, None if nothing went wrong there.
     """
 

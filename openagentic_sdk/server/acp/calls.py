@@ -108,7 +108,7 @@ def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
 
 
 def diffs(name: str, input: Mapping[str, Any], path: str, old: str | None = None) -> list[Json]:
-    """The changes of a call to the file at `path`, as old and new texts. `old` is the text of a file that is replaced."""
+    """The changes of a call to the file at `path`, as old and new text. `old` is the text of a file that is replaced."""
     changes: list[tuple[str | None, Any]] = []
     if name in ("Edit", "MultiEdit"):
         edits = input.get("edits")

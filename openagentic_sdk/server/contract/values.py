@@ -58,7 +58,7 @@ class Refusal:
 
 
 class SessionBody(TypedDict):
-    """The prompt for a new session: a text or a list of parts."""
+    """The prompt for a new session: a string or a list of parts."""
 
     prompt: SentPrompt
     agent: NotRequired[str | None]
@@ -74,7 +74,7 @@ class RunBody(TypedDict):
 
 
 class AnswersBody(TypedDict):
-    """The answer to one question, or `answers`: a text by question id."""
+    """The answer to one question, or `answers`: a string by question id."""
 
     question_id: NotRequired[str | None]
     answer: NotRequired[str | None]
@@ -105,7 +105,7 @@ class TitleBody(TypedDict):
 
 
 class ArchiveBody(TypedDict):
-    """Whether lists leave out the session; true if omitted."""
+    """Whether lists exclude the session; true if omitted."""
 
     archived: NotRequired[bool | None]
 

@@ -57,8 +57,8 @@ class SessionSummary:
 
     `state` is that of the newest request, see `standing.ROW_STATES`: `idle` or `failed` if it is over, `running`, `waiting`
     (a person is asked), `suspended` (its process was asked to end; a resume continues it), or `stopped`: its log says that
-    it runs, but its process was killed. The fold alone cannot tell that and says `running`. `open_questions` are those of
-    the session and, where a store shows it, of its subagents; `subagents` are the sessions of those that are running or
+    it runs, but its process was killed. The fold alone cannot detect that and returns `running`. `open_questions` are those
+    of the session and, where a store shows it, of its subagents; `subagents` are the sessions of those that are running or
     parked. `steps` counts the model calls of the runs that ended. `spent` is the session's own spending, see `spent`;
     `costs.cost_report` reads it. `events` is the `seq` of the last event folded in. `updated` increases with every event,
     in epoch seconds. `parent` is the session from which this one was forked or, if `is_child`, whose Task call it belongs

@@ -30,7 +30,7 @@ class LogDamage:
 
 @frozen
 class Fragment:
-    """An event behind the damage. `is_proved` is true if the preceding line's checksum confirms it; others only look
+    """An event after the damage. `is_proved` is true if the preceding line's checksum confirms it; others only look
     intact.
     """
 

@@ -38,7 +38,7 @@ _NEAR_BYTES = 1 << 20
 
 @frozen
 class Position:
-    """A position after a good line: its byte offset, the line's `seq` and checksum, and whether its newline is there."""
+    """A position after a good line: its byte offset, the line's `seq` and checksum, and whether its newline is present."""
 
     offset: int = 0
     seq: int = 0

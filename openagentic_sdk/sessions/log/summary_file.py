@@ -1,7 +1,7 @@
 """The summary stored beside a log: a cache that records up to which byte it was folded, and may be deleted.
 
 The writer of a log rewrites its summary in place with each append: right after the events, so it is never ahead of the log.
-A checksum detects a text that was read or cut off in mid-write; a text that lags behind is folded on from there.
+A checksum detects content that was read or cut off in mid-write; content that lags behind is completed by folding the rest.
 """
 
 from __future__ import annotations

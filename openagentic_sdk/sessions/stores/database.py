@@ -200,7 +200,7 @@ def search_hits(rows: Iterable[tuple[str, int, str]], words: Sequence[str]) -> l
 
 
 def text_key(text: str | None) -> str:
-    """A key for a text of any length and characters, usable on a server."""
+    """A key for a string of any length and characters, usable on a server."""
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 

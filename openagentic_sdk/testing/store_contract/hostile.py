@@ -1,4 +1,4 @@
-"""Ids, texts and values that a store must keep unchanged or refuse."""
+"""Ids, strings and values that a store must keep unchanged or refuse."""
 
 from __future__ import annotations
 

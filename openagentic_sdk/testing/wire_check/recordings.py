@@ -41,7 +41,7 @@ class Exchange:
 
 
 class _CassetteReader(YamlReader):
-    """A reader of cassettes' YAML: values have types, texts may be binary, and repeated values may be aliases."""
+    """A reader of cassettes' YAML: values have types, strings may be binary, and repeated values may be aliases."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 1)

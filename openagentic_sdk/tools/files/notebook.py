@@ -49,7 +49,7 @@ def _output_text(output: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A text, which nbformat stores as one string or as a list of lines."""
+    """The text, which nbformat stores as one string or as a list of lines."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return as_text(value)

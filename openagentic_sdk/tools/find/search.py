@@ -85,7 +85,7 @@ def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
 
 
 def open_listed(path: str, inode: int) -> int:
-    """A descriptor of the regular file that a walk listed with this inode number, or -1 if another file is there now."""
+    """A descriptor of the regular file that a walk listed with this inode number, or -1 if another file has replaced it."""
     fd = os.open(path, _OPEN_FLAGS)
     status = os.fstat(fd)
     if status.st_ino == inode and stat.S_ISREG(status.st_mode):

@@ -30,7 +30,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 
 
 class MemoryTool(BlockingTool):
-    """View and change notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` returns a text."""
+    """View and change notes that outlive a session: `{"command": "view" | "create" | ..., "path": ...}` returns a string."""
 
     name = "memory"
     labels = OWN_SESSION

@@ -5,13 +5,13 @@ plain dict created by `sandbox_plan`:
 
 `home`: `C` for namespaces without the machine's network, `O` for namespaces with it, `P` for everything else; `level`:
 `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the same by
-the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `mounts`: what becomes of
-places, the deeper ones last, as `(kind, place, source ...)`: `write` and `read` (the place itself is the source), `hide`
-(an unreadable file or folder), `put` (another folder), `overlay` (the place, and where its writes go: upper, work) and
-`cover` (an empty folder, in which later ones are); `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit, value)`.
-`closed`: None, or for a program that is to see nothing of this machine `root` (an empty folder to build its tree on),
-`readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (what fits into `cwd`, which is its own
-and goes with it). Such a program makes no other processes and sends no signals.
+the program of that name, called with the command line `bwrap`) or `landlock` (the kernel's path rules only); `mounts`: what
+becomes of places, the deeper ones last, as `(kind, place, source ...)`: `write` and `read` (the place itself is the
+source), `hide` (an unreadable file or folder), `put` (another folder), `overlay` (the place, and where its writes go:
+upper, work) and `cover` (an empty folder, in which later ones are); `network`; `unix_sockets`; `cwd`; `limits`: pairs
+`(rlimit, value)`. `closed`: None, or for a program that is to see nothing of this machine `root` (an empty folder to build
+its tree on), `readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (what fits into `cwd`, which
+is its own and goes with it). Such a program makes no other processes and sends no signals.
 
 Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
 """

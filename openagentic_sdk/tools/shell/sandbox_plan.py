@@ -1,6 +1,6 @@
 """What a sandboxed command may touch, and which sandboxes this machine's kernel supports.
 
-`probe_sandbox` tries every rung by running a command in it: a kernel's version says little about what a container or a
+`probe_sandbox` tries every rung by running a command in it: a kernel's version reveals little about what a container or a
 distribution has disabled.
 """
 

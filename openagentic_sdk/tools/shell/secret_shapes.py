@@ -1,6 +1,6 @@
 """The formats of secrets documented by vendors, and the words that precede a secret.
 
-Each row has a name, texts of which one must occur (searched first, which is fast), and the expression. A group of the
+Each row has a name, strings of which one must occur (searched first, which is fast), and the expression. A group of the
 expression, if there is one, is what is masked. Each takes time linear in the text: repetitions before the secret are
 bounded, and where every character could be a beginning, the next beginning ends the previous one.
 """

@@ -119,7 +119,7 @@ class _Writer(HTMLParser):
         self._marker = ""
 
     def feed_tokens(self, html: str) -> None:
-        """Write a whole page: texts unchanged, tags through the parser one by one."""
+        """Write a whole page: text unchanged, tags through the parser one by one."""
         tokens = _TAG.split(html, MAX_TAGS)
         if len(tokens) > 2 * MAX_TAGS:
             tokens.pop()

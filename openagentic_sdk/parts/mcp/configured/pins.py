@@ -1,6 +1,6 @@
 """Pin a server's tools to their definitions at first use, so that none is replaced unnoticed.
 
-A new tool, or one whose name, texts, schemas or annotations have changed, is not offered until a person has seen the
+A new tool, or one whose name, descriptions, schemas or annotations have changed, is not offered until a person has seen the
 difference and agreed. A tool that the server no longer lists is simply not offered.
 """
 
@@ -133,7 +133,7 @@ def _digest(tool: Mapping[str, Any]) -> str | None:
 
 
 def _lines(definition: Mapping[str, Any]) -> list[str]:
-    """A definition for people: texts line by line, the rest as JSON."""
+    """A definition for people: strings line by line, the rest as JSON."""
     lines: list[str] = []
     for key in PINNED:
         value = definition.get(key)

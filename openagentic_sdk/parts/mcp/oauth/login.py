@@ -106,7 +106,7 @@ def read_settings(name: str, settings: Mapping[str, Any] | None) -> dict[str, An
 class OAuth:
     """The tokens of one server, for one event loop. With `browser` None, nobody is ever asked.
 
-    Errors are `McpAuthError`; neither their texts nor a `repr` here contain a token, a code or a secret.
+    Errors are `McpAuthError`; neither their messages nor a `repr` here contains a token, a code or a secret.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class OAuth:
             return True
 
     async def log_in(self, scope: str | None = None) -> Tokens:
-        """Ask the person, whatever is stored; `scope` None requests what the server says it needs."""
+        """Ask the person, whatever is stored; `scope` None requests what the server declares as required."""
         async with self._turn:
             reply = await self._ask.post_json(self._url, _PING)
             resource = await self._discover(read_challenge(reply.challenge))

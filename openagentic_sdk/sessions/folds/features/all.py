@@ -64,7 +64,7 @@ class ObservedFilesFold(Fold):
 
 
 class TextCommandsFold(Fold):
-    """The commands run by the texts of skills and commands.
+    """The commands run by the text of skills and commands.
 
     `ends` maps the id of each to its end, None until it ends.
     """

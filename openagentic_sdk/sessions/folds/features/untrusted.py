@@ -90,7 +90,7 @@ def untrusted_source(
 ) -> str | None:
     """The origin of a call's result, in a few words; None if it counts as the project's own.
 
-    A tool may declare it with a text under `untrusted` in its output's `meta`. `roots` are the project's folders.
+    A tool may declare it with a string under `untrusted` in its output's `meta`. `roots` are the project's folders.
     """
     if result.outcome in ("denied", "cancelled"):
         return None  # the model saw none of it

@@ -5,7 +5,7 @@ the index finds exactly what the scan finds. The row with `seq` 0 holds the text
 
 Words are added only as long as the session has the `revision` that it had before its log was read: whoever replaces events
 raises it, and takes the words out, in one transaction. An older version takes them out only; the `record.erased` that it
-appends afterwards has the session indexed anew.
+appends afterwards has the session indexed again.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _add_words(db: Any, batches: Sequence[tuple[_Behind, Sequence[Event]]]) -> s
 
 
 def _forget(db: Any, keys: Sequence[int]) -> list[Any]:
-    """Take the words of these sessions out of the index; return their rows, to index them anew."""
+    """Take the words of these sessions out of the index; return their rows, to index them again."""
     with db.transaction():
         for command in _FORGET:
             db.execute(command, (keys,))

@@ -297,7 +297,7 @@ class RedisIndex:
 
 @frozen
 class _UnreadLog:
-    """A log that is indexed up to `seq`, as `first_entry` says of the first one, `first_seq`."""
+    """A log that is indexed up to `seq`, starting with the entry `first_entry` of event `first_seq`."""
 
     at: SessionRow
     seq: int
