@@ -172,7 +172,7 @@ class SharedFolder(WorkspaceTest):
         self.assertEqual((self.host / "new.txt").read_text(), "x")
 
     def test_a_folder_that_is_not_there_is_an_error_that_says_so(self) -> None:
-        with self.assertRaisesRegex(OptionsError, "not on this host"):
+        with self.assertRaisesRegex(OptionsError, "does not exist on this host"):
             self.work(["end"], {"default": str(self.host / "gone")})
 
 
