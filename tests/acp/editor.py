@@ -1,4 +1,4 @@
-"""An editor for tests: it speaks ACP with an agent in this process, line by line, and does what a script of answers says."""
+"""An editor for tests: it speaks ACP with an agent in this process, line by line, and follows scripted answers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Refused(Exception):
 
 
 class Editor:
-    """`messages` are all lines of the agent, `updates` what of them was told of sessions. `answers` maps a method of ours to
-    what answers it; None leaves it open."""
+    """`messages` are all lines from the agent, `updates` those about sessions. `answers` maps each of our methods to a
+    function that answers it; None leaves the request open.
+    """
 
     def __init__(
         self,
@@ -114,13 +115,13 @@ class Editor:
         self.say({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def until(self, holds: Callable[[], Any], what: str = "it") -> Any:
-        """Wait for messages until something holds; gives what it gave."""
+        """Read messages until `holds` returns a true value, and return that value."""
         return await until_async(holds, lambda: f"{what}; the last messages are {self.messages[-3:]}", WAIT_S)
 
     # --- what tests do most ------------------------------------------------------------------------------------------
 
     async def start(self, **capabilities: Any) -> str:
-        """Initialize, and open a new session; its id."""
+        """Initialize the connection and open a new session; return its id."""
         await self.ask(
             "initialize",
             protocolVersion=1,
@@ -136,7 +137,7 @@ class Editor:
         return str((await asyncio.wait_for(self.prompt(session_id, text), WAIT_S))["stopReason"])
 
     async def load(self, session_id: str) -> list[dict[str, Any]]:
-        """Load a session; the updates that came before the answer."""
+        """Load a session; return the updates that arrived before the answer."""
         before = len(self.messages)
         await self.ask("session/load", sessionId=session_id, cwd=self.folder, mcpServers=[])
         answered = next(i for i, m in enumerate(self.messages) if i >= before and "method" not in m)
@@ -161,7 +162,7 @@ def updates(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def choose(option: str) -> Callable[[dict[str, Any]], Any]:
-    """Answers a permission request with this option."""
+    """Answer a permission request with this option."""
     return lambda params: {"outcome": {"outcome": "selected", "optionId": option}}
 
 
@@ -170,9 +171,9 @@ _BESIDE = {"available_commands_update", "config_option_update", "current_mode_up
 
 
 def settled(shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What an editor shows in the end: messages joined and calls with their last fields, in the order of their first sight.
+    """The final view of an editor: joined messages, and calls with their latest fields, in order of first appearance.
 
-    Calls of subagents, which work side by side, have no order among each other, and what was used none among the messages.
+    Calls of subagents run in parallel and have no order among each other; usage has no position among the messages.
     """
     seen: dict[Any, Any] = {}
     below: dict[str, Any] = {}

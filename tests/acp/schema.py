@@ -1,5 +1,6 @@
-"""Check messages against the published JSON schema of ACP 1, when it is there: OPENAGENTIC_TEST_ACP_SCHEMA names the file
-(schema/v1/schema.json of npm's @agentclientprotocol/sdk), and the package jsonschema is installed."""
+"""Check messages against the published JSON schema of ACP 1, if it is available: OPENAGENTIC_TEST_ACP_SCHEMA names the file
+(schema/v1/schema.json of npm's @agentclientprotocol/sdk), and the package jsonschema is installed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def _validators() -> Any:
 
 
 def check(test: unittest.TestCase, name: str, value: Any) -> None:
-    """The value fits the definition of this name; without the schema only that it can be sent."""
+    """Assert that a value matches the definition of this name; without the schema, only that it can be sent."""
     encode({"value": value})
     validators = _validators()
     if validators is not None:
@@ -60,7 +61,7 @@ def check(test: unittest.TestCase, name: str, value: Any) -> None:
 
 
 def check_messages(test: unittest.TestCase, messages: Sequence[Mapping[str, Any]]) -> None:
-    """All that an agent said by itself."""
+    """Check everything that an agent sent on its own initiative."""
     for message in messages:
         if "method" in message:
             test.assertIn(message["method"], _REQUESTS)

@@ -1,4 +1,4 @@
-"""What an editor is shown of a session: the same while it happens and when it is loaded."""
+"""The view of a session in an editor: the same while it runs and when it is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor may ask for, and what is answered to one that asks for nonsense."""
+"""The methods that an editor may call, and the answers to invalid requests."""
 
 from __future__ import annotations
 

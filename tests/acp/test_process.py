@@ -1,4 +1,4 @@
-"""`openagentic-sdk acp` as a process, and editors that others wrote."""
+"""`openagentic-sdk acp` as a process, with editors written by others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TURN = [{"reasoning": "Hm.", "text": "I write.", "tool_calls": [TODO, WRITE, LOU
 
 
 class Process:
-    """The command, with a script of turns, and a folder to work in."""
+    """The command, with a script of turns and a folder to work in."""
 
     def __init__(self, *turns: Any, more: tuple[str, ...] = ()) -> None:
         self.place = tempfile.TemporaryDirectory()
@@ -59,7 +59,7 @@ class Process:
         return self._ids
 
     def until(self, holds: Any) -> dict[str, Any]:
-        """The first message for which this holds; whatever comes must be a message."""
+        """The first message for which `holds` is true; every line must be a message."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline():
             message: dict[str, Any] = json.loads(line)
@@ -81,7 +81,7 @@ class Process:
         return str(self.ask("session/new", cwd=self.folder, mcpServers=[])["sessionId"])
 
     def end(self) -> tuple[int, bytes, bytes]:
-        """Close its input; its exit code and what was left on both streams."""
+        """Close its input; return the exit code and the rest of both streams."""
         out, err = self.process.communicate(timeout=300)
         return self.process.returncode, out, err
 

@@ -1,4 +1,4 @@
-"""Turns: cancelled, left alone and asked about at every moment of them."""
+"""Turns that are cancelled, abandoned or questioned at every moment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def asks(name: str = "yes") -> dict[str, Callable[[dict[str, Any]], Any]]:
 
 
 async def whole_run() -> int:
-    """How many messages the agent sends in the scene."""
+    """The number of messages that the agent sends in the scene."""
     editor = Editor(SCENE, answers=asks(), agents=AGENTS)
     editor.write("a.txt", "zero\none\n")
     session_id = await editor.start(**ALL)
@@ -57,7 +57,7 @@ async def whole_run() -> int:
 
 
 def assert_settled(test: unittest.TestCase, store: SessionStore, session_id: str) -> list[Event]:
-    """The session is free, and its log can be sent to a model."""
+    """Assert that the session is unlocked and its log can be sent to a model."""
     store.open_writer(session_id).close()
     events = store.read_events(session_id)
     test.assertIsNone(find_fault(rebuild_messages(events)))
@@ -68,7 +68,7 @@ def assert_settled(test: unittest.TestCase, store: SessionStore, session_id: str
 class Cancelling(unittest.IsolatedAsyncioTestCase):
     @full_size
     async def test_at_every_message_of_a_run(self) -> None:
-        """Before the first event, in the middle of text, in a call, in a question, in a subagent, behind the last one."""
+        """Before the first event, in the middle of text, in a call, a question and a subagent, and after the last event."""
         total = await whole_run()
         for at in range(total + 1) if LARGE else sorted({0, total, *range(0, total, 4)}):
             with self.subTest(at=at):
@@ -157,7 +157,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
 class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
     @full_size
     async def test_at_every_message_of_a_run(self) -> None:
-        """Whatever it leaves behind is free at once, and goes on when it comes back; nothing runs that nobody allowed."""
+        """Whatever it leaves is unlocked at once and continues when it returns; nothing runs without permission."""
         total = await whole_run()
         for at in range(total) if LARGE else sorted({0, *range(1, total, 4)}):
             with self.subTest(at=at):
@@ -483,7 +483,7 @@ class Endings(unittest.IsolatedAsyncioTestCase):
 
 
 def _without_thoughts(shown: dict[str, Any]) -> dict[str, Any]:
-    """Reasoning of an answer that was cut is in no log."""
+    """Remove reasoning, because no log contains the reasoning of an answer that was cut off."""
     seen = [(key, value) for key, value in shown["seen"] if "agent_thought_chunk" not in key]
     return {**shown, "seen": seen}
 

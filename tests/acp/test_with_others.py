@@ -1,4 +1,4 @@
-"""What an editor brings along: MCP servers, and files that it holds with other text than the disk."""
+"""What an editor contributes: MCP servers, and files whose text in the editor differs from the disk."""
 
 from __future__ import annotations
 

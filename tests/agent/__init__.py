@@ -1,1 +1,1 @@
-"""A typed agent, as a program uses it."""
+"""A typed agent, as programs use it."""

@@ -1,4 +1,4 @@
-"""What the tests of `Agent` share: a shop, a verdict, and an agent that a script plays."""
+"""Shared objects for the tests of `Agent`: a shop, a verdict, and an agent with a scripted model."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,21 +9,21 @@ from openagentic_sdk.testing import ScriptedProvider
 
 @dataclass
 class Shop:
-    """What tools need."""
+    """The dependencies of the tools."""
 
     orders: dict[str, str] = field(default_factory=lambda: {"7": "paid"})
 
 
 @dataclass
 class Verdict:
-    """What an agent answers."""
+    """The answer of an agent."""
 
     ok: bool
     why: str
 
 
 def look_up(ctx: ToolContext[Shop], order: str) -> str:
-    """How an order stands."""
+    """Return the state of an order."""
     return ctx.deps.orders[order]
 
 
@@ -38,7 +38,7 @@ def answering(**value: Any) -> dict[str, Any]:
 
 
 def scripted(*turns: Any, **fields: Any) -> Agent[Any, Any]:
-    """An agent whose model plays these turns, with a store in memory; `fields` are any of an agent's."""
+    """An agent whose model plays these turns, with a store in memory; `fields` are further fields of the agent."""
     options = {"session_store": MemorySessionStore(), **fields.pop("settings", {})}
     return Agent(ScriptedProvider(turns), options=OpenAgenticOptions(**options), **fields)
 

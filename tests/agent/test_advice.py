@@ -1,4 +1,4 @@
-"""Words of other SDKs, and mistyped ones: the error says what stands here for them."""
+"""Arguments of other SDKs, and misspelled ones: the error names the replacement."""
 
 import unittest
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A run of a typed agent: what goes in by type comes out by type, and each failure is a typed error."""
+"""Runs of a typed agent: types are kept from input to output, and each failure is a typed error."""
 
 import asyncio
 import json
@@ -251,7 +251,7 @@ class Models(unittest.TestCase):
         self.assertEqual(keyed.provider and keyed.provider.name, "openai")
 
     def test_one_provider_is_asked_for_its_own_word(self) -> None:
-        """A fallback or subagent at `openai:...` of a run at openai goes where the run goes: to its proxy, with its key."""
+        """A fallback or subagent at `openai:...` of a run at openai uses the run's proxy and key."""
         first = OpenAIProvider(api_key="k", base_url="http://127.0.0.1:1/v1")
         placed: Any = guarded(first, fallback=["openai:small"])
         self.assertEqual((placed.fallbacks[0].provider, placed.fallbacks[0].model), (None, "small"))
@@ -553,7 +553,7 @@ class Handoffs(IsolatedAsyncioTestCase):
         self.assertIn(caught.exception.result.stop_reason, ("max_steps", "error"))
 
     async def test_limits_hold_over_all_agents_of_a_run(self) -> None:
-        """Whoever states the limit: the run, the agent that it begins with, or the one that goes on."""
+        """Whoever sets the limit: the run, the first agent, or the agent that continues."""
         usage = {"usage": {"input_tokens": 90, "output_tokens": 10}}
         limits = ({"max_tokens": 250}, {"max_cost_usd": 2.5}, {"max_steps": 3})
         for limit in limits:

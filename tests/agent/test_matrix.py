@@ -1,4 +1,4 @@
-"""Types as people have them, in each place where an agent takes one: a tool's input and result, the output, deps."""
+"""Common types in each place where an agent accepts one: a tool's input and result, the output, deps."""
 
 import asyncio
 import collections
@@ -110,7 +110,7 @@ REFUSED: Sequence[tuple[Any, bool]] = (
 
 
 def taking(kind: Any, seen: list[Any]) -> Callable[..., Any]:
-    """A function that takes a value of this type, and gives it back."""
+    """A function that accepts a value of this type and returns it."""
 
     def take(value: Any) -> Any:
         """Take it."""

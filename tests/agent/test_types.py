@@ -1,4 +1,4 @@
-"""What type checkers infer of an `Agent` is what its runs give, and the programs and ports of `examples/` are well typed."""
+"""Type checkers infer the types that runs return, and the programs and ports in `examples/` are well typed."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PROGRAMS = [str(path.relative_to(ROOT)) for room in ("apps", "ports") for path i
 
 
 def said_by(*command: str) -> str:
-    """What a checker prints; empty when it finds nothing."""
+    """The output of a type checker; empty if it finds no problem."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
     with tempfile.TemporaryDirectory() as folder:
         arguments = [sys.executable, "-m", *(word.replace("{folder}", folder) for word in command)]

@@ -1,4 +1,4 @@
-"""What type checkers infer of an `Agent`: read by mypy and pyright in `test_types.py`, never run."""
+"""Uses of an `Agent` whose inferred types mypy and pyright check in `test_types.py`; never run."""
 
 from dataclasses import dataclass
 from typing import Any, assert_type

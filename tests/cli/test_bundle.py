@@ -33,7 +33,7 @@ for arguments in commands:
 
 
 def places(source):
-    """What the program is made of and where, but for its docstrings."""
+    """The instructions and positions of the program, without its docstrings."""
     return [
         (type(node).__name__, node.lineno)
         for node in ast.walk(ast.parse(source))

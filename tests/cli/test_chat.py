@@ -1,4 +1,4 @@
-"""The chat, driven through a terminal of its own."""
+"""The chat, operated through a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 
 class Terminal:
-    """A command on a terminal; `read_until` waits for what it shows."""
+    """A command on a terminal; `read_until` waits for its output."""
 
     def __init__(self, arguments: list[str], environ: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
@@ -43,7 +43,7 @@ class Terminal:
         os.write(self._master, keys)
 
     def read_until(self, text: str) -> str:
-        """What was shown since the last call, up to and with `text`."""
+        """The output since the last call, up to and including `text`."""
         until(lambda: text in self._seen or self._read(), lambda: f"{text!r}; what came is {self._seen!r}", SECONDS)
         shown, _, self._seen = self._seen.partition(text)
         return shown + text

@@ -1,4 +1,4 @@
-"""`chat` on a real terminal: keys go in through tmux, and the screen is looked at."""
+"""`chat` on a real terminal: keys are sent through tmux, and the screen is compared."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Typed(unittest.TestCase):
         return self.tmux("capture-pane", "-p")
 
     def until(self, wanted: str) -> str:
-        """The screen once it shows this."""
+        """The screen once it contains this text."""
         return self.until_screen(lambda screen: wanted in screen, f"{wanted!r} is shown")
 
     def until_gone(self, unwanted: str) -> None:

@@ -1,4 +1,4 @@
-"""What Tab knows of the command line."""
+"""Tab completion of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seconds until the model is asked again."""
+"""The countdown until the model is asked again."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""The command in odd surroundings: a user without a home folder, a Python that is too old."""
+"""The command in unusual environments: a user without a home folder, a Python that is too old."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoHome(unittest.TestCase):
         (planted / "CLAUDE.md").write_text("planted")
 
     def command(self, *argv: str) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr in a container whose uid no user file knows, without HOME."""
+        """Exit code, stdout and stderr in a container without HOME, whose uid is not in any user database."""
         out, err = io.StringIO(), io.StringIO()
         before, getpwuid = dict(os.environ), pwd.getpwuid
         for name in [name for name in os.environ if name == "HOME" or name.startswith(("OPENAGENTIC_", "CLAUDE_"))]:

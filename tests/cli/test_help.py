@@ -1,4 +1,4 @@
-"""What `--help` shows: examples that are right, for every command."""
+"""The output of `--help`: every command has examples that work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openagentic_sdk.cli.main import main
 
 
 def command_line(line: str) -> list[str]:
-    """The words behind the command's name of an example, in which it may stand in a pipe or a substitution."""
+    """The words after the command's name in an example, which may be part of a pipe or a substitution."""
     words = shlex.split(line.replace("<(", " ").replace(")  #", "  #").replace(")   #", "  #"), comments=True)
     if "openagentic-sdk" in words:
         words = words[words.index("openagentic-sdk") + 1 :]

@@ -1,4 +1,4 @@
-"""The command from the outside: what it prints, where, and how it exits."""
+"""The command from the outside: its output on both streams, and its exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROJECT = ROOT / "fixtures" / "projects" / "checklist"
 
 
 class CommandCase(unittest.TestCase):
-    """Runs the command in this process, on a store and a folder of its own."""
+    """Run the command in this process, with a separate store and folder."""
 
     maxDiff = None
 
@@ -49,13 +49,13 @@ class CommandCase(unittest.TestCase):
         os.environ.update(values)
 
     def script(self, *turns: dict[str, Any] | str) -> str:
-        """A script file of these turns."""
+        """A script file with these turns."""
         path = self.folder / "script.json"
         path.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")
         return str(path)
 
     def command(self, *argv: str, stdin: str = "") -> tuple[int, str, str]:
-        """Exit code, stdout and stderr."""
+        """Run the command; return exit code, stdout and stderr."""
         out, err, before = io.StringIO(), io.StringIO(), sys.stdin
         sys.stdin = io.StringIO(stdin)
         try:
@@ -224,7 +224,9 @@ class Running(CommandCase):
 
 
 class Sandbox(CommandCase):
-    """The flags of Bash's sandbox; what this machine does not give is said, and then nothing runs or all is written."""
+    """The flags of Bash's sandbox; missing support of this machine is reported, and then nothing runs or everything is
+    written.
+    """
 
     def test_the_flags_reach_bash(self) -> None:
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x > made"}}]}
@@ -248,7 +250,7 @@ class Sandbox(CommandCase):
 
 
 class Modes(CommandCase):
-    """The permission mode: the flag's, else that of settings which may say so."""
+    """The permission mode: the flag's, otherwise that of settings which may choose one."""
 
     def _mode(self, settings: str, *flags: str) -> tuple[int, str]:
         home = self.folder / ".claude"
@@ -313,7 +315,7 @@ class ChatFromAPipe(CommandCase):
 
 
 class Complaints(CommandCase):
-    """Errors are one sentence on stderr that says what to do."""
+    """Errors are one sentence on stderr that includes the remedy."""
 
     def assert_complains(self, code: int, *says: str, argv: tuple[str, ...]) -> None:
         actual, out, err = self.command(*argv)
@@ -585,7 +587,7 @@ class Output(CommandCase):
 
 
 class Interrupting(CommandCase):
-    """Ctrl-C, as a signal to a process of its own."""
+    """Ctrl-C, as a signal to a separate process."""
 
     def _start(self, *argv: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -651,7 +653,7 @@ class Interrupting(CommandCase):
         self.assertEqual(code, OK, out)
 
     def _wait_for_start(self) -> None:
-        """Until the call is in the log as started."""
+        """Wait until the log contains the start of the call."""
         store = FileSessionStore(self.store)
         session_id = self.session_ids()[0]
         seq = 0

@@ -1,4 +1,4 @@
-"""Markdown on a terminal: the same whatever pieces it comes in, and never wider than the screen."""
+"""Markdown on a terminal: independent of how the text is divided, and never wider than the screen."""
 
 from __future__ import annotations
 

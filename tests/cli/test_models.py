@@ -1,4 +1,4 @@
-"""Real endpoints from the command line: a server on 127.0.0.1, and whose key goes where."""
+"""Real endpoints from the command line: a server on 127.0.0.1, and which endpoint receives which key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_main import CommandCase
 
 
 def answer(connection: Connection, request: Request) -> None:
-    """A streamed answer of two words."""
+    """Stream an answer of two words."""
     pieces = [
         {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in ("Good ", "day.")
     ]

@@ -35,7 +35,7 @@ INIT = SystemInit("s1", "/work", "0")
 
 
 def printed(events: Iterable[Event], *, transcript: bool = False, out: io.StringIO | None = None) -> str:
-    """What a printer makes of the events, without colours."""
+    """The printer's output for these events, without colours."""
     out = out or io.StringIO()
     printer = EventPrinter(Screen(out, colour=False), transcript=transcript)
     for event in events:
@@ -44,7 +44,7 @@ def printed(events: Iterable[Event], *, transcript: bool = False, out: io.String
 
 
 def read_call(use_id: str = "c1", path: str = "/work/a.txt", **envelope: str) -> list[Event]:
-    """A call from the wish to its start."""
+    """The events of a call from its request to its start."""
     return [
         ToolUse(use_id, "Read", {"file_path": path}, **envelope),
         ToolStarted(use_id, "Read", "read", "0" * 64, "key", **envelope),

@@ -1,4 +1,4 @@
-"""What a person says to `chat` itself, without a terminal."""
+"""Slash commands of `chat`, without a terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Slash(unittest.TestCase):
         self.out = io.StringIO()
 
     def say(self, *lines: str) -> str:
-        """Say these to the chat of a session with one turn; gives what it printed."""
+        """Type these lines into the chat of a session with one turn; return the output."""
         session_id = asyncio.run(run(prompt="go", options=self.options)).session_id
 
         async def ask(question: UserQuestion) -> str:

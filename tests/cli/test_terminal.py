@@ -1,4 +1,4 @@
-"""Text on a terminal: what may command it is escaped, colours stay where they belong."""
+"""Text on a terminal: control sequences are escaped, and colours do not leak."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HARMLESS = ("plain", "two\nlines", "a\ttab", "über 日本語 ✓", "👩\u200d�
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports that it is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -33,7 +33,7 @@ KEYS = [
 
 
 def typed(editor: LineEditor, *keys: str) -> list[str]:
-    """Press keys: names in brackets are keys, everything else is text; gives what was submitted."""
+    """Press keys (names in brackets are keys, everything else is text); return the submitted lines."""
     submitted = []
     for key in keys:
         said = editor.press(Key(key[1:-1]) if key.startswith("[") else Key("text", key))

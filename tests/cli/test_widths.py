@@ -1,4 +1,4 @@
-"""How wide text is, and where it is cut: nothing is lost, nothing is wider than its row, no letter is cut in two."""
+"""The width of text, and where it is cut: nothing is lost, nothing exceeds its row, no character is split."""
 
 from __future__ import annotations
 

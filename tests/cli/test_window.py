@@ -1,4 +1,4 @@
-"""How full the window is, what a compaction would drop, and which prices are missing, as the command line says it."""
+"""The fill level of the window, what a compaction would drop, and missing prices, as shown on the command line."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Functions of a module, as suites name them: they run in a process of their own, which imports no more than this."""
+"""Functions that suites name; they run in a separate process that imports only this module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of evals share: an agent with a tool, its recorded session, and runs of suites in memory."""
+"""Shared objects for the tests of evals: an agent with a tool, its recorded session, and runs of suites in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLION = {"input_tokens": 1_000_000, "output_tokens": 0}  # costs one dollar
 
 @tool(effect="read")
 def stock(item: str) -> str:
-    """How much of it there is."""
+    """Return how much of it there is."""
     return f"{item}: 4"
 
 
@@ -38,17 +38,17 @@ def options(*turns: Any, **changes: Any) -> OpenAgenticOptions:
 
 
 def made(*turns: Any, **changes: Any) -> Callable[[], OpenAgenticOptions]:
-    """The same, anew for each run."""
+    """The same, created for each run."""
     return lambda: options(*turns, **changes)
 
 
 def recorded(store: SessionStore, *turns: Any, prompt: str = "Is there tea?", **changes: Any) -> str:
-    """The id of a session that was recorded."""
+    """The id of a newly recorded session."""
     return asyncio.run(run(prompt=prompt, options=options(*turns, session_store=store, **changes))).session_id
 
 
 def evaluate(suite: Suite, store: SessionStore | None = None, **settings: Any) -> EvalReport:
-    """The report of a suite that was run."""
+    """Run a suite and return its report."""
     return asyncio.run(run_suite(suite, store=store or MemorySessionStore(), **settings))
 
 

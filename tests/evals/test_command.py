@@ -1,4 +1,4 @@
-"""`openagentic-sdk eval`, as a person and a CI job use it."""
+"""`openagentic-sdk eval`, as used by a person and by a CI job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became better and worse, and intervals that say no more than so few cases can."""
+"""Improvements and regressions, and intervals that claim no more than a few cases can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases run by replay, by what-if and live, and an agent that got worse is found."""
+"""Cases run by replay, by what-if and live detect an agent that got worse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .support import TURNS, evaluate, made, options, recorded, scores_of
 
 @tool(name="stock", effect="read")
 def worse_stock(item: str) -> str:
-    """How much of it there is."""
+    """Return how much of it there is."""
     return f"{item}: none"
 
 
@@ -210,7 +210,7 @@ class Live(unittest.TestCase):
 
 
 class Counting:
-    """A model that answers nobody before `awaited` ask at a time."""
+    """A model that answers only once `awaited` requests are open at the same time."""
 
     name = "counting"
 

@@ -1,4 +1,4 @@
-"""What an eval gives: a session, rows, JSON, JUnit's XML, a page and telemetry, whatever the sessions say."""
+"""The results of an eval: a session, rows, JSON, JUnit XML, a page and telemetry, whatever the sessions contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is run or paid twice: after a kill, after Ctrl-C, and when the money is spent."""
+"""Nothing runs twice or is paid twice: after a kill, after Ctrl-C, and when the budget is spent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAID = {"text": "Yes.", "usage": MILLION}
 
 
 class Stopping:
-    """A model that answers, and at the `at`-th request does something else first."""
+    """A model that does something else before it answers the `at`-th request."""
 
     name = "stopping"
 
@@ -302,7 +302,7 @@ class Budgets(unittest.TestCase):
 
 
 class Playing:
-    """A model whose answer follows from what it is asked, so that it can be asked again from anywhere."""
+    """A model whose answer depends only on the request, so that it can be asked again from anywhere."""
 
     name = "playing"
 
@@ -316,7 +316,7 @@ class Playing:
 
 
 class Both:
-    """A model that gives a turn to the first request of a conversation, and asks somebody for every other answer."""
+    """A model that answers the first request of a conversation with a turn, and forwards all others to another model."""
 
     name = "both"
 

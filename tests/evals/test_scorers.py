@@ -1,4 +1,4 @@
-"""Each scorer, and what those that a suite brings along may do without ending the suite."""
+"""Each scorer; scorers supplied by a suite cannot end the suite, whatever they do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 class Echo:
-    """A model that says what it is told."""
+    """A model that repeats its prompt."""
 
     name = "echo"
 
@@ -34,7 +34,7 @@ class Echo:
 
 
 def all_scored(scorers: Sequence[Any], *turns: Any) -> list[dict[str, Any]]:
-    """What scorers say of one run of these turns."""
+    """The results of these scorers for one run of these turns."""
     named = [replace(scorer, name=f"scorer {number}") for number, scorer in enumerate(scorers)]
     suite = Suite(name="x", cases=[Case(prompt="Go.")], agent=made(*turns), scores=named)
     found = scores_of(evaluate(suite))
@@ -42,7 +42,7 @@ def all_scored(scorers: Sequence[Any], *turns: Any) -> list[dict[str, Any]]:
 
 
 def scored(scorer: Any, *turns: Any) -> dict[str, Any]:
-    """What a scorer says of a run of these turns."""
+    """The result of a scorer for a run of these turns."""
     return all_scored([scorer], *turns)[0]
 
 

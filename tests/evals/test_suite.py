@@ -1,4 +1,4 @@
-"""A suite as a file: what is wrong with it is said with the field and the line, before anything runs."""
+"""A suite as a file: each error names the field and the line, before anything runs."""
 
 from __future__ import annotations
 

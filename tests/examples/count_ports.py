@@ -1,8 +1,9 @@
-"""Count what an example asks of its reader: python3 -m tests.examples.count_ports FOLDER prints the rows of docs/from-*.md.
+"""Count what an example demands of its reader: python3 -m tests.examples.count_ports FOLDER prints the rows of
+docs/from-*.md.
 
-FOLDER holds the unpacked source distributions of claude-agent-sdk, openai-agents and pydantic-ai-examples, each as
-NAME-VERSION. Lines are those with code on them, no blank ones, comments or docstrings; ours count their scripts too.
-Names are those that are imported from outside of the standard library and of the examples themselves.
+FOLDER contains the unpacked source distributions of claude-agent-sdk, openai-agents and pydantic-ai-examples, each as
+NAME-VERSION. Only lines with code are counted, not blank lines, comments or docstrings; ours include their scripts. Names
+are those imported from outside the standard library and outside the examples themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def count(source: str) -> tuple[int, int]:
-    """How many lines of code a module has, and how many foreign names it imports."""
+    """The number of lines of code in a module, and of the foreign names that it imports."""
     tree, said = ast.parse(source), set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -49,7 +50,7 @@ def _is_foreign(module: str) -> bool:
 
 
 def head(port: Path) -> tuple[str, str, str]:
-    """The example that a port says it is of: its path, the distribution, and its version."""
+    """The example that a port declares as its original: its path, the distribution, and its version."""
     found = _HEAD.match(port.read_text(encoding="utf-8"))
     assert found is not None, f"{port.name} names no example"
     return found[1], found[2], found[3]

@@ -1,8 +1,8 @@
-"""Record fixtures/logs anew: python3 -m tests.examples.record_logs. Look at the difference before you commit it.
+"""Record fixtures/logs again: python3 -m tests.examples.record_logs. Review the difference before you commit it.
 
-Each folder holds a log as the library wrote it, the messages that it folds into, and its summary. They are a promise: a
-later version reads these logs, and reads the same in them. `torn` is `tools` cut off where its first call has started;
-`bare` was not recorded here: it holds lines as older tools wrote them.
+Each folder contains a log as the library wrote it, the messages that it folds into, and its summary. They are a promise: a
+later version reads these logs with the same result. `torn` is `tools` cut off after the start of its first call; `bare` was
+not recorded here: it contains lines as older tools wrote them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read_log(folder: Path) -> list[Event]:
 
 
 def facts(events: Iterable[Event]) -> dict[str, Any]:
-    """What is promised about a log: file name to JSON value."""
+    """The promised facts about a log: JSON values by file name."""
     events = list(events)
     summary = summary_to_dict(fold_session_summary(None, events))
     del summary["version"]  # which says how a cache is written

@@ -1,7 +1,8 @@
 """Record a session with each given version of the library: python3 -m tests.examples.record_versions COMMIT...
 
-fixtures/logs/versions/COMMIT holds the log as that version wrote it, and the messages that it folded the log into. Add the
-newest landed version before a release; never record one again: these logs are the promise that later versions read them.
+fixtures/logs/versions/COMMIT contains the log as that version wrote it, and the messages that it folded the log into. Add
+the newest landed version before a release, and never record one again: these logs are the promise that later versions read
+them.
 """
 
 from __future__ import annotations

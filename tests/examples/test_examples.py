@@ -1,4 +1,4 @@
-"""Every example runs offline in a bare checkout and prints what its expected file says."""
+"""Every example runs offline in a bare checkout and prints the contents of its expected file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LINES = 60
 
 
 class Examples(unittest.TestCase):
-    """Each runs as a newcomer runs it, without a key and with an empty home folder."""
+    """Each runs as a newcomer would run it, without a key and with an empty home folder."""
 
     maxDiff = None
 
@@ -56,7 +56,7 @@ class Examples(unittest.TestCase):
 
 
 def _printed_by(path: Path) -> str:
-    """What a script prints when this process runs it; what it prints as an error too."""
+    """The output of a script run in this process, including its errors."""
     printed = io.StringIO()
     sys.path.insert(0, str(path.parent))
     try:

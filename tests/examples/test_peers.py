@@ -1,4 +1,6 @@
-"""The pages for those who come from other SDKs: every name of theirs is there, what they name here exists, counts hold."""
+"""The pages for users of other SDKs: all of their names are listed, all names used for this package exist, counts are
+correct.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The programs and the ports of `examples/` run to their end with a scripted model, as their expected files say.
+"""The programs and ports in `examples/` run to completion with a scripted model, as in their expected files.
 
-A program's file is a transcript: each `$` line is its command line, and what it prints follows, errors too. QUESTION stands
-for the id of a question, in what is typed for the last that was printed.
+A program's file is a transcript: each `$` line is a command line, followed by its output, including errors. QUESTION in an
+input is the id of the last question that was printed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def load_app(name: str) -> Any:
 
 
 class Bare(unittest.TestCase):
-    """A test of a newcomer: without a key, a model or a home of one's own, and with nobody at the terminal."""
+    """A test in a newcomer's environment: no key, no model, an empty home folder, and nobody at the terminal."""
 
     maxDiff = None
 
@@ -88,7 +88,7 @@ class Bare(unittest.TestCase):
 
 class Programs(Bare):
     def play(self, transcript: str, **main: Any) -> str:
-        """The transcript as it comes out in a folder of its own."""
+        """Run a transcript in a separate folder and return the actual one."""
         said, question = [], "no question"
         for line in transcript.splitlines():
             if not line.startswith("$ "):
@@ -105,7 +105,7 @@ class Programs(Bare):
         return "\n".join([*said, ""])
 
     def play_file(self, name: str, main: Callable[[list[str]], int] | None = None) -> None:
-        """The transcript of a program, in a copy of `examples/apps/data`."""
+        """Check the transcript of a program, in a copy of `examples/apps/data`."""
         folder = self.enterContext(tempfile.TemporaryDirectory()) + "/data"
         shutil.copytree(APPS / "data", folder)
         shutil.copytree(APPS / "scripts", f"{folder}/scripts")

@@ -1,4 +1,4 @@
-"""Recorded logs read today as they read when they were written."""
+"""Recorded logs are read today as they were when they were written."""
 
 from __future__ import annotations
 

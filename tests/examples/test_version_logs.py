@@ -1,4 +1,4 @@
-"""Logs that landed versions wrote are read, checked and continued by this one."""
+"""Logs written by landed versions are read, checked and continued by this one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VersionLogs(unittest.TestCase):
     maxDiff = None
 
     def stored(self, folder: Path) -> tuple[FileSessionStore, Path]:
-        """A store with the log of a version as the session `s`, and its file."""
+        """A store with a version's log as session `s`, and the path of its file."""
         root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         log = root / "sessions" / "s" / "events.jsonl"
         log.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The one schedule by which this package asks again."""
+"""The one retry schedule of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pressed Ctrl-C is told from code that says `raise KeyboardInterrupt`, by what Python promises of signals."""
+"""A real Ctrl-C is distinguished from code that raises `KeyboardInterrupt`, by documented properties of Python's signals."""
 
 import asyncio
 import signal

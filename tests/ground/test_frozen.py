@@ -1,7 +1,7 @@
-"""A class made by `@frozen` or `@mutable` cannot be told from one made by the standard decorator.
+"""A class created by `@frozen` or `@mutable` cannot be distinguished from one created by the standard decorator.
 
-Each case below is the text of a small module. It runs twice, once with each decorator, and then every expression must give
-the same value or fail with the same words in both.
+Each case below is the source of a small module. It runs twice, once with each decorator; every expression must then return
+the same value or fail with the same message in both.
 """
 
 from __future__ import annotations
@@ -356,9 +356,10 @@ def standard(cls: Any = None, /, **settings: Any) -> Any:
 
 
 def told(decorator: Any, text: str, expressions: tuple[str, ...], first: str = "") -> list[str]:
-    """What a program sees that defines the classes of `text` with the decorator, then evaluates each expression.
+    """The observations of a program that defines the classes of `text` with the decorator and then evaluates each
+    expression.
 
-    `first` is run between the two.
+    `first` runs between the two.
     """
     module = types.ModuleType("values_under_test")
     module.__dict__["value"] = decorator

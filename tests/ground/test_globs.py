@@ -1,4 +1,4 @@
-"""One compiler of glob patterns; the rooms that use it have their own tests of what they add."""
+"""The one compiler of glob patterns; the rooms that use it test their additions themselves."""
 
 from __future__ import annotations
 

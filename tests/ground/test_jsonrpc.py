@@ -1,4 +1,4 @@
-"""JSON-RPC between two peers over nothing but bytes in memory."""
+"""JSON-RPC between two peers, over bytes in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a text that a stranger wrote."""
+"""How untrusted text is displayed to a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that go from one piece of a run's work to the next, and of which nothing is left."""
+"""Threads that pass from one piece of a run's work to the next, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="")
 
 
 class OthersStore(MemorySessionStore):
-    """A store that is not this package's, so that each of its calls is made in a thread; notes which."""
+    """A store from outside this package, so each of its calls is made in a thread; records which one."""
 
     def __init__(self) -> None:
         super().__init__()

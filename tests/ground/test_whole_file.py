@@ -1,4 +1,4 @@
-"""The one way to make a file that is there complete or not at all."""
+"""The one way to create a file either completely or not at all."""
 
 from __future__ import annotations
 

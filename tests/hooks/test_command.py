@@ -1,4 +1,4 @@
-"""Shell commands as hooks: what they read, what their answers mean, and that nothing of them stays."""
+"""Shell commands as hooks: their input, the meaning of their answers, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody has collected yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

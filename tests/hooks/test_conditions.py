@@ -1,4 +1,4 @@
-"""The `if` of a hook, as the documentation's table has it: a hook that was meant to look is run when in doubt."""
+"""The `if` of a hook, according to the table in the documentation: in doubt, a hook that inspects calls runs."""
 
 from __future__ import annotations
 

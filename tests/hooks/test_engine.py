@@ -1,4 +1,4 @@
-"""Hooks in order: what each may change, what a failing or slow one means, and what the log says."""
+"""Hooks in order: what each may change, the effect of a failing or slow one, and what the log records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.looptime import skip_time
 
 
 def says(decision: HookDecision | None, seen: list[dict[str, Any]] | None = None) -> Any:
-    """A hook that always answers the same and remembers what it was given."""
+    """A hook that always returns the same decision and remembers its inputs."""
 
     def hook(payload: dict[str, Any]) -> HookDecision | None:
         if seen is not None:

@@ -1,4 +1,4 @@
-"""Hooks of settings over the life of a session: when they run, what they are told, what their answers do."""
+"""Hooks of settings over the life of a session: when they run, what they receive, and the effect of their answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SessionTest(RunTestCase):
     }
 
     def hooks(self, **entries: Any) -> None:
-        """Each event with a command, a hook, or a list of groups."""
+        """Configure each event with a command, a hook, or a list of groups."""
         groups: dict[str, Any] = {}
         for event, entry in entries.items():
             hook = {"command": entry} if isinstance(entry, str) else entry

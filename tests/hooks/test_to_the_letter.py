@@ -1,4 +1,4 @@
-"""Command hooks in whole runs, event by event, as Claude Code's reference of hooks has them."""
+"""Command hooks in whole runs, event by event, as Claude Code's hook reference defines them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def say(event: str, **fields: Any) -> dict[str, str]:
-    """A file whose text the hook of an event answers with."""
+    """A file with the text that the hook of an event answers with."""
     return {f"say.{event}": json.dumps({"hookSpecificOutput": {"hookEventName": event, **fields}})}
 
 
@@ -263,7 +263,7 @@ class Events(RunTestCase):
                 (self.project / "go").unlink()
 
     async def two_turns(self) -> list[str]:
-        """The hook's words in a conversation whose second prompt comes once the hook has ended."""
+        """The hook's output in a conversation whose second prompt arrives after the hook has ended."""
         provider = ScriptedProvider([call("Read", file_path="a.txt"), "One.", "Two."])
         options = OpenAgenticOptions(
             provider=provider,

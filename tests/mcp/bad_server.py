@@ -1,7 +1,8 @@
-"""An MCP server over stdio that does what its first argument says, good or bad; only `json` and `os` make it cheap to start.
+"""An MCP server over stdio whose behaviour, good or bad, is its first argument; it imports only `json` and `os` to start
+fast.
 
-It speaks 2025-11-25. Each kind of badness is a function that is given the server and the message that came, and says whether
-it has dealt with it.
+It speaks 2025-11-25. Each kind of misbehaviour is a function that receives the server and the message, and returns whether
+it has handled the message.
 """
 
 import json
@@ -26,7 +27,7 @@ class Server:
         self.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
 
     def answer(self, message):
-        """What a server that is none of the bad ones says."""
+        """The answer of a well-behaved server."""
         method, asked = message.get("method"), message.get("id")
         if asked is None or method is None:
             return

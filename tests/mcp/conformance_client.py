@@ -1,7 +1,7 @@
-"""What the official conformance suite knows as "the client": our client, told by a scenario's name what to do.
+"""The client for the official conformance suite: ours, controlled by the scenario's name.
 
-The suite starts a command, to which it appends the URL of its server, and says in MCP_CONFORMANCE_SCENARIO and
-MCP_CONFORMANCE_CONTEXT what it wants. The command is a few lines of shell that pass this on to the test's process.
+The suite starts a command, to which it appends the URL of its server, and passes the scenario in MCP_CONFORMANCE_SCENARIO
+and MCP_CONFORMANCE_CONTEXT. The command is a few lines of shell that forward these to the test's process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FOCAL = "json_schema_2020_12_tool"
 
 
 class Agreeing(Questions):
-    """A person who takes what the form proposes, and agrees to the rest."""
+    """A person who accepts what a form proposes, and agrees to everything else."""
 
     def reach_anybody(self, ctx: ToolContext) -> bool:
         return True
@@ -54,7 +54,7 @@ async def call(tool: RemoteTool, arguments: Mapping[str, Any]) -> None:
 
 
 async def use(servers: Servers, context: Mapping[str, Any]) -> None:
-    """Connect, list the tools, and call those that the scenario is about, or all of them."""
+    """Connect, list the tools, and call those of the scenario, or all of them."""
     await servers.ready()
     tools = {tool.definition.name: tool for tool in servers.tools() if isinstance(tool, RemoteTool)}
     if "toolCalls" in context:
@@ -71,7 +71,7 @@ async def use(servers: Servers, context: Mapping[str, Any]) -> None:
 
 
 class Person:
-    """A browser whose owner agrees at once: it asks for the authorize page, and reads where that leads."""
+    """A browser whose owner agrees at once: requests the authorization page and reads its redirect."""
 
     redirect_uri = "http://127.0.0.1:3000/callback"
 
@@ -97,7 +97,7 @@ def _issuer_of(url: str) -> str:
 
 
 def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | None:
-    """Who logs in at the suite's server, as the scenario knows us."""
+    """Log in at the suite's server, as the client that the scenario expects."""
     known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
     assert server.url is not None
     if known["clientSecret"]:
@@ -106,7 +106,7 @@ def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | 
 
 
 async def converse(url: str, scenario: str, context: Mapping[str, Any]) -> None:
-    """All that the suite asks of a client in a scenario."""
+    """Everything that the suite asks of a client in a scenario."""
     auth_for = partial(log_in, context) if scenario.startswith("auth/") else lambda *_: None
     servers = Servers({"suite": McpServer(url=url, call_timeout_s=120)}, cwd=os.getcwd(), auth_for=auth_for)
     servers.hold()

@@ -1,7 +1,6 @@
-"""An MCP server over stdio with a little of everything, in the era that its first argument names (`modern`, `legacy`).
+"""An MCP server over stdio that offers every feature, in the era of its first argument (`modern`, `legacy`).
 
-`legacy` speaks a version of the second argument's choice, 2025-11-25 by default. It is started with `-I -S`: `json` and
-`os` only.
+`legacy` speaks the version of the second argument, 2025-11-25 by default. It is started with `-I -S`: `json` and `os` only.
 """
 
 import json
@@ -45,7 +44,7 @@ class Server:
         return json.loads(line)
 
     def ask(self, method, params):
-        """Ask the client while a call waits (legacy); what comes in between waits, too."""
+        """Ask the client while a call waits (legacy); other messages wait, too."""
         self.asked += 1
         self.say({"id": f"server-{self.asked}", "method": method, "params": params})
         kept = []

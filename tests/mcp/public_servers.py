@@ -1,11 +1,12 @@
-"""Start public MCP servers that work without a network, and keep the facts of their tools: names, schemas, lengths of texts.
+"""Start public MCP servers that work without a network, and keep the facts of their tools: names, schemas, lengths of
+texts.
 
     python -m tests.mcp.public_servers FOLDER [--only NAME ...] [--call] [--write]
 
-Installs each server of `SERVERS` into FOLDER (npm without scripts, pip; both kept for the next time), starts it through this
-library and prints a line of a table. `--call` calls each of its tools once with arguments that fit its schema; whatever a
-server answers is fine, as long as the call ends. `--write` makes `fixtures/mcp/public_tools.json` anew without descriptions,
-titles and examples, which are works of others; of descriptions the length stays.
+Installs each server of `SERVERS` into FOLDER (npm without scripts, pip; both kept for the next run), starts it through this
+library and prints a row of a table. `--call` calls each of its tools once with arguments that fit its schema; any answer of
+the server is accepted, as long as the call ends. `--write` regenerates `fixtures/mcp/public_tools.json` without
+descriptions, titles and examples, which are the work of others; of descriptions only the length is kept.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _AT_ONCE = 8
 
 @frozen
 class PublicServer:
-    """A server of npm or PyPI. `command` is a program of its package with arguments; HERE in it is a fresh folder."""
+    """A server from npm or PyPI. `command` is a program of its package with arguments, in which HERE is a fresh folder."""
 
     package: str
     command: str
@@ -64,7 +65,7 @@ class PublicServer:
 
     @property
     def name(self) -> str:
-        """The package as a word that may name a folder and a server."""
+        """The package's name in a form that can name a folder and a server."""
         return re.sub("[^a-z0-9]+", "-", self.package.lower()).strip("-")
 
 
@@ -133,7 +134,7 @@ SERVERS: tuple[PublicServer, ...] = (
 
 
 def install(server: PublicServer, folder: Path) -> Path:
-    """The folder of the package's programs, installed unless it is there. Raises `CalledProcessError`."""
+    """The folder of the package's programs, installed if it is missing. Raises `CalledProcessError`."""
     place = folder / server.name
     programs = place / "node_modules" / ".bin" if server.is_npm else place / "bin"
     if (programs / server.command.partition(" ")[0]).exists():
@@ -163,7 +164,7 @@ def version_of(server: PublicServer, folder: Path) -> str:
 
 
 def settings_for(server: PublicServer, programs: Path, here: str) -> McpServer:
-    """How to start an installed server in a folder of its own."""
+    """The settings that start an installed server in its own folder."""
     words = server.command.replace("HERE", here).split()
     env = {key: value.replace("HERE", here) for key, value in server.env.items()}
     path = os.pathsep.join((str(programs), os.environ.get("PATH", "")))
@@ -173,7 +174,7 @@ def settings_for(server: PublicServer, programs: Path, here: str) -> McpServer:
 
 
 def facts(raw: Any, *, is_name: bool = False) -> Any:
-    """A definition without its texts; `is_name` says that the keys of `raw` are names of properties, and no keywords."""
+    """A definition without its texts; with `is_name`, the keys of `raw` are property names and not keywords."""
     if isinstance(raw, list):
         return [facts(item) for item in raw]
     if not isinstance(raw, Mapping):
@@ -187,7 +188,7 @@ def facts(raw: Any, *, is_name: bool = False) -> Any:
 
 
 def fitting(schema: Any, root: Mapping[str, Any], depth: int = 6) -> Any:
-    """A value that fits a schema, most of the time: what is required, as short as it may be."""
+    """A value that usually fits a schema: only what is required, as short as possible."""
     if not isinstance(schema, Mapping) or depth < 0:
         return "x"
     if isinstance(reference := schema.get("$ref"), str):
@@ -216,7 +217,7 @@ def fitting(schema: Any, root: Mapping[str, Any], depth: int = 6) -> Any:
 
 
 async def call_all(tools: Sequence[BareTool]) -> dict[str, int]:
-    """How the calls ended, by `ok`, `refused` (by the server) and `late`. Raises what no call may raise."""
+    """The number of calls by outcome: `ok`, `refused` (by the server) and `late`. Raises what no call may raise."""
     ends = dict.fromkeys(("ok", "refused", "late"), 0)
     turns = asyncio.Semaphore(_AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""A legacy server over stdio whose tools stand in a file: `small_server.py TOOLS.json [LOG]`; each start adds to LOG."""
+"""A legacy server over stdio with the tools of a file: `small_server.py TOOLS.json [LOG]`; each start is appended to LOG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`openagentic-sdk mcp ...` from the outside, and a run that uses what it configured."""
+"""`openagentic-sdk mcp ...` from the outside, and a run with the servers that it configured."""
 
 from __future__ import annotations
 

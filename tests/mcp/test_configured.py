@@ -1,4 +1,4 @@
-"""Which servers files name, which of them may start, and what a person's agreement is about."""
+"""Servers named in files: which of them may start, and what a person's consent covers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class ScopeTest(ConfiguredCase):
 
 
 class FileTest(ConfiguredCase):
-    """What stands in a file that strangers wrote."""
+    """Files written by strangers."""
 
     def said(self) -> str:
         servers = self.servers()

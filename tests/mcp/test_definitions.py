@@ -18,7 +18,7 @@ LONG = "a_tool_with_a_name_that_is_longer_than_any_endpoint_takes_delete"
 
 
 def offered(*names: str, settings: McpServer = SETTINGS) -> dict[str, str]:
-    """The names shown, by the server's own."""
+    """The names shown to the model, by the server's own names."""
     made, _ = read_definitions("srv", settings, [{"name": name, "inputSchema": {}} for name in names])
     return {one.name: one.shown for one in made}
 

@@ -1,4 +1,4 @@
-"""What servers can do beside tools, in both eras: questions, pictures, progress, resources, prompts, roots."""
+"""Features of servers other than tools, in both eras: questions, pictures, progress, resources, prompts, roots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first hour with a server: times, addresses, mistakes in entries, eras, and what else stands on its output."""
+"""The first hour with a server: timeouts, addresses, mistakes in entries, eras, and other output of the server."""
 
 from __future__ import annotations
 

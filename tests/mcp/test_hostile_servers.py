@@ -1,4 +1,4 @@
-"""Whatever a server does, the run goes on: it is told what came of each call, the log is whole, and nothing stays behind."""
+"""Whatever a server does, the run continues, sees the outcome of each call, has an intact log and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MARK = f"mark-{os.getpid()}-"
 
 
 def bad_server(kind: str, **settings: Any) -> McpServer:
-    """A server of `bad_server.py`; `-I -S` starts in a fraction of the usual time."""
+    """A server of `bad_server.py`; with `-I -S` it starts in a fraction of the usual time."""
     return McpServer(command=sys.executable, args=["-I", "-S", SCRIPT, kind, MARK], **settings)
 
 
 def processes() -> list[str]:
-    """The command lines of the servers that still run, grandchildren included."""
+    """The command lines of the servers that still run, including grandchildren."""
     found = []
     for name in os.listdir("/proc"):
         try:
@@ -40,7 +40,7 @@ def processes() -> list[str]:
 
 
 class Outcome:
-    """What became of a run: its events, the last state of each server, the results of calls by the server's name."""
+    """The outcome of a run: its events, the last state of each server, the results of calls by the server's name."""
 
     def __init__(self, events: list[Any], provider: ScriptedProvider) -> None:
         self.events = events
@@ -58,7 +58,7 @@ class Outcome:
 async def outcome_of(
     servers: dict[str, McpServer], *turns: list[tuple[str, dict[str, Any]]], **options: Any
 ) -> Outcome:
-    """A run in which the model makes these calls, one list of `(tool, arguments)` for each turn."""
+    """Run an agent whose model makes these calls, one list of `(tool, arguments)` for each turn."""
     calls = [{"tool_calls": [{"name": name, "arguments": given} for name, given in turn]} for turn in turns]
     provider = ScriptedProvider([*calls, "Done."])
     settings = OpenAgenticOptions(

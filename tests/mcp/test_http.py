@@ -24,7 +24,9 @@ Answer = Callable[[Connection, Request, Any], "bool | None"]
 
 
 class Script:
-    """What a server does: `at` maps a method to what happens, True when that was all; the rest follows the protocol."""
+    """The behaviour of a server: `at` maps a method to a function, which returns True if it did everything; else the
+    protocol applies.
+    """
 
     def __init__(self, era: str, session: str | None = None, **at: Answer) -> None:
         self.era = era

@@ -1,4 +1,4 @@
-"""Our client against servers that others wrote, and under the official conformance suite. What is not named is skipped."""
+"""Our client against servers written by others, and under the official conformance suite. Unnamed ones are skipped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ server.run(transport="http", port=int(sys.argv[1])) if len(sys.argv) > 1 else se
 
 class Peers(unittest.IsolatedAsyncioTestCase):
     def listening(self, *command: str, **environment: str) -> int:
-        """The port at which a server that gets it as its last word, or as PORT, takes connections."""
+        """The port on which a server accepts connections; it receives the port as its last argument, or as PORT."""
         port = free_port()
         words = [word.replace("PORT", str(port)) for word in command]
         environment = {**os.environ, "PORT": str(port), **environment}
@@ -109,7 +109,7 @@ class Conformance(unittest.IsolatedAsyncioTestCase):
         self.port = server.sockets[0].getsockname()[1]
 
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A client that the suite started: what its command says and hears."""
+        """Serve a client that the suite started: forward its command's input and output."""
         url, scenario, context = [(await reader.readline()).decode().strip() for _ in range(3)]
         try:
             async with self.at_once:
@@ -122,7 +122,7 @@ class Conformance(unittest.IsolatedAsyncioTestCase):
         await writer.wait_closed()
 
     async def suite(self, *wanted: str) -> tuple[int, str]:
-        """The exit code of the suite, and what it says."""
+        """The exit code and the output of the suite."""
         command = [str(NODE), str(SUITE / "dist" / "index.js"), "client", *wanted, "-o", str(self.folder)]
         command += ["--command", f"bash {self.folder / 'client.sh'} {self.port}", "--timeout", "120000"]
         process = await asyncio.create_subprocess_exec(

@@ -1,6 +1,6 @@
-"""Servers as processes: none outlives its host, late ones come, dead ones are started again, and not for ever.
+"""Servers as processes: none outlives its host, late ones join, dead ones are restarted a limited number of times.
 
-A run that has no servers loads nothing of their room.
+A run without servers loads no module of their room.
 """
 
 from __future__ import annotations

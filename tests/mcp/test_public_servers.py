@@ -1,4 +1,4 @@
-"""Public servers, installed as they are today: each tool of theirs is offered, and each call of one ends."""
+"""Public servers in their current versions: each of their tools is offered, and each call of one ends."""
 
 from __future__ import annotations
 

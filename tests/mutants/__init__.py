@@ -1,1 +1,1 @@
-"""Mutation tests: one place of the code is changed at a time, and the tests of its room must notice."""
+"""Mutation tests: the code is changed at one place at a time, and the tests of its room must fail."""

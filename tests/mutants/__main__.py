@@ -1,8 +1,8 @@
-"""Change 300 places of the code, one at a time, and see whether the tests of their rooms notice: python -m tests.mutants
+"""Change 300 places of the code, one at a time, and check whether the tests of their rooms fail: python -m tests.mutants
 
-Needs mutmut and coverage (the `dev` extra) and bubblewrap: a gate that is broken on purpose runs what its test expects to be
-denied, so nothing but a copy of the project can be written, no network be reached and no right of root be used. What is done
-stands in the state folder; a run that was ended goes on there, and with --again what survived meets the tests of today.
+Needs mutmut and coverage (the `dev` extra) and bubblewrap: a deliberately broken gate runs what its test expects to be
+denied, so commands can write only to a copy of the project, reach no network and use no privilege of root. Results are kept
+in the state folder; an interrupted run continues there, and --again tests the survivors with the current tests.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Jail:
             copy(ROOT / name, folder / name)
 
     def change(self, file: str, code: str) -> Callable[[], None]:
-        """Write another code into a file of the package; what this returns puts the former one back."""
+        """Write other code into a file of the package; return a function that restores the original."""
         path = self._copy / PACKAGE / file
         former = path.read_text()
         compiled = list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
@@ -73,7 +73,7 @@ class Jail:
         return put_back
 
     def ask(self, command: str, what: str, seconds: float) -> dict[str, Any]:
-        """What `inside` said, or which signal or exit code ended it."""
+        """The output of `inside`, or the signal or exit code that ended it."""
         python = [os.path.realpath(sys.prefix), sys.prefix]
         jail = [
             "bwrap",
@@ -126,7 +126,7 @@ class Jail:
 
 
 class Map:
-    """Which test runs which line of the package, by the line's text: it outlives changes elsewhere in a file."""
+    """Which test runs which line of the package, by the line's text, which survives changes elsewhere in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -136,7 +136,7 @@ class Map:
         self._sources: dict[str, tuple[list[str], dict[int, str]]] = {}
 
     def read(self, modules: list[str], jails: list[Jail], say: Callable[[str], None]) -> None:
-        """Run what is not mapped yet as it is today."""
+        """Run the tests that are not mapped in their current form."""
         waiting = [module for module in modules if not self._place(module).exists()]
         free = list(jails)
 
@@ -185,7 +185,7 @@ class Map:
                 self._by_function.setdefault((file, function), set()).update(tests)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """Of the mutant's room, class by class, the fastest first."""
+        """The tests of the mutant's room, class by class, the fastest first."""
         lines, _ = self._source(mutant.file)
         found = set[str]()
         for number in range(mutant.line, mutant.last_line + 1):
@@ -203,7 +203,7 @@ class Map:
 
 
 class Run:
-    """The mutants of one state folder, and what became of them."""
+    """The mutants of one state folder, and their outcomes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -260,7 +260,7 @@ class Run:
         self.say(f"{left} left, {seconds:.0f} s, {len(tests)} tests: {verdict['noticed'] or 'SURVIVED'} {name}")
 
     def report(self) -> bool:
-        """Print the figures by room, and each mutant that nothing noticed; whether the bars are met."""
+        """Print the figures by room, and each surviving mutant; return whether the bars are met."""
         figures: dict[str, Counter[str]] = {room: Counter() for room in self._options.rooms}
         for mutant in self.mutants:
             noticed = self.verdicts[mutant.key]["noticed"]
@@ -291,7 +291,7 @@ def is_equivalent(mutant: Mutant) -> bool:
 
 
 def test_modules(rooms: list[str]) -> list[str]:
-    """Of all folders that the rooms name."""
+    """The test modules in all folders that the rooms name."""
     folders = dict.fromkeys(folder for room in rooms for folder in ROOMS[room].tests)
     return [
         f"tests.{folder}.{path.stem}"

@@ -1,7 +1,7 @@
 """Draw mutants of the kernel, the log and the permissions: the operators of mutmut, and two of our own.
 
 mutmut's own runner needs pytest and skips properties, so only its operators are used. A mutant is drawn by the digest of
-what it changes: a commit elsewhere in the code leaves the sample as it is.
+its change: a commit elsewhere in the code leaves the sample unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PACKAGE = "openagentic_sdk"
 
 
 class Room(NamedTuple):
-    """Files of the package, and the folders of tests that must notice what happens to them."""
+    """Files of the package, and the folders of tests that must notice changes in them."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -86,7 +86,7 @@ def leave_out_call(node: cst.Expr) -> Iterator[cst.BaseSmallStatement]:
 
 
 def turn_condition(node: cst.If) -> Iterator[cst.If]:
-    """Negate the condition of an `if`, where no other operator changes it."""
+    """Negate the condition of an `if` that no other operator changes."""
     if not isinstance(node.test, (cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)):
         test = node.test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), test))
@@ -108,7 +108,7 @@ def _sentences(node: cst.CSTNode) -> int:
 
 
 class _Places(cst.CSTVisitor):
-    """Collects each change that an operator makes inside of a function."""
+    """Collects each change that an operator makes inside a function."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -144,7 +144,7 @@ class _Places(cst.CSTVisitor):
                 self.found += [(self._statements[0], node, changed, where.start.line, last) for changed in changes]
 
     def _kept(self, node: cst.CSTNode, changes: Iterable[cst.CSTNode]) -> Iterator[cst.CSTNode]:
-        """Without what changes the wording of a sentence, and with one change of a name or key instead of three."""
+        """Drop changes of the wording of a sentence, and keep one change of a name or key instead of three."""
         for number, changed in enumerate(changes):
             if isinstance(node, cst.BaseString) and number:
                 return
@@ -181,7 +181,7 @@ def changes_of(file: str, code: str) -> Iterator[Change]:
 
 
 def mutant_of(room: str, change: Change) -> Mutant | None:
-    """The changed code; None where it means the same to Python."""
+    """The changed code; None if it means the same to Python."""
     replaced = change.statement.deep_replace(change.node, change.changed)
     assert isinstance(replaced, cst.CSTNode)
     old, new = map(change.module.code_for_node, (change.statement, replaced))
@@ -194,7 +194,7 @@ def mutant_of(room: str, change: Change) -> Mutant | None:
 
 
 def draw(count: int, seed: int, rooms: Iterable[str] = ROOMS) -> tuple[list[Mutant], int]:
-    """`count` mutants at random, of all rooms together, and how many there are to draw from."""
+    """Draw `count` mutants at random from all rooms together; return also the number of all mutants."""
     found = [
         (room, change)
         for room in rooms

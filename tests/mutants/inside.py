@@ -1,7 +1,7 @@
-"""Run tests in a copy of the project: which lines each of them runs, or whether they notice that the copy was changed.
+"""Run tests in a copy of the project: report the lines that each of them runs, or whether they fail in a changed copy.
 
-`map MODULE` runs one module's tests with coverage; `run` runs the tests whose ids stand in a file, in that order, up to the
-first that fails. Either prints one line of JSON, the last of its output.
+`map MODULE` runs one module's tests with coverage; `run` runs the tests whose ids are in a file, in that order, up to the
+first failure. Either prints one line of JSON as the last line of its output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The mutation tests themselves: which changes are made, that a jail notices one, and that the list of equals is true."""
+"""Tests of the mutation tests: the changes, a jail that notices one, and the truth of the list of equivalent mutants."""
 
 from __future__ import annotations
 

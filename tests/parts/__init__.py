@@ -1,1 +1,1 @@
-"""Tests of the parts that users write, and of what is left when a part is left out."""
+"""Tests of users' own parts, and of what remains when a part is omitted."""

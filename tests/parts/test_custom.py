@@ -1,4 +1,4 @@
-"""Parts that users write: their state in the log, what the model reads of them, and what they cannot do."""
+"""Users' own parts: their state in the log, what the model reads of them, and what they cannot do."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ def states(events):
 
 
 def newest_state(store, session_id):
-    """What holds at the end of a log without rewinds."""
+    """The state in force at the end of a log without rewinds."""
     return states(store.read_events(session_id))[-1]
 
 

@@ -1,4 +1,4 @@
-"""Whoever leaves a part out loses its feature and nothing else: each part of `assemble`, left out in turn."""
+"""Omitting a part removes its feature and nothing else: each part of `assemble`, omitted in turn."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ def call(name, **arguments):
 
 
 class Scene:
-    """One run in a folder of its own, and what came of it."""
+    """One run in a separate folder, and its outcome."""
 
     def __init__(self, test, left_out):
         self.test, self.left_out = test, left_out
@@ -125,7 +125,7 @@ class Scene:
 
     @property
     def output(self):
-        """What the last call gave, or its error."""
+        """The output of the last call, or its error."""
         last = self.of(ToolResult)[-1]
         return f"{last.error_type} {last.error_message}" if last.is_error else json.dumps(last.output)
 

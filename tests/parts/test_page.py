@@ -1,4 +1,4 @@
-"""The examples of docs/parts.md do what the page says of them: through a real kill, and under the contract."""
+"""The examples of docs/parts.md behave as the page describes: through a real kill, and under the contract."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The contract of parts that keep a state: the examples of the page pass it, and three of our own; a broken one does not."""
+"""The contract of parts with state: the page's examples and three parts of the package pass it, and a broken one fails."""
 
 import io
 import tempfile
@@ -29,7 +29,7 @@ WORDS = "kettle saucer spoon filter grinder scale timer apron towel tray lemon s
 
 
 def many_tools():
-    """More tools than a model is told about at once."""
+    """More tools than a model is shown at once."""
 
     def make(word):
         @tool(name=word, effect="read")
@@ -56,7 +56,7 @@ class TallyTest(part_contract.PartContract):
 
 
 class BudgetsTest(part_contract.PartContract):
-    """Our own: what a session has spent."""
+    """A part of the package: the spending of a session."""
 
     part = Budgets
     turns = tuple(
@@ -70,17 +70,17 @@ class BudgetsTest(part_contract.PartContract):
         return {"tokens": part._budget.tokens, "cost_usd": part._budget.cost_usd}
 
     async def test_a_compaction_leaves_the_state(self):
-        """A compaction costs something."""
+        """A compaction adds to the costs."""
 
     async def test_a_fork_has_the_state(self):
-        """What was copied was paid by the session that it came from."""
+        """Whatever was copied has been paid by the source session."""
         fork = fork_session(self.store, self.session_id)
         _, state = await self._play(self.store, (), None, resume=fork)
         self.assertEqual(state["tokens"], 0)
 
 
 class SkillsTest(part_contract.PartContract):
-    """Our own: which skills are active."""
+    """A part of the package: the active skills."""
 
     part = ProjectPart
     turns = (
@@ -106,7 +106,7 @@ class SkillsTest(part_contract.PartContract):
 
 
 class DeferredToolsTest(part_contract.PartContract):
-    """Our own: which deferred tools the model has found."""
+    """A part of the package: the deferred tools that the model has found."""
 
     part = DeferredTools
     turns = (
@@ -131,7 +131,7 @@ del _kind, _name
 
 
 class BrokenPartsTest(unittest.TestCase):
-    """What a part must not do is found by the contract."""
+    """The contract detects whatever a part must not do."""
 
     def failed_tests(self, **wrong):
         kind = type("Wrong", (Tally,), wrong)

@@ -1,4 +1,4 @@
-"""Commands that no rule settles are tried on a copy: what that asks, keeps, drops and leaves in the log."""
+"""Commands that no rule settles are tried on a copy: the questions, the changes kept or discarded, and the log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TrialTestCase(unittest.TestCase):
         sandbox: Any = "auto",
         **rules: Sequence[str],
     ) -> list[Event]:
-        """The events of one run whose model asks for one command."""
+        """The events of one run whose model requests one command."""
 
         async def answered(question: UserQuestion) -> str:
             self.questions.append(question)
@@ -79,7 +79,7 @@ class TrialTestCase(unittest.TestCase):
         return [(event.allowed, event.details.get("category")) for event in found]
 
     def is_tried(self, events: Sequence[Event]) -> bool:
-        """Whether the log holds a trial."""
+        """Whether the log contains a trial."""
         return any(isinstance(event, TrialStarted) for event in events)
 
     def starts(self, events: Sequence[Event]) -> list[str]:
@@ -244,7 +244,7 @@ class WhatTheLogKeeps(TrialTestCase):
         self.store = self.files
 
     def cut_behind(self, events: Sequence[Event], kind: type[Event]) -> str:
-        """Let the log end behind the first event of a kind, as after a crash; returns the session."""
+        """Truncate the log after the first event of a kind, as after a crash; return the session."""
         (session_id,) = os.listdir(self.files.root_dir / "sessions")
         log = self.files.root_dir / "sessions" / session_id / "events.jsonl"
         last = next(event.seq for event in events if isinstance(event, kind))

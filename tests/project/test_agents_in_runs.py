@@ -1,4 +1,4 @@
-"""Subagents of `.claude` in runs: those that are there without a file, and what a file may ask for."""
+"""Subagents of `.claude` in runs: the built-in ones, and what a file may request."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Tools(AgentTestCase):
 
 class Modes(AgentTestCase):
     def write_in(self, name: str, **options: Any) -> list[str]:
-        """The outcomes of a file that the agent writes."""
+        """The outcomes of the agent's attempts to write a file."""
         write = call("Write", file_path="x.txt", content="x")
         (self.project / "x.txt").unlink(missing_ok=True)
         result = self.run_script(call("Task", agent=name, prompt="Go."), write, "Gone.", "Done.", **options)

@@ -1,4 +1,4 @@
-"""Commands and subagents that stand in a project's folders."""
+"""Commands and subagents in a project's folders."""
 
 from __future__ import annotations
 

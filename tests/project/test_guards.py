@@ -1,4 +1,4 @@
-"""Guards of settings hold whatever way a call is spelled, from whatever folder a run begins."""
+"""Guards of settings apply to every spelling of a call, from every folder in which a run begins."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Guards(RunTestCase):
         self.assertEqual(absolute_path("~/a/../x", "/p"), os.path.join(os.path.expanduser("~"), "x"))
 
     def test_every_spelling_of_a_path_is_whole(self) -> None:
-        """Beside a link `link` to `protected/deep`, `up` to the folder above and `loop` to itself."""
+        """In addition to a link `link` to `protected/deep`, `up` to the folder above and `loop` to itself."""
         self.write({"protected/deep/y": "y", "a/z": "z"}, {"link": "protected/deep", "up": "..", "loop": "loop"})
         cwd, home = str(self.project), os.path.expanduser("~")
         for text, whole in (

@@ -1,4 +1,4 @@
-"""The table of documented words, row by row: what each one is said to do is what it does."""
+"""The table of documented words, row by row: each word has the described effect."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Ledger(unittest.TestCase):
 
 
 class Told(ProjectTestCase):
-    """What is said of each word where it is used: nothing, or what to do instead."""
+    """The report on each word where it is used: nothing, or what to do instead."""
 
     def check(self, row: DocumentedWord, notes: Iterable[Diagnostic], parent: DocumentedWord | None = None) -> None:
         said = {note.message for note in notes if "has no effect here" in note.message}
@@ -150,7 +150,7 @@ class Told(ProjectTestCase):
                     self.check(row, self.notes_of(kind, row.word))
 
     def notes_of(self, kind: str, word: str) -> list[Diagnostic]:
-        """What is said of a file of this kind with a field of this name."""
+        """The report on a file of this kind with a field of this name."""
         fields = (
             {"description": "d", word: "x"} if kind == "rule-file" else {"name": "n", "description": "d", word: "x"}
         )
@@ -244,7 +244,7 @@ class Told(ProjectTestCase):
 
 
 class Counts(ProjectTestCase):
-    """Each word that does something changes what is read: the same file without it is read otherwise."""
+    """Each word with an effect changes what is read: without it, the same file is read differently."""
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         "permissions": {"allow": ["Bash"]},

@@ -1,4 +1,4 @@
-"""What of CLAUDE.md, rules and imports reaches a run, in which order."""
+"""Which parts of CLAUDE.md, rules and imports reach a run, and in which order."""
 
 from __future__ import annotations
 

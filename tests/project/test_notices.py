@@ -1,4 +1,4 @@
-"""Notices for people: one line for each reason, with its places, and none for what changes nothing of a run."""
+"""Notices for people: one line per reason, with its places, and none for anything without effect on a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins that a person added: they count as they were then, and nothing is fetched."""
+"""Plugins added by a person: they apply as they were at that time, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class PluginTest(PluginTestCase):
 
 
 class MarketplaceTest(PluginTestCase):
-    """Marketplaces whose entries say what their plugins bring, as published ones do."""
+    """Marketplaces whose entries describe their plugins, as published ones do."""
 
     def publish(self, *entries: dict[str, object], **files: str) -> None:
         """A marketplace `pub` with skills, commands, agents and a hook script in one folder."""

@@ -1,4 +1,4 @@
-"""Where everything comes from, file by file."""
+"""The source of every setting, file by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor --project` and `why NAME`: what of a project works here, and what a name leads to."""
+"""`doctor --project` and `why NAME`: which parts of a project work here, and what a name refers to."""
 
 from __future__ import annotations
 

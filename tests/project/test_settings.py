@@ -1,4 +1,4 @@
-"""settings.json files: precedence, merging, bad entries, and what an untrusted project does not get."""
+"""settings.json files: precedence, merging, invalid entries, and what an untrusted project does not get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An allow rule that goes into a project's local settings: what is kept, what is refused."""
+"""An allow rule added to a project's local settings: what is kept, what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of `.claude` files that people write, and what a run makes of each."""
+"""Forms of `.claude` files that people write, and how a run reads each."""
 
 from __future__ import annotations
 

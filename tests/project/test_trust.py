@@ -1,4 +1,4 @@
-"""Trust is a person's decision about certain bytes, and everything that is unclear is no trust."""
+"""Trust is a person's decision about certain bytes, and anything unclear is untrusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trust that holds while a project is used, and what is left of it when files changed."""
+"""Trust that remains while a project is used, and what remains of it after files have changed."""
 
 from __future__ import annotations
 

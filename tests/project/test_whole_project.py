@@ -1,4 +1,4 @@
-"""A project that uses everything of Claude Code that there is, walked from trusting it to the last hook."""
+"""A project that uses every feature of Claude Code, followed from trusting it to the last hook."""
 
 from __future__ import annotations
 

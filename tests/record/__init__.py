@@ -1,1 +1,1 @@
-"""What a session's record proves: signatures, erasing under a proof, and keeping."""
+"""What a session's record proves: signatures, erasing with a proof, and keeping."""

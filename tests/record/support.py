@@ -49,7 +49,7 @@ def turn(number: int, secret: str = "") -> list[Event]:
 
 
 class RecordCase(unittest.TestCase):
-    """A folder of its own, with a key in it."""
+    """A test with a separate folder that contains a key."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="record-")
@@ -75,7 +75,7 @@ class RecordCase(unittest.TestCase):
         return verify_record(session_id, store.iter_events(session_id), self.trust)
 
     def of(self, events: Sequence[Event], session_id: str = "s") -> RecordReport:
-        """What is said of these events when they stand in a log, numbered anew as somebody who edits one would do it."""
+        """The report on these events in a log, renumbered as somebody who edits a log would do it."""
         numbered = [changed(event, seq=seq) for seq, event in enumerate(events, start=1)]
         store = MemorySessionStore()
         store.import_session(session_id, numbered)

@@ -1,4 +1,4 @@
-"""What is erased is gone from every file of a store, nothing of it can be guessed, and the proof of the rest holds."""
+"""Erased values are gone from every file of a store and cannot be guessed, and the proof of the rest remains valid."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SECRET = 'IBAN DE89 "3704" 0044\u00fc'
 
 
 def stored_bytes(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, unpacked where it is an archive."""
+    """Every file below a folder; archives are unpacked."""
     found: dict[str, bytes] = {}
     for path in folder.rglob("*"):
         found[str(path)] = str(path.name).encode() + (path.read_bytes() if path.is_file() else b"")
@@ -63,7 +63,7 @@ def stored_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def forms(secret: str) -> list[bytes]:
-    """How a value may stand in a file."""
+    """The forms in which a value may occur in a file."""
     whole = secret.encode()
     texts = [secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1], sha256(whole).hexdigest()]
     made = [base64.b64encode(b"x" * before + whole)[4:-4].decode() for before in range(3)]
@@ -90,7 +90,7 @@ class Erasing(RecordCase):
         return erase(store, "s", seal=self.seal, **how)  # type: ignore[arg-type]
 
     def family(self, store: SessionStore, secret: str) -> None:
-        """A session with a fork, a child and a grandchild, where the value stands in every place that comes to mind."""
+        """A session with a fork, a child and a grandchild that contain the value in every conceivable place."""
         self.filled(store, turns=(1, 2), secret=secret)
         blob = store.put_blob("s", f"big output with {secret} in it".encode())
         encoded = base64.b64encode(f"a{secret}".encode()).decode()

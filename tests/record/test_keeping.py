@@ -1,4 +1,4 @@
-"""What is held stays, what is to be kept stays until then, what is purged leaves a tombstone; and the commands for it."""
+"""Holds, retention times and purges that leave a tombstone; and the commands for them."""
 
 from __future__ import annotations
 

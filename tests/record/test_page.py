@@ -1,4 +1,4 @@
-"""The page of a record holds all that a check needs, and checks itself in a browser."""
+"""The page of a record contains everything that a check needs, and checks itself in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who vouches for which events, and what is said of a log that somebody changed."""
+"""Who vouches for which events, and the report on a log that somebody changed."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def _reply_command(folder: Path) -> str:
 
 
 class Tampering(RecordCase):
-    """What is said of a log that somebody edited who can make new checksums: by hand, with each edit in one place."""
+    """The report on a log edited by somebody who can create new checksums: written by hand, with each edit in one place."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,7 +1,8 @@
-"""Forty sessions that went wrong, and what is true of each: recorded by scripted models, not read from the code that judges.
+"""Forty failed sessions and the facts about each: recorded by scripted models, not derived from the code that judges them.
 
-Each entry says its kind, the type of the event at which it went wrong, and words that the explanation must have. `RECORDED`
-have a function that makes the log; `WRITTEN` are logs whose cause needs no run (a server that is lost, a dead process).
+Each entry has its kind, the type of the event at which it failed, and words that the explanation must contain. `RECORDED`
+entries have a function that creates the log; `WRITTEN` ones are logs whose cause needs no run (a lost server, a dead
+process).
 """
 
 import asyncio
@@ -57,7 +58,7 @@ def call(name, **arguments):
 
 
 def record(*turns, prompt="Order tea and coffee.", store=None, **changes):
-    """Play the turns; gives the store and the session's id."""
+    """Play the turns; return the store and the session's id."""
     store = store or MemorySessionStore()
     settings = {
         "provider": ScriptedProvider(turns),
@@ -90,7 +91,7 @@ def gone_on(store, session_id, prompt, *turns, **changes):
 
 
 def compacted(fact, question, answer, summary="The person greeted."):
-    """A fact, a compaction whose summary lacks it, a question for it."""
+    """A fact, a compaction whose summary lacks it, and a question about it."""
     store, session_id = record("Noted.", prompt=fact)
     last = store.read_events(session_id)[-1].seq
     store.append_event(session_id, SessionCompacted(last, summary))
@@ -108,7 +109,7 @@ class Endless:
 
 
 def told_to_end(how):
-    """A run that is told to end while the model is asked."""
+    """A run that is asked to end while the model works."""
     store = MemorySessionStore()
     options = OpenAgenticOptions(
         provider=Endless(), model="m", session_store=store, setting_sources=(), permission_gate=FREE
@@ -159,7 +160,7 @@ def parked(*turns, **changes):
 
 
 def written(*events):
-    """A log that says this, behind the first event of a run."""
+    """A log with these events after the first event of a run."""
     store = MemorySessionStore()
     session_id = store.create_session()
     store.append_events(session_id, [SystemInit(session_id, "/srv", "1"), *events])
@@ -187,7 +188,7 @@ def in_workflow(runs=1, child=False):
 
 
 def subagents(*turns, depth=1):
-    """A subagent fails: `turns` are those of all, the parent's without an agent, the others' by their prompts."""
+    """A subagent fails: `turns` are those of all agents, the parent's without an agent, the others' by their prompts."""
     agents = {"buyer": AgentDefinition("buys", "You are the buyer.", tools=("order", "Task"))}
     agents["clerk"] = AgentDefinition("writes", "You are the clerk.", tools=("order",))
     return record(*turns, agents=agents)

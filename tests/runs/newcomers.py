@@ -1,6 +1,7 @@
-"""Broken agents as a newcomer makes them, from README and the pages of `docs/` alone, with what is true of each.
+"""Broken agents as newcomers write them, using only README and the pages of `docs/`, with the facts about each.
 
-Each entry has words that whoever knows the fault looks for; `tests.runs.test_why` looks for them in what the command prints.
+Each entry has words that a person who knows the fault looks for; `tests.runs.test_why` looks for them in the command's
+output.
 """
 
 import http.server
@@ -56,7 +57,7 @@ def play(store, *turns, prompt="Do the nightly job.", **changes):
 
 @contextmanager
 def vendor(status, error):
-    """A vendor that refuses every request so."""
+    """A vendor that refuses every request in this way."""
 
     class Refusal(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args):

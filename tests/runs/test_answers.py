@@ -1,4 +1,4 @@
-"""Answers are exact: one rule of what answers a question, at every door."""
+"""Answers are exact: one rule defines valid answers at every entry point."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ class Rule(unittest.TestCase):
 
 
 class Doors(unittest.IsolatedAsyncioTestCase):
-    """Everywhere: words that are no answer are refused in words that name the choices, and nothing is stored."""
+    """Everywhere, invalid answers are refused with a message that names the choices, and nothing is stored."""
 
     def setUp(self):
         self.store = MemorySessionStore()
@@ -256,7 +256,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
 
 class Typed(unittest.TestCase):
     def approve(self, *lines):
-        """The answer to a permission question, and the texts that were shown with each line that was read."""
+        """The answer to a permission question, and the text shown with each line that was read."""
         left, shown = list(lines), []
 
         def typed(text):

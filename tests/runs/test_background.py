@@ -28,7 +28,7 @@ async def pay(amount: int) -> str:
 
 
 def asking(turns, **changes):
-    """Options whose gate must ask and has nobody."""
+    """Options whose gate must ask but cannot reach anybody."""
     return options_for(turns, permission_gate=PermissionGate(permission_mode="default"), tools=[pay], **changes)
 
 

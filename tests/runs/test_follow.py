@@ -18,7 +18,7 @@ from tests.runtime.support import options_for
 
 
 class Counted(MemorySessionStore):
-    """A store that knows how many threads were in it at the same time."""
+    """A store that counts how many threads use it at the same time."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class Counted(MemorySessionStore):
 
 
 class Watched(MemorySessionStore):
-    """A store that tells when somebody waits for its news."""
+    """A store that reports when somebody waits for its news."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Copies of sessions that go on differently."""
+"""Copies of sessions that continue differently."""
 
 import unittest
 

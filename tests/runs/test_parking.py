@@ -1,4 +1,4 @@
-"""A stop loses no question: it stays open, is seen in the lists, and is answered from anywhere."""
+"""Stopping a run loses no question: it stays open, appears in lists, and can be answered from anywhere."""
 
 import asyncio
 import unittest
@@ -38,7 +38,7 @@ def change(what: str) -> str:
 
 
 def looking():
-    """A tool that comes to its end soon after somebody was asked, and the hooks that tell it so."""
+    """A tool that ends soon after a question was asked, and the hooks that signal this to it."""
     asked = asyncio.Event()
 
     async def hear(payload):
@@ -60,7 +60,7 @@ ASK = {"name": "AskUserQuestion", "arguments": {"question": "Which one?", "choic
 
 
 def asking():
-    """A gate whose person never answers, and an event that says that they were asked."""
+    """A gate whose person never answers, and an event that is set when they are asked."""
     asked = asyncio.Event()
 
     async def person(question):

@@ -1,4 +1,4 @@
-"""Recorded sessions, played again."""
+"""Recorded sessions, replayed."""
 
 import random
 import unittest

@@ -1,4 +1,4 @@
-"""A prompt to a session that waits for a person is stored together with the end of all that waited, or is not accepted."""
+"""A prompt to a session that waits for a person is stored together with the end of everything that waited, or refused."""
 
 import asyncio
 import tempfile
@@ -76,7 +76,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         return result.session_id
 
     async def assert_superseded(self, session_id, said="never mind", store=None):
-        """What waited has ended with what was said, and no later answer makes a call run."""
+        """Assert that everything waiting has ended with the expected outcome, and no later answer makes a call run."""
         store = store or self.store
         events = assert_closed(self, store, session_id)
         message = next(event for event in events if isinstance(event, UserMessage) and event.text == said)
@@ -272,9 +272,10 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                     await self.assert_superseded(session_id)
 
     def as_killed(self, session_id):
-        """As SIGKILL leaves the logs: no parent has heard of the question, and no log has an end.
+        """Leave the logs as SIGKILL would: no parent has recorded the question, and no log has an end.
 
-        They are signed as they would have been written: a log that lacks events in the middle is nobody's own.
+        They are signed as they would have been written, because a log that lacks events in the middle would count as
+        foreign.
         """
         killed = MemorySessionStore()
         for name in self.store.list_sessions():

@@ -1,4 +1,4 @@
-"""The turns of one session: what waits for which turn, who may begin one, and where the session goes on."""
+"""The turns of one session: what waits for which turn, who may begin one, and where the session continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASK = {"tool_calls": [{"name": "fail", "arguments": {}}]}
 
 
 async def played(turns, prompt, late=()):
-    """The turn of a prompt, to its end; `late` is said when it has its result."""
+    """Play the turn of a prompt to its end; `late` messages are sent once it has its result."""
     turn = await turns.begin(prompt)
     try:
         while (event := await turns.next_event(turn)) is not None:

@@ -1,4 +1,4 @@
-"""Why a session stands where it does: forty failures, and those that are none."""
+"""Why a session ended as it did: forty failures, and sessions without one."""
 
 import contextlib
 import io

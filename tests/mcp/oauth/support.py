@@ -1,4 +1,4 @@
-"""An MCP server and an authorization server on 127.0.0.1, which do what a test tells them and keep what they were asked."""
+"""An MCP server and an authorization server on 127.0.0.1, controlled by a test, which record the requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reply(status: int, data: Any, **headers: str) -> Answer:
 
 
 class Place:
-    """Both servers at one port: the MCP server at /mcp, the issuer at /, unless `routes` say otherwise."""
+    """Both servers at one port: the MCP server at /mcp and the issuer at /, unless `routes` replace them."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
@@ -60,7 +60,7 @@ class Place:
         self.server.server_close()
 
     def paths(self) -> list[str]:
-        """What was asked for, in that order."""
+        """The requested paths, in order."""
         return [path for path, _, _ in self.asked]
 
     def serve(self, handler: BaseHTTPRequestHandler, body: str) -> None:
@@ -113,7 +113,7 @@ class Place:
         return reply(201, {"client_id": client_id, "token_endpoint_auth_method": asked["token_endpoint_auth_method"]})
 
     def authorize(self, said: dict[str, str]) -> Answer:
-        """What a person who agrees is sent back with."""
+        """The redirect for a person who agrees."""
         back: dict[str, str | None] = {"state": said["state"], "iss": self.url}
         if self.clients and said["client_id"].startswith("client-") and said["client_id"] not in self.clients:
             back["error"] = "unauthorized_client"
@@ -145,7 +145,7 @@ class Place:
 
 
 class Person:
-    """A browser whose owner agrees to everything: asks for the authorize page and reads where that leads."""
+    """A browser whose owner agrees to everything: requests the authorization page and reads its redirect."""
 
     def __init__(self, place: Place, redirect_uri: str = "http://127.0.0.1:4321/callback") -> None:
         self.place = place

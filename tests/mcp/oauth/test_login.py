@@ -1,4 +1,4 @@
-"""Logging in, renewing and being refused, against servers on 127.0.0.1."""
+"""Logins, refreshes and refusals, against servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LoginCase(unittest.IsolatedAsyncioTestCase):
         return OAuth("srv", self.server, settings, logins=logins, browser=browser, now=lambda: self.now)
 
     async def request(self, oauth: OAuth, tries: int = 3) -> int:
-        """What a transport does: send, and send again as long as that makes sense."""
+        """Do what a transport does: send a request, and send it again as long as that may help."""
         for _ in range(tries):
             headers = await oauth.headers()
             status, answered, _ = self.place.let_in(headers.get("Authorization", ""))
@@ -261,7 +261,7 @@ class LoginTest(LoginCase):
 
 
 class HostileTest(LoginCase):
-    """What a server may send instead of what it should."""
+    """What a hostile server may send instead of a correct answer."""
 
     async def failed(self, **metadata: Any) -> str:
         self.place.metadata = metadata
@@ -355,7 +355,7 @@ class HostileTest(LoginCase):
 
 
 class BrowserTest(unittest.IsolatedAsyncioTestCase):
-    """The small server that a browser comes back to."""
+    """The small server to which the browser is redirected."""
 
     async def test_only_what_belongs_to_the_login_ends_it(self) -> None:
         told: list[str] = []

@@ -1,4 +1,4 @@
-"""Logging in at an issuer that others wrote (oidc-provider), from registration to a client that it forgot."""
+"""Logins at an issuer written by others (oidc-provider), from registration to a client that the issuer has forgotten."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class OidcProvider(unittest.IsolatedAsyncioTestCase):
         self.logins = folder / "logins"
 
     async def who(self, person: Person | None) -> str:
-        """What the server's tool answers to a process of its own, with what is kept of earlier ones."""
+        """The answer of the server's tool to a separate process that uses the stored login."""
         auth = OAuth("peer", self.url, None, logins=Logins(self.logins, self.url), browser=person)
         servers = Servers({"peer": McpServer(url=self.url)}, cwd=".", auth_for=lambda name, settings: auth)
         servers.hold()
