@@ -49,7 +49,7 @@ class Grouping(unittest.TestCase):
         notes = word_notes("setting", ["statusLine", "theme", "ourOwn", "apiKeyHelper"], "settings-key")
         said = [note.message for note in for_a_run(notes, "settings")]
         self.assertEqual(len(said), 2)
-        self.assertIn("apiKeyHelper has no effect here: give the key", said[0])
+        self.assertIn("apiKeyHelper has no effect here: pass the key", said[0])
         self.assertIn("use statusLine, theme: `openagentic-sdk doctor --project`", said[1])
         self.assertEqual(for_a_run(word_notes("agent", ["color", "category", "initialPrompt"]), "agents"), [])
 

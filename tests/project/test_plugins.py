@@ -268,7 +268,7 @@ class MarketplaceTest(PluginTestCase):
             "plugin arts",
             "skills: arts:art",
             "lspServers has no effect here",
-            "plugins of the source github are not supported: get its folder",
+            "plugins of the source github are not supported: obtain its folder",
             "gone: there is no folder './gone'",
             "arts@pub is listed twice",
             "plugins[4] has no name",

@@ -94,7 +94,7 @@ class DoctorTest(CommandTestCase):
             },
         )
         self.assertIn("did you mean Read", rows["PreToolUse Raed"][2])
-        self.assertIn("no tool of this name is here", rows["PreToolUse NotebookEdit"][2])
+        self.assertIn("there is no tool of this name", rows["PreToolUse NotebookEdit"][2])
         self.assertIn("did you mean PreToolUse", rows["PreToolusse"][2])
         self.assertIn(".claude/hooks/gone.py does not exist", rows["Stop"][1])
         self.assertIn("'no-such-program' does not exist", rows["SessionEnd"][1])

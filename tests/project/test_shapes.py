@@ -342,7 +342,7 @@ class AgentTest(RunTestCase):
         said = [e.message for e in self.contexts()[1].events if e.type == "system.notice"]
         path = self.project / ".claude/agents/a.md"
         self.assertEqual(
-            said, [f"{path}:4: memory has no effect here: let it read and write a file that its text names"]
+            said, [f"{path}:4: memory has no effect here: let the agent read and write a file named in its text"]
         )
 
 
@@ -364,8 +364,8 @@ class NothingIgnoredTest(RunTestCase):
         expected = {
             f"{claude}/settings.json:2: only Claude Code's own programs use statusLine: "
             "`openagentic-sdk doctor --project` has details",
-            f"{claude}/commands/c.md:4: hooks has no effect here: make it a skill: `.claude/skills/NAME/SKILL.md` has this "
-            "field",
+            f"{claude}/commands/c.md:4: hooks has no effect here: turn the command into a skill: "
+            "`.claude/skills/NAME/SKILL.md` supports this field",
             f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here: set it on the provider or in the endpoint's "
             "configuration",
             f"{self.project}/.mcp.json: other has no effect here",

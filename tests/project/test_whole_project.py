@@ -107,7 +107,7 @@ class WholeProjectTest(RunTestCase):
                 [
                     f"{settings}:6: only Claude Code's own programs use statusLine: `openagentic-sdk doctor --project` "
                     "has details",
-                    f"{settings}:29: hooks of type prompt are not run here: a command can ask a model with "
+                    f"{settings}:29: hooks of type prompt are not run here: a command hook can ask a model with "
                     "`openagentic-sdk run`",
                     f"{self.project}/.mcp.json: the server 'warehouse' is not started: nobody has approved it yet: "
                     "review and approve it with `openagentic-sdk mcp trust warehouse`",
