@@ -1,11 +1,11 @@
-"""Check the recorded answers of whole repositories, which lie on this machine already: nothing is fetched.
+"""Check the recorded answers in whole repositories that are already on this machine: nothing is fetched.
 
     python3 -m tests.providers.corpora REPOSITORY...
 
-A repository is a folder with a work tree, or a git directory without one, of which the newest commit is read. Each recording
-in it goes through the checks of `openagentic-sdk wire check`; what is different is printed, and one line for each repository
-and for all of them. Exit code 1 when a stream that is cut would run a call, or say a text, that the whole one does not, or
-when bytes that come one by one are read otherwise.
+A repository is a folder with a work tree, or a git directory without one, whose newest commit is read. Each recording in it
+passes through the checks of `openagentic-sdk wire check`; differences are printed, and one line for each repository and for
+all of them. The exit code is 1 if a truncated stream would run a call, or produce text, that the whole stream does not, or
+if bytes that arrive one by one are read differently.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(named: Sequence[str]) -> int:
 
 
 def check_file(path: str) -> Checked:
-    """The counts and the differences of one recording; a file that is none counts as nothing."""
+    """The counts and the differences of one recording; nothing for a file that is not a recording."""
     counts, lines = Counter[str](), list[str]()
     data = Path(path).read_bytes()
     if not _ANSWER.search(data):
@@ -85,7 +85,7 @@ def check_file(path: str) -> Checked:
 
 
 def _recordings(repository: Path, work: Path) -> Iterator[Path]:
-    """The files of a repository that may be recordings; those of a git directory are written into `work` first."""
+    """The files of a repository that may be recordings; those of a git directory are first written into `work`."""
     if not Path(repository, "HEAD").exists():
         yield from (
             path for path in sorted(repository.rglob("*")) if RECORDINGS.fullmatch(path.name) and path.is_file()

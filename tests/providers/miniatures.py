@@ -1,4 +1,4 @@
-"""Small answers made by hand, each with the habits of `profiles.json` that it is asked for."""
+"""Small handwritten answers with the requested habits of `profiles.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = tuple[str, Mapping[str, Any]]
 
 
 def answer(protocol: str, habits: Collection[str], text: str, calls: Sequence[Call] = (), number: int = 1) -> bytes:
-    """The body of a stream in which a model says this and makes these calls."""
+    """The body of a stream in which a model writes this text and makes these calls."""
     return _WRITERS[protocol](frozenset(habits), text, calls, number)
 
 
@@ -22,7 +22,7 @@ def events(chunks: Sequence[Mapping[str, Any]], end: str = "") -> bytes:
 
 
 def refusal() -> bytes:
-    """An error behind a 200, and nothing more."""
+    """An error after status 200, and nothing more."""
     return events([{"error": {"message": "the model is overloaded", "type": "server_error", "code": 500}}])
 
 

@@ -1,7 +1,7 @@
-"""Judge definitions of tools by what vendors publish: the types of their SDKs, botocore's model, the rules of JSON Schema.
+"""Judge tool definitions by what vendors publish: the types of their SDKs, botocore's model, the rules of JSON Schema.
 
-Run by a Python that has those packages, never imported by the tests: one JSON object a line comes in (`vendor`, `name`,
-`description`, `parameters`), and one goes out for each that is refused (the same `vendor` and `name`, and `why`).
+Run by a Python that has those packages, never imported by the tests: it reads one JSON object per line (`vendor`, `name`,
+`description`, `parameters`), and writes one for each that is refused (the same `vendor` and `name`, and `why`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _chat(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_json_schema(tool: dict[str, Any]) -> None:
-    """A schema of draft 2020-12 whose references all lead to a schema in it."""
+    """Check a schema of draft 2020-12; all of its references must lead to a schema in it."""
     Draft202012Validator.check_schema(tool["parameters"])
     resource = Resource.from_contents(tool["parameters"], default_specification=DRAFT202012)
     resolver = Registry().with_resource("", resource).resolver()

@@ -1,4 +1,4 @@
-"""A local HTTP server for tests that does exactly what a test tells it to, byte by byte, and remembers what it was asked."""
+"""A local HTTP server for tests that follows a script byte by byte and records its requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Request:
-    """What a client sent."""
+    """A client's request."""
 
     method: str
     path: str

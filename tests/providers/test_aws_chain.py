@@ -1,4 +1,4 @@
-"""Where credentials for AWS are found, in the order of AWS's own tools, and when they are fetched anew."""
+"""The sources of AWS credentials, in the order of AWS's own tools, and when they are fetched again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini's calls in pieces: each value comes to its place, and a call that is not whole never runs."""
+"""Gemini's calls in pieces: each value is put in its place, and an incomplete call never runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openagentic_sdk.providers.clouds.pieces import CallInPieces
 
 
 def put_together(*pieces: tuple[str, Any]) -> dict[str, Any]:
-    """The call that comes of values at these places, and of its end."""
+    """The call assembled from values at these places, and its end."""
     call = CallInPieces()
     call.take({"name": "f", "willContinue": True})
     kinds = {str: "stringValue", int: "numberValue", float: "numberValue", bool: "boolValue", type(None): "nullValue"}

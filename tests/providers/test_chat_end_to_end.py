@@ -1,4 +1,4 @@
-"""Chat completions over real sockets: what is asked, what comes out, what is left behind."""
+"""Chat completions over real sockets: the request, the result, and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALL = {"id": "a", "type": "function", "function": {"name": "Read", "arguments":
 
 
 def answer(connection: Connection, request: Request) -> None:
-    """A text and a call, in pieces or whole as asked."""
+    """Send text and a call, in pieces or whole as requested."""
     if request.json.get("stream"):
         pieces = [
             delta("Hel", role="assistant"),

@@ -1,4 +1,4 @@
-"""Claude and Gemini at the clouds that serve them: signatures, framing and forms, held against the vendors' own packages."""
+"""Claude and Gemini in the clouds that serve them: signatures, framing and forms, compared with the vendors' packages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def chunk_message(event: Mapping[str, Any]) -> bytes:
 
 
 def refuse(connection: Connection, turn: Turn) -> bool:
-    """Play the turns that are no answers; whether this was one."""
+    """Play the turns that are not answers; return whether this was one."""
     error = turn.get("error") or {}
     if error.get("type") == "http":
         body = json.dumps({"error": {"message": error["message"]}}).encode()

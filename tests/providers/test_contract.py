@@ -1,4 +1,4 @@
-"""Every provider of the package, the scripted one included, keeps the contract; the endpoints are played on real sockets."""
+"""Every provider of the package, also the scripted one, passes the contract; endpoints are played on real sockets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Turn = Mapping[str, Any]
 
 
 class Played:
-    """Endpoints that play turns; subclasses say how a turn looks on the wire."""
+    """Endpoints that play turns; subclasses define the form of a turn on the wire."""
 
     spoil: Callable[[bytes], bytes] | None = None
 
@@ -94,7 +94,7 @@ class Chat(Played, provider_contract.ProviderContract):
 
 
 class ChatWithEverythingAround(Chat):
-    """Retries, breaker and fallback change nothing about an answer."""
+    """Retries, breaker and fallback do not change an answer."""
 
     def provider(self, url: str, http: HttpTransport) -> Provider:
         retrying = RetryingProvider(super().provider(url, http), policy=RetryPolicy(max_retries=0))

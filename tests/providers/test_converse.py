@@ -34,7 +34,7 @@ def frame(kind: str, **payload: Any) -> bytes:
 
 
 def block(place: int, delta: dict[str, Any], start: dict[str, Any] | None = None) -> list[bytes]:
-    """One block in pieces: text in two halves, anything else as it is."""
+    """One block in pieces: text in two halves, anything else whole."""
     deltas = [delta]
     if "text" in delta:
         half = len(delta["text"]) // 2

@@ -1,7 +1,7 @@
-"""No cut of a stream runs a call that the whole stream would not run, with the same arguments.
+"""No truncation of a stream runs a call that the whole stream would not run with the same arguments.
 
-Every recorded stream and a set of hostile ones are cut after every event and inside of events, for every protocol: in the
-readers, to which a cut is just the end of the bytes, and in runs over sockets that close there.
+Every recorded stream and a set of hostile ones are cut after and inside every event, for every protocol: in the readers,
+for which a cut is simply the end of the bytes, and in runs over sockets that close there.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def reading_of(protocol: str) -> Reading:
 
 
 def read(protocol: str, body: bytes) -> ModelOutput | None:
-    """The answer in a body that ends here; None for none."""
+    """The answer in a body that ends here; None if there is none."""
     reading, reader = reading_of(protocol), EventStreamReader() if protocol == "bedrock" else BodyReader()
     try:
         reading.take(reader.feed(body))
@@ -324,7 +324,7 @@ class CutWhereTheyAreRead(unittest.TestCase):
 
 
 class Anything(Tool):
-    """A tool of any name that keeps what it is called with."""
+    """A tool of any name that records its inputs."""
 
     description = "Any."
 
@@ -370,7 +370,7 @@ class CutInRuns(unittest.IsolatedAsyncioTestCase):
         return AnthropicProvider(base_url=url, api_key="k", http=self.http)
 
     async def run_over(self, server: Server, protocol: str, events: list[bytes], how: str, names: set[str]) -> Ran:
-        """What a run calls when the endpoint's first answer is these events and then a connection that closes."""
+        """The calls made by a run whose endpoint's first answer is these events and then a closed connection."""
         answers = [events]
 
         def script(connection: Connection, request: Request) -> None:

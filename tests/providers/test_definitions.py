@@ -1,4 +1,4 @@
-"""Any tool's definition is one that each vendor takes, and each call comes back as the tool has it."""
+"""Every tool's definition is converted to one that each vendor accepts, and each call is converted back."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SchemaMaker:
         return {"$ref": self._reference(self._random.choice(self._defined))}
 
     def value(self, schema: Any, root: Mapping[str, Any], depth: int = 6) -> Any:
-        """What a model may send that goes by a schema, most of the time."""
+        """A value that a model may send for a schema, valid most of the time."""
         if not isinstance(schema, Mapping) or depth < 0:
             return "x"
         if "$ref" in schema:
@@ -141,7 +141,7 @@ def schemas_in(schema: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def refusals(vendor: str, root: Mapping[str, Any]) -> Iterator[str]:
-    """What a vendor would say of a schema: its published rules and cited refusals once more, by hand."""
+    """A vendor's refusals of a schema, according to its published rules and cited refusals, implemented independently."""
     if root.get("type") != "object" or not isinstance(root.get("properties"), dict):
         yield "schema must have type 'object'"
     at_root = set(root)
@@ -361,7 +361,7 @@ class Refusals(unittest.TestCase):
 
 
 class Odd(Tool):
-    """A tool of which one property has a name that Anthropic refuses."""
+    """A tool with a property whose name Anthropic refuses."""
 
     effect = "read"
     description = "Finds things."

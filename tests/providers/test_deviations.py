@@ -31,7 +31,7 @@ def reading_for(protocol: str, used_ids: Iterable[str] = ()) -> Reading:
 
 
 def read(reading: Reading, chunks: Iterable[bytes]) -> tuple[list[StreamEvent], ModelOutput]:
-    """What a provider does with a body, without the sockets."""
+    """A provider's reading of a body, without the sockets."""
     body, shown = BodyReader(), []
     for chunk in chunks:
         shown += reading.take(body.feed(chunk))

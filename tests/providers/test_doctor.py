@@ -1,4 +1,4 @@
-"""`doctor` against local servers: what it finds, what it advises, and its exit code."""
+"""`doctor` against local servers: its findings, its advice, and its exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .server import Connection, Request, Server, delta, sse
 
 
 def good(connection: Connection, request: Request) -> None:
-    """An endpoint that can do everything."""
+    """An endpoint that supports everything."""
     if request.path.endswith("/models"):
         connection.reply(b'{"object": "list", "data": [{"id": "tiny"}]}')
         return
@@ -44,7 +44,7 @@ def good(connection: Connection, request: Request) -> None:
 
 
 def only_text(connection: Connection, request: Request) -> None:
-    """An endpoint that lists nothing and knows no tools."""
+    """An endpoint that lists no models and supports no tools."""
     if request.path.endswith("/models"):
         connection.reply(b"not found", "404 Not Found")
     elif request.json.get("tools"):

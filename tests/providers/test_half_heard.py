@@ -1,4 +1,4 @@
-"""Nothing half-heard is acted upon: runs against endpoints that break off, contradict themselves or begin anew."""
+"""Nothing incomplete is acted upon: runs against endpoints that break off, contradict themselves or start again."""
 
 from __future__ import annotations
 

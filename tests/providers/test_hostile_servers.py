@@ -72,7 +72,7 @@ def open_sockets() -> int:
 
 
 def relay(source: socket.socket, goal: socket.socket) -> None:
-    """Pass bytes on until their source ends."""
+    """Forward bytes until their source ends."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             goal.sendall(data)
@@ -80,7 +80,7 @@ def relay(source: socket.socket, goal: socket.socket) -> None:
 
 
 class HostileCase(unittest.IsolatedAsyncioTestCase):
-    """Checks after each test that no thread and, where the system can tell, no socket of ours is left."""
+    """After each test, checks that no thread and, where the system can report them, no socket of ours is left."""
 
     def run(self, result: Any = None) -> Any:
         # Around everything, the loop included: its own sockets are gone again by then.
@@ -99,7 +99,7 @@ class HostileCase(unittest.IsolatedAsyncioTestCase):
         return outcome
 
     async def ends_with(self, script: Script, kind: type[Exception], text: str = "", **options: Any) -> Any:
-        """The error that asking a server with this script raises; it never shows the key."""
+        """The error raised by a request to a server with this script; it never contains the key."""
         with Server(script) as server:
             with self.assertRaises(kind) as raised:
                 await ask(provider_for(server, **options))

@@ -1,4 +1,4 @@
-"""Keys go where they belong and are renewed, time limits mean what they say, one bad address or model costs little."""
+"""Keys are sent only to their vendors and are renewed, time limits are exact, one bad address or model costs little."""
 
 from __future__ import annotations
 

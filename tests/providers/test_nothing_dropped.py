@@ -1,4 +1,4 @@
-"""What is asked for is sent in the protocol's own form or refused before the call, and what an answer says is kept."""
+"""Every setting is sent in the protocol's own form or refused before the call, and everything in an answer is kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The tools of public MCP servers are taken by every vendor: by the cited refusals, and by what vendors publish.
+"""Every vendor accepts the tools of public MCP servers, judged by the cited refusals and by what vendors publish.
 
-`tests.mcp.public_servers` makes the fixture anew from the servers themselves.
+`tests.mcp.public_servers` regenerates the fixture from the servers themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PYTHON = os.environ.get("OPENAGENTIC_TEST_VENDORS_PYTHON")
 
 
 def public_tools(step: int = 1 if FULL else 40) -> list[ToolDefinition]:
-    """The tools of the fixture as a run would offer them: of each server one in so many."""
+    """The tools of the fixture as a run would offer them; of each server, one in every few."""
     rows: dict[str, list[Any]] = {}
     for tool in json.loads(FIXTURE.read_text())["tools"]:
         rows.setdefault(tool["server"], []).append({**tool, "description": "d" * tool["description_chars"]})
@@ -63,7 +63,7 @@ class PublicTools(unittest.TestCase):
 
 
 def definition(vendor: str, tool: ToolDefinition, found: AcceptedParameters) -> dict[str, Any]:
-    """What a vendor is sent of a tool."""
+    """The definition of a tool as sent to a vendor."""
     about = " ".join(filter(None, (tool.description, found.notes)))
     return {"vendor": vendor, "name": tool.shown, "description": about, "parameters": found.parameters}
 

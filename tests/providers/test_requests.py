@@ -1,4 +1,4 @@
-"""What is sent: each setting under the name that the endpoint knows, and conversations repaired so that it accepts them."""
+"""Requests: each setting under the endpoint's name for it, and conversations repaired so that the endpoint accepts them."""
 
 from __future__ import annotations
 

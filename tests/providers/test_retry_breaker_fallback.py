@@ -1,4 +1,4 @@
-"""When an endpoint is asked again, when it is left alone, and who is asked instead; without a second of waiting."""
+"""When an endpoint is asked again, when it is left alone, and who is asked instead; without real delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Final answers that fit a schema: its strict form, the value in whatever text came, and what is wrong with it."""
+"""Final answers that fit a schema: its strict form, the value in whatever text arrived, and the problems with it."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ UNCHECKED: dict[str, dict[str, Any]] = {
 
 
 def holding(part: Any) -> dict[str, Any]:
-    """A schema of an object that has such a part, below a list."""
+    """A schema of an object that contains such a part, below a list."""
     inner = {"type": "object", "properties": {"v": part}, "required": ["v"]}
     properties = {"v": {"type": "array", "items": inner}}
     return {"type": "object", "properties": properties, "required": ["v"], "$defs": {"text": {"type": "string"}}}
 
 
 def unfit_for_strict_mode(schema: Any) -> list[str]:
-    """What OpenAI or Azure refuses in a schema under strict mode, as their pages say it."""
+    """What OpenAI or Azure refuses in a schema in strict mode, according to their pages."""
     known = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref"}
     found = sorted(schema.keys() - known - {"$defs", "definitions", "title", "description"})
     found += ["no kind"] if not schema.keys() & {"type", "enum", "const", "anyOf", "$ref"} else []
@@ -328,7 +328,7 @@ def random_value(chance: random.Random, schema: Mapping[str, Any]) -> Any:
 
 
 def with_nulls(value: Any, schema: Any) -> Any:
-    """The value as strict mode says it: null for each property that is absent."""
+    """The value in strict mode's form: null for each absent property."""
     if "$ref" in schema:
         return with_nulls(value, DEFINITIONS[schema["$ref"].rpartition("/")[2]])
     if "anyOf" in schema:

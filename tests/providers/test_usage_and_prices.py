@@ -1,4 +1,4 @@
-"""Tokens in one form whatever the endpoint calls them, summed once over any log, and priced only when a price is known."""
+"""Tokens in one form whatever the endpoint calls them, counted once over any log, and priced only if a price is known."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def protocols_of(habit: str) -> list[str]:
 
 class Miniatures(unittest.TestCase):
     def check(self, host: str, protocol: str, habits: set[str]) -> list[str]:
-        """The habits that an answer with these shows, after checking that it is read as it was said, wherever it is cut."""
+        """The habits detected in an answer with these, after checking that it is read as intended, wherever it is cut."""
         body = answer(protocol, habits, "Let me look.", CALLS)
         checked = check_exchange(exchange(host, body))
         assert checked is not None
@@ -193,7 +193,7 @@ class World:
 
 
 class Lines(CommandCase):
-    """Each line of the page runs as it stands; only what is in the environment is ours."""
+    """Each line of the page runs unchanged; only the contents of the environment are ours."""
 
     keys: ClassVar[Path]
     tls: ClassVar[ssl.SSLContext]
@@ -283,7 +283,7 @@ class ClosingServers(unittest.IsolatedAsyncioTestCase):
 
 
 def lines() -> dict[str, str]:
-    """The lines of the page by vendor: the word before the colon behind `--model`, or behind `--provider`."""
+    """The lines of the page by vendor: the word before the colon after `--model`, or after `--provider`."""
     found = re.findall(r"^(?:[A-Z_]+=\S+ |[A-Z_]+=\$\([^)]*\) )*openagentic-sdk run .*$", PAGE.read_text(), re.M)
     named = {}
     for line in found:
@@ -295,7 +295,7 @@ def lines() -> dict[str, str]:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """These variables, and none besides that names a key, a proxy or a cloud."""
+    """An environment with these variables, and no others that name a key, a proxy or a cloud."""
     before = dict(os.environ)
     for name in before:
         if re.search(r"API_KEY|PROXY|proxy|AWS_|GOOGLE_", name):

@@ -1,4 +1,4 @@
-"""`wire check`: every kind of recording is read, and what is read otherwise than sent is told."""
+"""`wire check`: every kind of recording is read, and whatever is read differently from what was sent is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of schemas share."""
+"""Shared helpers for the tests of schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_SUITE = "OPENAGENTIC_TEST_SCHEMA_SUITE names no folder of json-schema-org/JSO
 
 
 def words(value: Any, schema: Any) -> str:
-    """What does not fit, in words; empty when it fits."""
+    """The misfit in words; empty if the value fits."""
     try:
         Schema(schema).check(value, "it")
     except ToolInputError as error:
@@ -26,13 +26,13 @@ def words(value: Any, schema: Any) -> str:
 
 
 def suite_groups(draft: str) -> list[tuple[str, dict[str, Any]]]:
-    """The groups of tests in the official suite, with the files that they stand in."""
+    """The groups of tests in the official suite, with their files."""
     files = sorted(Path(SUITE or "", "tests", draft).glob("*.json"))
     return [(file.stem, group) for file in files for group in json.loads(file.read_text(encoding="utf-8"))]
 
 
 class Random:
-    """Random schemas and values of JSON, hostile in part; the same for the same seed."""
+    """Random schemas and JSON values, some of them hostile; the same for the same seed."""
 
     PATTERNS = (
         *(

@@ -1,4 +1,4 @@
-"""What schemas mean, what they may cost, and what every door does with one."""
+"""The meaning of schemas, what they may cost, and what every entry point does with one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LETTERS = "a" * 60 + "!"
 
 
 class Given(Tool):
-    """A tool with a schema of somebody's, which gives back its input."""
+    """A tool with a given schema, which returns its input."""
 
     name, description = "given", "x"
     effect = "read"
@@ -44,7 +44,7 @@ class Given(Tool):
 
 
 async def results(schema: Mapping[str, Any], *inputs: Mapping[str, Any], **settings: Any) -> list[Any]:
-    """What a run stores when the model calls a tool of this schema with these inputs."""
+    """The results that a run stores when the model calls a tool of this schema with these inputs."""
     turns = [{"tool_calls": [{"name": "given", "arguments": input}]} for input in inputs]
     options = OpenAgenticOptions(
         provider=ScriptedProvider([*turns, "Done."]),
@@ -61,7 +61,7 @@ async def results(schema: Mapping[str, Any], *inputs: Mapping[str, Any], **setti
 
 class Meaning(unittest.TestCase):
     def check(self, cases: list[tuple[Any, list[Any], list[Any]]]) -> None:
-        """Each schema with values that fit it, and values that do not."""
+        """Check each schema with values that fit it, and values that do not."""
         for schema, good, bad in cases:
             for value in good:
                 with self.subTest(schema=schema, fits=value):

@@ -1,4 +1,4 @@
-"""The official tests of JSON Schema, and random schemas beside another implementation."""
+"""The official tests of JSON Schema, and random schemas compared with another implementation."""
 
 from __future__ import annotations
 

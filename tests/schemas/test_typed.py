@@ -1,4 +1,4 @@
-"""Types as people have them, in JSON and back: one table for schemas, values and what is refused."""
+"""Common types, in JSON and back: one table for schemas, values and refusals."""
 
 import collections
 import dataclasses
@@ -94,7 +94,7 @@ class Wrapped(TypedDict, Generic[T]):
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A note as annotated_types writes them."""
+    """A constraint in the form of annotated_types."""
 
     gt: Any = None
     ge: Any = None
@@ -110,7 +110,7 @@ def has(name: str) -> bool:
 
 
 def read(annotation: Any, value: Any) -> Any:
-    """What a JSON value stands for, once the schema and the reader have let it through."""
+    """The value that JSON represents, once the schema and the reader have accepted it."""
     kind = json_type(annotation)
     require_checkable(kind.schema, "the schema")
     return kind.read(validate(value, kind.schema))

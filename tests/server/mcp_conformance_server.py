@@ -1,4 +1,4 @@
-"""What the conformance suite asks: `python -m tests.server.mcp_conformance_server PORT`, open to all of this machine."""
+"""A server for the conformance suite: `python -m tests.server.mcp_conformance_server PORT`, open to this whole machine."""
 
 from __future__ import annotations
 

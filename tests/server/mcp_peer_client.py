@@ -1,4 +1,4 @@
-"""Run by a Python that has `mcp` and `fastmcp`: talk with the server that a command starts, and print what came as JSON.
+"""Run by a Python that has `mcp` and `fastmcp`: talk to the server that a command starts, and print the answers as JSON.
 
 mcp_peer_client.py auto|legacy|fastmcp COMMAND ARG ...
 """

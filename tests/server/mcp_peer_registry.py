@@ -1,4 +1,4 @@
-"""The agents that clients of others meet in `test_mcp_clients`: they say hello, ask about tea, and want to write a file."""
+"""The agents that foreign clients use in `test_mcp_clients`: they say hello, ask about tea, and want to write a file."""
 
 from __future__ import annotations
 

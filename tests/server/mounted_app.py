@@ -1,4 +1,4 @@
-"""The application as a part of others', two mounts deep, for uvicorn: FastAPI is there, or this cannot be imported."""
+"""The application as part of another one, two mounts deep, for uvicorn; importing this needs FastAPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs as a client meets them: with deltas while they happen, and from the log afterwards."""
+"""Runs as clients see them: with deltas while they happen, and from the log afterwards."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def live_events(options: OpenAgenticOptions, prompt: str | None = "Go.") -
 
 
 def begin(name: str) -> OpenAgenticOptions:
-    """The options of one of `RUNS`, on a session that is there already."""
+    """The options of one of `RUNS`, on an existing session."""
     turns, more = RUNS[name]
     options = options_for(turns, **more)
     assert isinstance(options.session_store, MemorySessionStore)
@@ -107,13 +107,13 @@ def stored(options: OpenAgenticOptions) -> list[Event]:
 
 
 def record(name: str) -> tuple[list[Event], list[Event]]:
-    """One run: as it was seen live, and as it is stored."""
+    """One run: as seen live, and as stored."""
     options = begin(name)
     return asyncio.run(live_events(options)), stored(options)
 
 
 def fixture_logs() -> dict[str, list[Event]]:
-    """Every log of the fixtures, by its path; events of older tools have their places as numbers, as stores give them."""
+    """Every log of the fixtures, by its path; events of older tools are numbered by position, as stores return them."""
     paths = [*sorted(FIXTURES.glob("logs/*/events.jsonl")), *sorted(FIXTURES.glob("durability/*.jsonl"))]
     return {
         os.fspath(path.relative_to(FIXTURES)): [

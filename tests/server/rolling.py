@@ -1,5 +1,7 @@
-"""Clients of six protocols in conversations while their servers are restarted, each with nothing but its own protocol's
-means to go on: a cursor, a sequence number, the same input again."""
+"""Clients of six protocols in conversations while their servers are restarted.
+
+Each continues only by means of its own protocol: a cursor, a sequence number, or the same input again.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class _Again(Exception):
 
 
 class Talk(threading.Thread):
-    """One conversation. `answer` is how its question is answered; `seen` what the client has been told, in its own terms."""
+    """One conversation. `answer` is how its question is answered; `seen` is what the client received, in its terms."""
 
     def __init__(self, port: int, number: int) -> None:
         super().__init__(daemon=True)
@@ -64,17 +66,17 @@ class Talk(threading.Thread):
         self.has_begun.set()
 
     def talk(self) -> None:
-        """Go on with the conversation until it is over. Raises one of `CUT` or `_Again` when that has to be tried again."""
+        """Continue the conversation until it is over. Raises one of `CUT` or `_Again` if that must be tried again."""
         raise NotImplementedError
 
     def differs(self, log: list[Event]) -> str:
-        """In what the client's transcript is not that of the log; empty when it is the same."""
+        """How the client's transcript differs from that of the log; empty if they are the same."""
         raise NotImplementedError
 
     # --- what all of them need ---------------------------------------------------------------------------------------
 
     def news(self, what: Any = None) -> None:
-        """Something was told that was not known before."""
+        """Note that something new was received."""
         now = time.monotonic()
         self.gap_s, self._news_at = max(self.gap_s, now - self._news_at), now
         self.has_begun.set()
@@ -82,7 +84,7 @@ class Talk(threading.Thread):
             self.seen.append(what)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
-        """The answer, its body still to be read."""
+        """The response, its body still to be read."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         sent = {**AUTH, "Host": NAME, "Connection": "close", **headers}
         sent |= {} if body is None else {"Content-Type": "application/json"}
@@ -96,13 +98,13 @@ class Talk(threading.Thread):
         return answer
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """The JSON of an answer."""
+        """The JSON of a response."""
         with self.request(method, path, body, **headers) as answer:
             data = answer.read()
         return json.loads(data)
 
     def stream(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[Any]:
-        """The JSON of server-sent events, up to where the stream ends or is cut."""
+        """The JSON of server-sent events, up to the point where the stream ends or is cut."""
         with self.request(method, path, body, Accept="application/json, text/event-stream", **headers) as answer:
             while line := answer.readline():
                 if line.startswith(b"data: "):
@@ -111,14 +113,14 @@ class Talk(threading.Thread):
                     yield json.loads(line[6:])
 
     def start_natively(self) -> None:
-        """Begin, or learn what was begun, by the key."""
+        """Begin, or find by the key what has begun."""
         if not self.session_id:
             key = {"Idempotency-Key": self.key}
             made = self.ask("POST", "/v1/sessions", {"prompt": self.key, "agent": "tea"}, **key)
             self.session_id = made["session_id"]
 
     def answer(self, question_id: str) -> None:
-        """Answer natively, as often as it takes."""
+        """Answer natively, as often as necessary."""
         body, key = {"question_id": question_id, "answer": "milk"}, {"Idempotency-Key": f"{self.key}-answer"}
         self.ask("POST", f"/v1/sessions/{self.session_id}/answers", body, **key)
 
@@ -130,7 +132,7 @@ class Talk(threading.Thread):
 
 
 class ByEvents(Talk):
-    """Protocols that give the events as they are stored, by cursors that are their `seq`."""
+    """Protocols that send the events as they are stored, with their `seq` as cursors."""
 
     asked = ""
 
@@ -214,7 +216,7 @@ class Pages(ByEvents):
 
 
 class AgUi(Talk):
-    """A client that keeps the messages of its thread, and sends the same input again when it lost the stream."""
+    """A client that keeps the messages of its thread, and sends the same input again after losing the stream."""
 
     def __init__(self, port: int, number: int) -> None:
         super().__init__(port, number)
@@ -264,7 +266,7 @@ class AgUi(Talk):
 
 
 class Responses(Talk):
-    """A client of the Responses API, in the background, which goes on behind the `sequence_number` that it has."""
+    """A client of the Responses API, in the background, which continues after its last `sequence_number`."""
 
     def __init__(self, port: int, number: int) -> None:
         super().__init__(port, number)

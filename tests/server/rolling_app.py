@@ -1,4 +1,4 @@
-"""An agent for servers that are restarted under their clients: six steps and one question, wherever it goes on."""
+"""An agent for servers that are restarted under their clients: six steps and one question, wherever it continues."""
 
 from __future__ import annotations
 

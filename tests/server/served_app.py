@@ -1,4 +1,4 @@
-"""An application for real servers in processes of their own: files where $SERVED_STORE says, on the port $SERVED_PORT."""
+"""An application for real servers in separate processes: files in the folder $SERVED_STORE, on the port $SERVED_PORT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the tests of the server share: agents with scripted models, requests to the application itself, and a real server."""
+"""Shared objects for the server's tests: agents with scripted models, direct requests to the application, and a real
+server.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ ASK = {"tool_calls": [{"name": "AskUserQuestion", "arguments": {"question": "Mil
 
 
 class Gate:
-    """A tool whose calls wait until the test lets them go on."""
+    """A tool whose calls wait until the test releases them."""
 
     def __init__(self) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
@@ -62,7 +64,7 @@ def options(turns: Any = (), *tools: Any, mode: str = "bypass", **more: Any) -> 
 
 
 def agents(**given: Any) -> Agents:
-    """A registry; a list stands for the turns that each run of the agent plays anew."""
+    """A registry; a list contains the turns that each run of the agent plays from the start."""
 
     def fresh(turns: Any) -> Any:
         return NamedAgent(lambda: options(turns)) if isinstance(turns, list) else turns
@@ -113,7 +115,7 @@ async def ask(
     pieces: list[bytes] | None = None,
     server: tuple[str, int] | None = ("127.0.0.1", 8000),
 ) -> Answer:
-    """One request, without a connection. A header of None is left out of the usual ones; a stream is read to its end."""
+    """Make one request without a connection. A header of None omits the usual one; a stream is read to its end."""
     path, _, query = target.partition("?")
     sent = {"Host": "127.0.0.1:8000", **AUTH}
     if body is not None:
@@ -157,7 +159,7 @@ async def ask(
 
 
 async def until(condition: Any) -> Any:
-    """What an awaited condition gives as soon as it is true."""
+    """The value of an awaited condition as soon as it is true."""
     return await until_async(condition, "the other side came so far", WAIT_S)
 
 
@@ -172,7 +174,7 @@ async def until_state(application: Application, session_id: str, *states: str) -
 
 
 async def until_free(application: Application) -> None:
-    """Wait until no run holds a place: the last event of a run is seen a moment before it has given everything back."""
+    """Wait until no run holds a slot: the last event of a run is visible shortly before it has released everything."""
 
     async def look() -> bool:
         return not application.desk._runs
@@ -190,7 +192,7 @@ class Client:
         self.port, self.prefix = port, prefix
 
     def ask(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
-        """One request by the standard library's client."""
+        """Make one request with the standard library's client."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         try:
             sent = {**AUTH, **({} if body is None else {"Content-Type": "application/json"}), **headers}
@@ -201,7 +203,7 @@ class Client:
             connection.close()
 
     def stream(self, target: str, **headers: str) -> Stream:
-        """Server-sent events."""
+        """Open a stream of server-sent events."""
         return Stream(self, target, headers)
 
 
@@ -228,7 +230,7 @@ class Served(Client):
         await self.server.stop()
 
     def close(self) -> None:
-        """End it, gracefully."""
+        """Shut it down gracefully."""
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._end.set)
             self._thread.join(WAIT_S)
@@ -248,7 +250,7 @@ class Served(Client):
         return sock
 
     def raw(self, data: bytes) -> bytes:
-        """What comes back for these bytes until the server ends the connection."""
+        """The response to these bytes until the server closes the connection."""
         with self.connect() as sock:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
@@ -267,7 +269,7 @@ class Stream:
         self.status = self.answer.status
 
     def next(self) -> dict[str, str] | None:
-        """The next event, None at the end. Comments are left out."""
+        """The next event, None at the end. Comments are skipped."""
         fields: dict[str, str] = {}
         until = time.monotonic() + WAIT_S
         while line := self.answer.readline().decode():
@@ -282,7 +284,7 @@ class Stream:
         return None
 
     def events(self, count: int | None = None) -> list[dict[str, Any]]:
-        """The JSON of so many events, or of all until the end."""
+        """The JSON of this many events, or of all until the end."""
         found: list[dict[str, Any]] = []
         while (count is None or len(found) < count) and (event := self.next()) is not None:
             found.append(json.loads(event["data"]))
@@ -294,7 +296,7 @@ class Stream:
 
 
 def read_all(sock: socket.socket) -> bytes:
-    """Everything until the other side ends."""
+    """Everything until the other side closes."""
     data = b""
     try:
         while piece := sock.recv(65536):

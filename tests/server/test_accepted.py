@@ -1,4 +1,4 @@
-"""What a server has answered with 2xx counts, although its process is killed directly behind the answer."""
+"""Whatever a server has answered with 2xx remains valid, even if its process is killed directly after the response."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Accepted(unittest.IsolatedAsyncioTestCase):
         return one, session_id, "".join(each["question_id"] for each in row["open_questions"])
 
     def killed(self) -> FileSessionStore:
-        """What is on disk now: what a process leaves that is killed now."""
+        """The current contents of the disk: what a process leaves if it is killed now."""
         copy = self.place / "killed"
         shutil.copytree(self.place / "files", copy)
         return FileSessionStore(copy, durability="flush")

@@ -1,4 +1,4 @@
-"""Named agents: what a registry holds, where it is written down, and what a client may ask for."""
+"""Named agents: the contents of a registry, how it is written, and what a client may request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AG-UI: inputs, the events of a run, and what the official client makes of them."""
+"""AG-UI: inputs, the events of a run, and how the official client reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fold(events: list[Event], **known: Any) -> list[Json]:
 
 
 def assembled(told: list[Json]) -> list[Any]:
-    """What a client has in the end: each message with its whole text, calls, results, and the order of all else."""
+    """The final state of a client: each message with its whole text, calls, results, and the order of everything else."""
     texts: dict[str, str] = {}
     steps = []
     for event in told:
@@ -43,7 +43,7 @@ def assembled(told: list[Json]) -> list[Any]:
 
 
 def assert_in_order(test: unittest.TestCase, told: list[Json]) -> None:
-    """The rules of the protocol about what follows what (a run's frame, and what is open)."""
+    """Check the protocol's rules on the order of events (a run's frame, and what is open)."""
     kinds = [event["type"] for event in told]
     test.assertEqual(kinds[0], "RUN_STARTED")
     test.assertEqual([kind for kind in kinds if kind in ("RUN_FINISHED", "RUN_ERROR")], kinds[-1:])

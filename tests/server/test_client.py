@@ -253,7 +253,7 @@ class CutStreams(unittest.TestCase):
         self.assertEqual(cursors, ["0", "1", "1", "2"])
 
     def answer(self, *answers) -> tuple[Client, list[tuple[str, str | None]]]:
-        """A client of a server that gives these answers (status, headers, body), and what it was asked."""
+        """A client of a server that sends these responses (status, headers, body), and the requests to it."""
         asked: list[tuple[str, str | None]] = []
 
         class Handler(BaseHTTPRequestHandler):

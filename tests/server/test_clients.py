@@ -1,4 +1,4 @@
-"""Clients and a proxy that others wrote, against a real server."""
+"""Clients and a proxy written by others, against a real server."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Node(NodeCase):
 
 @unittest.skipUnless(NODE, NO_NODE)
 class NodeResponses(NodeCase):
-    """Clients of OpenAI's API for Node, which know nothing of this server."""
+    """Clients of OpenAI's API for Node, which were not made for this server."""
 
     TEXT = "Hello there, and tea."
 

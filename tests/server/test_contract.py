@@ -1,4 +1,4 @@
-"""The contract: what the server takes and gives is what its OpenAPI document says, and each refusal has a code."""
+"""The contract: the server accepts and returns what its OpenAPI document describes, and each refusal has a code."""
 
 from __future__ import annotations
 

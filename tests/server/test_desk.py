@@ -1,4 +1,4 @@
-"""What clients do: start, answer, steer, cancel, fork, rewind and read, over the application itself."""
+"""The operations of clients: start, answer, steer, cancel, fork, rewind and read, over the application itself."""
 
 from __future__ import annotations
 

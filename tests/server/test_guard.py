@@ -1,4 +1,4 @@
-"""Who may ask: every route against every attack, tenants who cannot find each other, and a browser's way in."""
+"""Access control: every route against every attack, isolated tenants, and a browser's sign-in."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GuardCase(unittest.IsolatedAsyncioTestCase):
         return made
 
     async def until_parked(self, session_id):
-        """Until its run has said its last event: the question is seen before."""
+        """Wait until its run has sent its last event: the question is visible before that."""
 
         async def look():
             return self.store.read_events(session_id)[-1].type == "result"

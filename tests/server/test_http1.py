@@ -1,4 +1,4 @@
-"""Requests as bytes: what is read, what is refused, and that no split of the bytes changes either."""
+"""Requests as bytes: what is read, what is refused, and that no division of the bytes changes either."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Requests(unittest.TestCase):
 
 
 class Wire(unittest.TestCase):
-    """The same over a connection: one answer, and nothing behind it is ever a request."""
+    """The same over a connection: one response, and nothing after it is ever treated as a request."""
 
     @classmethod
     def setUpClass(cls) -> None:

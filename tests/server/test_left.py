@@ -1,4 +1,4 @@
-"""A request that its process left, suspended or dead: another server goes on with it, and every door tells the rest."""
+"""A request that its process left, suspended or dead: another server continues it, and every protocol delivers the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(answer: Answer) -> list[Any]:
 
 
 async def socket_events(application: Application, session_id: str, after_seq: int, last: str) -> list[Any]:
-    """What comes over a WebSocket up to the first message of this type."""
+    """The messages of a WebSocket up to the first one of this type."""
     coming, done, got = asyncio.Queue[Any](), asyncio.Event(), list[Any]()
     coming.put_nowait({"type": "websocket.connect"})
 
@@ -58,7 +58,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         return application
 
     async def leave(self, how: str, start: Any) -> tuple[Any, str, list[Any]]:
-        """A store with a session whose run was left in the middle of a call, and what its client had by then."""
+        """A store with a session whose run was left in the middle of a call, and what its client had received by then."""
         gate, store = Gate(), MemorySessionStore()
         self.addCleanup(gate.open.set)
         one = self.server(store, options([HOLD, "Milk."], gate.tool()), grace_s=0.0)

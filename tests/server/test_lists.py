@@ -1,4 +1,4 @@
-"""Lists of sessions and of open questions: pages by cursor, states, and what is done with a session from a list."""
+"""Lists of sessions and of open questions: pages by cursor, states, and operations on sessions from a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This agent as an MCP server: both eras, over HTTP and stdio, and what a caller may not do."""
+"""The agent as an MCP server: both eras, over HTTP and stdio, and what a caller may not do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class FaceCase(unittest.IsolatedAsyncioTestCase):
-    """A face on a desk of its own; `wait_s` is long enough for every run that ends."""
+    """A face on a separate desk; `wait_s` is long enough for every run that ends."""
 
     async def asyncSetUp(self) -> None:
         self.gate = Gate()
@@ -452,7 +452,7 @@ class LeavingTest(FaceCase):
 
 
 class StdioTest(unittest.TestCase):
-    """The command itself: nothing but the protocol on stdout, and its end when the client closes its own."""
+    """The command itself: stdout contains only the protocol, and the command ends when the client closes its end."""
 
     def test_noise_hostile_lines_and_the_end_of_input(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

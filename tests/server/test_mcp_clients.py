@@ -1,4 +1,4 @@
-"""Clients that others wrote, against this agent as an MCP server: `mcp` in both eras, `fastmcp`, and the inspector."""
+"""Foreign clients against the agent as an MCP server: `mcp` in both eras, `fastmcp`, and the inspector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOOLS = ["run_agent", "list_sessions", "show_session", "cancel_run", "answer_que
 
 class ClientCase(unittest.TestCase):
     def run_client(self, *command: str, after: tuple[str, ...] = ()) -> Any:
-        """What the client printed as JSON, on a home of its own; `after` stands behind the server's command."""
+        """The JSON printed by the client, with a separate home folder; `after` is appended to the server's command."""
         with tempfile.TemporaryDirectory() as home:
             environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": home, "HOME": home}
             if NODE:

@@ -1,4 +1,4 @@
-"""The application under a prefix: what it says of its own addresses keeps it, and what comes with it is found."""
+"""The application under a prefix: all of its own addresses keep the prefix, and requests below it are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mounted(unittest.IsolatedAsyncioTestCase):
         return made
 
     async def asked(self, application, root, method, target, body=None, *, raw=True, headers=None) -> Answer:
-        """The answer to a request below the mount, with a server that gives the path as it came, or only decoded."""
+        """The response to a request below the mount, with a server that passes the path raw, or only decoded."""
         path, _, query = target.partition("?")
         whole = root.rstrip("/") + path
 

@@ -1,5 +1,4 @@
-"""What an operator sees: a line for each request and run, figures, health, the end of a process, and one agent without a
-registry."""
+"""The operator's view: a line for each request and run, metrics, health, shutdown, and one agent without a registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AG-UI and the Responses API over the application: runs, interrupts, cut streams, retries, and who may see what."""
+"""AG-UI and the Responses API over the application: runs, interrupts, cut streams, retries, and access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of the Responses API may bring along: branches, instructions, history, formats, and what comes back."""
+"""What clients of the Responses API may send: branches, instructions, history, formats, and what is returned."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Accepted(ResponseCase):
 
 
 class Table(unittest.TestCase):
-    """The table of the docs is made of these two, which the reader goes by."""
+    """The table of the docs is generated from these two, which the reader follows."""
 
     def test_each_field_is_taken_or_refused_as_the_table_says(self):
         values = {

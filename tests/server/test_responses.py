@@ -27,7 +27,7 @@ def fold(events: list[Event]) -> tuple[list[Json], Json]:
 
 
 def assembled(told: list[Json]) -> list[tuple[Any, ...]]:
-    """The stream without the borders of its deltas: each event, and the text between as one."""
+    """The stream without the boundaries of its deltas: each event, and the text between them joined."""
     steps: list[tuple[Any, ...]] = []
     for event in told:
         if event["type"] != "response.output_text.delta":

@@ -64,7 +64,7 @@ class Rolling(unittest.TestCase):
         return server
 
     def proxy(self) -> None:
-        """The proxy as it is documented, with both servers behind it."""
+        """The proxy as documented, in front of both servers."""
         [block] = re.findall(r"```nginx\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
         changes = [("443 ssl", f"127.0.0.1:{self.port}")]
         changes += [(f"127.0.0.1:{old}", f"127.0.0.1:{new}") for old, new in zip((8321, 8322), self.ports, strict=True)]
@@ -91,7 +91,7 @@ class Rolling(unittest.TestCase):
         self.servers[number] = self.serve(self.ports[number])
 
     def converse(self, how: signal.Signals) -> list[Talk]:
-        """One round: the clients begin, both servers are restarted one after the other, the clients come to their ends."""
+        """One round: the clients begin, both servers are restarted one after the other, the clients finish."""
         talks = [PROTOCOLS[number % len(PROTOCOLS)](self.port, number) for number in range(CLIENTS)]
         for talk in talks:
             talk.start()
@@ -105,7 +105,7 @@ class Rolling(unittest.TestCase):
         return talks
 
     def wrong(self, talk: Talk) -> list[str]:
-        """What is not as it should be in one client's conversation, and in the log of its session."""
+        """The faults in one client's conversation, and in the log of its session."""
         if talk.failure or not talk.is_done:
             return [talk.failure or f"{talk.key} is not done: {talk.seen}"]
         with closing(open_store(self.address)) as store:

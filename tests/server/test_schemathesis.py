@@ -1,4 +1,4 @@
-"""The contract before the eyes of others: a validator of OpenAPI documents, and a tool that makes requests from them."""
+"""The contract as seen by others: a validator of OpenAPI documents, and a tool that generates requests from them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The application under servers in processes of their own: it answers, it streams, it ends when it is told to, and what is
-killed goes on elsewhere."""
+"""The application under servers in separate processes: it answers, streams, and shuts down; killed work continues
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class ServersCase(unittest.TestCase):
         ]
 
     def check_server(self, command: list[str], port: int, prefix: str = "") -> Process:
-        """It answers and refuses, streams with a cursor, and parks what runs when it is told to end."""
+        """Check that it answers and refuses, streams with a cursor, and parks runs at shutdown."""
         server = Process(self, command, self.folder, port, prefix)
         client = server.client
         self.assertEqual(client.ask("GET", "/v1/agents", Authorization="").status, 401)
@@ -176,7 +177,7 @@ class Ours(ServersCase):
 
 @unittest.skipUnless(PEERS, "OPENAGENTIC_TEST_ASGI_PYTHON names a Python with uvicorn, hypercorn, granian, websockets")
 class Others(ServersCase):
-    """Servers that others wrote."""
+    """Servers written by others."""
 
     def test_uvicorn(self) -> None:
         port = free_port()

@@ -24,7 +24,7 @@ RUN |= {"messages": [{"id": "m", "role": "user", "content": "Tea?"}]}
 
 
 class Stalled:
-    """A client that takes what is smaller than an event of the log, and nothing behind that."""
+    """A client that reads less than one event of the log, and nothing after that."""
 
     def __init__(self, application: Application, method: str, target: str, body: Any = None) -> None:
         path, _, query = target.partition("?")
@@ -81,7 +81,7 @@ class StalledReaders(unittest.IsolatedAsyncioTestCase):
             self.assertLess(await self.held(make()), MAX_HELD_BYTES)
 
     async def held(self, reader: Stalled, *, is_first: bool = False) -> int:
-        """How many bytes more there are while the reader is stalled; the first one fills what all share."""
+        """How many more bytes are held while the reader is stalled; the first reader fills what all share."""
         gc.collect()
         if not is_first:
             tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Streams of a real server: cut and gone on with anywhere, slow readers, many writers, and two servers on one store."""
+"""Streams of a real server: cut and continued anywhere, slow readers, many writers, and two servers on one store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 
 
 def stored(store, count=EVENTS, session_id=None, text="{}"):
-    """A session of so many events."""
+    """A session of this many events."""
     session_id = store.create_session(session_id=session_id)
     store.append_events(session_id, [UserMessage(text.format(n)) for n in range(1, count + 1)])
     return session_id
@@ -132,7 +132,7 @@ class Resume(unittest.TestCase):
 
 
 class SlowReaders(unittest.TestCase):
-    """One who asks and does not read costs a bounded time and room, and goes on later."""
+    """A client that does not read its response costs a bounded time and memory, and can continue later."""
 
     def setUp(self):
         self.addCleanup(setattr, call, "SEND_S", call.SEND_S)
@@ -160,7 +160,7 @@ class SlowReaders(unittest.TestCase):
 
 
 class TwoServers(unittest.TestCase):
-    """Two servers on one store: nobody has to come back to the same one."""
+    """Two servers on one store: clients need not return to the same one."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -208,7 +208,7 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(sum(isinstance(event, SystemInit) for event in events), 2)
 
     def start_and_answer(self, one, two):
-        """A run that goes on at the second server, in its call of `hold`."""
+        """A run that continues at the second server, in its call of `hold`."""
         session_id = one.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
         row = self.until(one, session_id, "waiting")
         body = {"question_id": row["open_questions"][0]["question_id"], "answer": "milk"}

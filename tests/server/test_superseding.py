@@ -1,4 +1,4 @@
-"""A prompt over any protocol to a session that waits: it is in the log with the end of the question, or it is refused."""
+"""A prompt, over any protocol, to a waiting session: it is logged together with the end of the question, or refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SupersedingTest(DeskCase):
         return session_id, row["open_questions"][0]["question_id"]
 
     async def check(self, application: Any, session_id: str, question_id: str) -> None:
-        """The prompt is in the log with the end of the question, whose answer is refused."""
+        """Check that the prompt is in the log with the end of the question, and that an answer to it is refused."""
         await until_state(application, session_id, "idle")
         await until_free(application)
         path = f"/v1/sessions/{session_id}/answers"

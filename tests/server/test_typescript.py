@@ -1,4 +1,4 @@
-"""The contract as TypeScript: it names what the document names, and a program that is made from it compiles and runs."""
+"""The contract as TypeScript: it has the names of the document, and a generated program compiles and runs."""
 
 from __future__ import annotations
 

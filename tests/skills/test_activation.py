@@ -34,7 +34,7 @@ SHORT = {
 
 
 def events_of(case: dict[str, Any]) -> list[Event]:
-    """Each step of a case is `[kind, name or text or seq, more fields]`."""
+    """The events of a case, whose steps are `[kind, name or text or seq, more fields]`."""
     events = []
     for seq, (kind, subject, *more) in enumerate(case["events"], 1):
         field = {"prompt": "text", "rewind": "to_seq", "compact": "up_to_seq"}.get(kind, "name")

@@ -114,7 +114,7 @@ class CliTest(ProjectTestCase):
 
 
 class AsARunReadsItTest(ProjectTestCase):
-    """What the settings say counts for `skills` and `doctor` as it does for a run."""
+    """Settings apply to `skills` and `doctor` as they do to a run."""
 
     def setUp(self) -> None:
         super().setUp()

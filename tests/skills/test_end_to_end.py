@@ -1,4 +1,4 @@
-"""A scripted model works with skills through the whole runtime: what it did survives a crash, a resume and a compaction."""
+"""A scripted model works with skills through the whole runtime; its work survives a crash, a resume and a compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which skills are listed, from which places, and what is said about the others."""
+"""Which skills are listed, from which places, and the diagnostics about the others."""
 
 from __future__ import annotations
 

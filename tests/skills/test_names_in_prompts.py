@@ -1,4 +1,4 @@
-"""Skills by their names in prompts: those of folders below, several in one prompt, and whose counts."""
+"""Skills named in prompts: those of subfolders, several in one prompt, and which one takes precedence."""
 
 from __future__ import annotations
 

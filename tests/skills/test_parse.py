@@ -1,4 +1,4 @@
-"""What a SKILL.md says, file by file: each `<case>.md` beside its `<case>.json`."""
+"""The contents of a SKILL.md, file by file: each `<case>.md` beside its `<case>.json`."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class SizeTest(unittest.TestCase):
 
 
 class RecoveryTest(unittest.TestCase):
-    """Frontmatters that are no valid YAML, as editors, merges and models leave them."""
+    """Frontmatter that is not valid YAML, as left by editors, merges and models."""
 
     forms = (
         "name: pdf-forms\ndescription: Fill in PDF forms when a document has fields.\nallowed-tools: Read, Bash(x:*)\n",

@@ -1,4 +1,4 @@
-"""Arguments are filled in once, and what they say is never looked at again."""
+"""Arguments are filled in once, and their content is never expanded again."""
 
 from __future__ import annotations
 

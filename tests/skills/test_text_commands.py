@@ -1,4 +1,4 @@
-"""Commands in the text of skills and commands: what counts as one, who lets it run, and what stays in the log."""
+"""Commands in the text of skills and commands: what counts as one, who permits it, and what the log keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four skill tools, used alone and inside of a session."""
+"""The four skill tools, used alone and inside a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands, skills and rules bring for one turn: grants, a model, instructions for a file; each of it in the log."""
+"""What commands, skills and rules add for one turn, all of it logged: grants, a model, instructions for a file."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SubagentSkillTest(TurnTestCase):
 
 class SubagentPromptTest(TurnTestCase):
     def test_what_a_model_tells_a_subagent_starts_no_skill_and_is_no_command(self) -> None:
-        """A model may not do through a subagent's prompt what only people may."""
+        """A model must not do through a subagent's prompt what only people may do."""
         self.skill("deploy", disable_model_invocation="true", allowed_tools="Bash(touch *)")
         self.write({".claude/commands/make.md": COMMAND})
         helper = AgentDefinition("helps", "You help.")

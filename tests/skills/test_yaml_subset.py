@@ -1,4 +1,4 @@
-"""The YAML subset answers what PyYAML answers, and never takes long."""
+"""The YAML subset returns the same as PyYAML, and never takes long."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PinnedTest(unittest.TestCase):
 
 @unittest.skipIf(yaml is None, "PyYAML is not installed (pip install -e .[dev]): pinned answers are tested alone")
 class AgainstPyYamlTest(unittest.TestCase):
-    """Valid for us and for PyYAML: the same. Refused by us: refused there, or one of the features we leave out."""
+    """If valid here and for PyYAML: the same value. If refused here: refused there, or one of the unsupported features."""
 
     def check(self, text: str) -> None:
         try:
@@ -71,7 +71,7 @@ class AgainstPyYamlTest(unittest.TestCase):
 
 
 def uses_more_than_the_subset(text: str) -> bool:
-    """Anchors, tags, complex keys, marks: what the subset leaves out on purpose, wherever it may stand in the text."""
+    """Whether it uses anchors, tags, complex keys or marks, which the subset deliberately excludes, anywhere in the text."""
     return any(mark in text for mark in "&!?") or "---" in text or "..." in text or "\t" in text
 
 

@@ -1,4 +1,4 @@
-"""The tester that kills everywhere: it finds each kind of broken promise, and none where all hold."""
+"""The tester that kills at every point: it finds each kind of broken promise, and none if all are kept."""
 
 import unittest
 

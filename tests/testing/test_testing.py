@@ -1,4 +1,4 @@
-"""The tools that tests of agents are made with: scripts, recordings, the emitted test."""
+"""The tools for testing agents: scripts, recordings, the emitted test."""
 
 import asyncio
 import json
@@ -146,7 +146,7 @@ class RecordingTest(unittest.IsolatedAsyncioTestCase):
 
 
 def run_tests(folder, name):
-    """What `python3 -m unittest` says of a test file."""
+    """The output of `python3 -m unittest` for a test file."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return run_python("-m", "unittest", name, cwd=folder, env=environment, text=True)
 

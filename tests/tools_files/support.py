@@ -23,7 +23,7 @@ def load_cases(name: str) -> list[dict[str, Any]]:
 
 
 class Rules(PathRules):
-    """Permits and shows the paths that plain functions name."""
+    """Permits and shows the paths that plain functions select."""
 
     def __init__(
         self, permits: Callable[[str], bool] = lambda path: True, shows: Callable[[str], bool] | None = None
@@ -38,7 +38,7 @@ class Rules(PathRules):
 
 
 class ScratchCase(unittest.TestCase):
-    """`self.root` is an empty folder, real path and all."""
+    """`self.root` is an empty folder, as a real path."""
 
     def setUp(self) -> None:
         self.root = Path(os.path.realpath(tempfile.mkdtemp(prefix="tools-files-")))
@@ -47,7 +47,7 @@ class ScratchCase(unittest.TestCase):
     def context(
         self, *services: object, observed: dict[str, str] | None = None, rules: PathRules | None = None
     ) -> ToolContext:
-        """A context beside these services; `observed` are the digests of files as a model last saw them."""
+        """A context with these services; `observed` are the digests of files as a model last saw them."""
         fold = ObservedFilesFold()
         fold.digests.update(observed or {})
         offered = {type(service): service for service in (fold, *services)}

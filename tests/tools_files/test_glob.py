@@ -28,7 +28,7 @@ def matches(pattern: str, path: str) -> bool:
 
 class Patterns(ScratchCase):
     def test_the_table_of_patterns(self) -> None:
-        """Each path alone in a tree of its own, as a name cannot be a file and a folder in one."""
+        """Each path alone in a separate tree, because a name cannot be a file and a folder in the same one."""
         for case in load_cases("globs.json"):
             for number, path in enumerate([*case["matches"], *case["not"]]):
                 with self.subTest(pattern=case["pattern"], path=path):

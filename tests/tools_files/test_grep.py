@@ -277,7 +277,7 @@ class Runaway(ScratchCase):
     def _search_until(
         self, query: str, has_begun: Callable[[], object], end: Callable[[ToolContext, FakeClock], None], **fields: Any
     ) -> Any:
-        """What Grep answers when `end` happens ten steps of this program after the search has begun."""
+        """The result of Grep if `end` happens ten steps of this program after the search has begun."""
 
         async def search() -> Any:
             ctx, clock = self.context(**fields), FakeClock()
@@ -324,7 +324,7 @@ def _let_time_pass(_: ToolContext, clock: FakeClock) -> None:
 
 
 def _children() -> set[str]:
-    """The processes of this one, whichever thread started them."""
+    """The child processes of this process, whichever thread started them."""
     found: set[str] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread has ended meanwhile

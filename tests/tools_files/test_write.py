@@ -76,7 +76,7 @@ class Writing(ScratchCase):
 
 
 class Staleness(ScratchCase):
-    """What the model saw is known by digest, so neither touching a file nor writing the same again counts as a change."""
+    """What the model saw is identified by digest, so touching a file or writing the same again is not a change."""
 
     def tools(self) -> list[tuple[Any, dict[str, Any]]]:
         return [(WriteTool(), {"content": "new", "overwrite": True}), (EditTool(), {"old": "one", "new": "two"})]

@@ -1,4 +1,4 @@
-"""The page: what stands in it, and what a real browser makes of it."""
+"""The page: its contents, and how a real browser renders it."""
 
 import base64
 import dataclasses
@@ -44,7 +44,7 @@ PICTURE = base64.b64decode(
 
 
 def session(steps=3, text=HOSTILE):
-    """A stored session; every text in it tries to become markup."""
+    """A stored session in which every string tries to become markup."""
     store = MemorySessionStore()
     session_id = store.create_session()
     events = [SystemInit(session_id, "/", "0", model="m"), UserMessage(text)]
@@ -64,7 +64,7 @@ def session(steps=3, text=HOSTILE):
 
 
 def hostile_fields(kind, inner):
-    """Values of the types that the fields have; what is inside of lists and objects may be anything."""
+    """Values of the types that the fields have; the contents of lists and objects are arbitrary."""
     values = {}
     for each in dataclasses.fields(kind):
         annotation = str(each.type)
