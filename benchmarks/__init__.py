@@ -1,7 +1,7 @@
-"""What things cost: each figure beside a floor that was measured in the same run on the same machine.
+"""The cost of operations: each figure beside a floor that was measured in the same run on the same machine.
 
 A topic is a module of this folder with `def rows() -> list[Row]`; `python3 -m benchmarks [topic ...]` runs them. A figure
-alone says nothing about another machine; its ratio to the floor does.
+alone does not carry over to another machine; its ratio to the floor does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. `ratio` is `value` divided by the floor's value, `floor` says in words what the floor is.
+    """One figure. `ratio` is `value` divided by the floor's value, `floor` describes the floor in words.
 
-    `bar` is what the figure must meet, `"ratio <= 1.5"` or, where a number itself is promised, `"value <= 20"`; empty when
-    there is no promise. What something costs is never held to a time of its own: machines differ.
+    `bar` is what the figure must meet: `"ratio <= 1.5"` or, if a number itself is promised, `"value <= 20"`; empty if there
+    is no promise. A duration is never held to an absolute limit, because machines differ.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Row:
 
 
 def best_s(work: Callable[[], object], repeats: int = 5) -> float:
-    """Seconds by the wall clock of the fastest of `repeats` runs: what the work costs when nothing disturbs it."""
+    """Wall-clock seconds of the fastest of `repeats` runs: the cost of the work without disturbance."""
     return min(_timed(work, time.perf_counter) for _ in range(repeats))
 
 
@@ -53,12 +53,12 @@ def best_cpu_s(work: Callable[[], object], repeats: int = 5) -> float:
 
 
 def resident_mb() -> float:
-    """What memory this process has now; 0 where the system does not say."""
+    """The resident memory of this process; 0 if the system does not report it."""
     return _status_mb("VmRSS:")
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had, without its parent (`getrusage` counts it); 0 where nobody tells."""
+    """The peak memory of this process, without its parent's (which `getrusage` includes); 0 if unknown."""
     return _status_mb("VmHWM:")
 
 

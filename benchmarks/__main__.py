@@ -1,4 +1,4 @@
-"""`python3 -m benchmarks [topic ...]`: run topics and print their figures. Exit code 1 when a bar is missed."""
+"""`python3 -m benchmarks [topic ...]`: run topics and print their figures. The exit code is 1 if a bar is missed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def _run_topic(topic: str) -> int:
-    """Print the rows of one topic; returns how many of them miss their bar."""
+    """Print the rows of one topic; return how many of them miss their bar."""
     print(f"\n{topic}", flush=True)
     rows: list[Row] = importlib.import_module(f"{__package__}.{topic}").rows()
     for row in rows:

@@ -1,6 +1,6 @@
-"""A session that goes on and on: what its ten-thousandth step costs beside its first thousand, with compactions in between.
+"""A very long session: the cost of its ten-thousandth step compared with its first thousand, with compactions in between.
 
-The whole run is one process of its own, so that its memory is the run's. The floors are the same run at its beginning.
+The whole run is a separate process, so that its memory is the run's. The floors are the same run at its beginning.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def rows() -> list[Row]:
 
 
 def main() -> None:
-    """Run the session and print what it took as JSON."""
+    """Run the session and print its figures as JSON."""
     with tempfile.TemporaryDirectory() as place:
         print(json.dumps(asyncio.run(_run(Path(place)))))
 
@@ -134,7 +134,7 @@ async def _run(place: Path) -> dict[str, float]:
 
 
 async def _resume_in_view(store: FileSessionStore) -> float:
-    """The longest pause while a session is resumed of which the model still sees everything."""
+    """The longest pause while resuming a session that the model still sees completely."""
     session_id = store.create_session()
     for number in range(IN_VIEW // 6):
         step = f"c{number}"
@@ -159,9 +159,9 @@ async def _resume_in_view(store: FileSessionStore) -> float:
 
 
 async def _watch(pauses: list[float]) -> None:
-    """The longest time by which the event loop came back later than it was asked to, as far as this process was at work.
+    """The longest delay of the event loop's wake-ups, counting only time in which this process was working.
 
-    What another process had the processor for is no pause of ours.
+    Time in which another process had the processor is not counted.
     """
     while True:
         before, worked = time.monotonic(), time.process_time()

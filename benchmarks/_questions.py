@@ -1,12 +1,12 @@
-"""Count the questions that a public corpus of command lines asks, and check that none of it changes anything but its copy.
+"""Count the questions that a public corpus of command lines asks, and check that each line changes nothing but its copy.
 
     python3 -m benchmarks._questions tests/cli [--no-sandbox] [--shard 0/2] [--out FILE]
 
-`tests/cli` is the folder of that name of github.com/ldayton/Dippy, whose tests say of 7,340 lines whether they are harmless.
-It is not part of this repository. Each line that the rules do not settle runs for real, on a copy, a dangerous one also
-where a program that it names is not installed; so all of this runs inside of bubblewrap: everything read-only but a
-throwaway home and temporary folder, no network, no other processes, limits of memory and files. After each line the
-throwaway folders are compared with what they were.
+`tests/cli` is the folder of that name in github.com/ldayton/Dippy, whose tests classify 7,340 lines as harmless or not. It
+is not part of this repository. Each line that the rules do not settle runs for real, on a copy; a dangerous one only if a
+program that it names is not installed. All of this therefore runs inside bubblewrap: everything read-only except a
+throwaway home and temporary folder, no network, no other processes, limits on memory and files. After each line the
+throwaway folders are compared with their previous state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLIENTS = frozenset(
 
 
 def read_lines(folder: Path) -> list[tuple[str, str, bool]]:
-    """File, line, and whether it is said to be harmless, for each row of the corpus."""
+    """For each row of the corpus: the file, the line, and whether it is classified as harmless."""
     rows = []
     for path in sorted(folder.glob("test_*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -50,7 +50,7 @@ def read_lines(folder: Path) -> list[tuple[str, str, bool]]:
 
 
 def programs_of(line: str) -> list[str]:
-    """The programs that a line names first in each of its commands; of one that is not understood, its first word."""
+    """The programs that the commands of a line run; for a line that is not understood, its first word."""
     parsed = parse_command(line)
     if isinstance(parsed, CommandLine):
         return [command.argv[0] for command in parsed.commands]
@@ -58,7 +58,7 @@ def programs_of(line: str) -> list[str]:
 
 
 def digest_of(folders: list[str]) -> str:
-    """What the folders hold, as one word."""
+    """A digest of the contents of the folders."""
     total = hashlib.sha256()
     for folder in folders:
         for top, names, files in os.walk(folder):
@@ -73,7 +73,7 @@ def digest_of(folders: list[str]) -> str:
 
 
 def make_project(root: Path) -> None:
-    """A small repository with the files that lines of the corpus name."""
+    """Create a small repository with the files that lines of the corpus name."""
     (root / "src").mkdir(parents=True)
     for name in (
         "file.txt",
@@ -96,7 +96,7 @@ def make_project(root: Path) -> None:
 
 
 def outcome_of(line: str, root: Path, sandbox: str) -> dict[str, object]:
-    """Runs a line as a model's call in mode `default` with somebody who always says no."""
+    """Run a line as a model's call in mode `default`, with a person who always refuses."""
     questions: list[UserQuestion] = []
 
     async def refuse(question: UserQuestion) -> str:
@@ -201,7 +201,7 @@ def main() -> int:
 
 
 def _inside(folder: Path, out: Path, words: list[str]) -> list[str]:
-    """The same program in a throwaway root."""
+    """Run the same program in a throwaway root."""
     here = str(Path(__file__).resolve().parents[1])
     return [
         *("bwrap", "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"),

@@ -24,7 +24,7 @@ TOKEN = "a-token-of-a-benchmark"
 
 
 def rss_bytes() -> int:
-    """What this process holds in memory now."""
+    """The resident memory of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
@@ -63,13 +63,13 @@ class Serving:
         return rss_bytes()
 
     async def tell(self, session_id: str) -> Any:
-        """Store an event and tell it to who follows, as a run does."""
+        """Store an event and notify its followers, as a run does."""
         stored = self.store.append_events(session_id, [AssistantMessage("y" * 300)])
         publish(self.store, session_id, stored)
         return stored[0].seq
 
     async def broadcast(self, size: int) -> Any:
-        """The floor: the same bytes to everybody, by asyncio alone."""
+        """The floor: the same bytes to all watchers, by asyncio alone."""
         data = b"z" * size
         for writer in self.writers:
             writer.write(data)
@@ -78,7 +78,7 @@ class Serving:
         return None
 
     async def append(self, session_id: str, count: int) -> Any:
-        """The median of so many appends, in microseconds, from a thread as a run of a durable store does it."""
+        """The median of this many appends, in microseconds, from a thread, as in a run with a durable store."""
 
         def work() -> float:
             took = []
@@ -93,7 +93,7 @@ class Serving:
 
 
 def say(value: Any) -> None:
-    """One line for the benchmark."""
+    """Write one line for the benchmark."""
     print(json.dumps(value), flush=True)
 
 

@@ -1,9 +1,8 @@
-"""What of a session's requests comes from the vendor's cache, by the accounting of an endpoint that knows the vendors'
-rules.
+"""The share of a session's requests that the vendor's cache serves, as counted by an endpoint with the vendors' rules.
 
 A session of 50 steps reads files, activates two skills and is summarised once. The endpoint
-(`openagentic_sdk.testing.endpoint`) holds what the documentation of each protocol says that a cache holds, and binds the
-model's reasoning to what stood before it.
+(`openagentic_sdk.testing.endpoint`) caches what the documentation of each protocol describes, and binds the model's
+reasoning to everything that preceded it.
 
     python3 -m benchmarks context
 """
@@ -82,9 +81,10 @@ def _request_bytes(count: int) -> int:
 
 
 def _code_rows() -> list[Row]:
-    """A call that code makes beside the same call in an answer of its own, and as one of many in one answer.
+    """A call made by code, compared with the same call in a separate answer, and as one of many in one answer.
 
-    On files, one call after the other, the best of several times each, as other work on the machine only ever adds."""
+    On files, one call after the other; the best of several times each, because other work on the machine only adds time.
+    """
     from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
     if probe_sandbox().level == "none":

@@ -1,4 +1,4 @@
-"""What Grep and Glob cost beside the plainest loops that do the same work, page cache warm."""
+"""The cost of Grep and Glob compared with the simplest loops that do the same work, with a warm page cache."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def _in_turns(
     work: Callable[[], object],
     best: Callable[[Callable[[], object], int], float] = best_s,
 ) -> tuple[float, float]:
-    """The fastest of each, measured in turns so that a busy moment falls on both."""
+    """The fastest time of each, measured in turns so that a busy moment affects both."""
     pairs = [(best(floor, 1), best(work, 1)) for _ in range(7)]
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
 
 def _write_sources(root: Path, files: int, size: int) -> list[str]:
-    """Files that look like source text; every hundredth holds the needle."""
+    """Write files that resemble source text; every hundredth contains the needle."""
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz_", k=chance.randint(2, 11))) for _ in range(2_000)]
     paths = []

@@ -1,7 +1,8 @@
-"""What stays flat when a store has ten times the sessions: each row is a question, beside the same one to the small store.
+"""What stays flat when a store has ten times the sessions: each row is a query, compared with the same one on the small
+store.
 
-`OPENAGENTIC_TEST_LARGE=1` compares 10,000 with 100,000 sessions, otherwise 1,000 with 10,000. Postgres and Redis are asked
-when `OPENAGENTIC_TEST_POSTGRES_URL` and `OPENAGENTIC_TEST_REDIS_URL` name servers.
+`OPENAGENTIC_TEST_LARGE=1` compares 10,000 with 100,000 sessions, otherwise 1,000 with 10,000. Postgres and Redis are
+included if `OPENAGENTIC_TEST_POSTGRES_URL` and `OPENAGENTIC_TEST_REDIS_URL` name servers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def rows() -> list[Row]:
 
 
 def _stores(place: Path) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Each kind of store by its name, and how to open an empty one for so many sessions."""
+    """Each kind of store by its name, and how to open an empty one for this many sessions."""
     yield "files", lambda count: _closing(f"file:{place / f'files-{count}'}?durability=flush")
     yield "SQLite", lambda count: _closing(f"sqlite:{place / f'sqlite-{count}'}?durability=flush")
     if POSTGRES_URL:
@@ -77,7 +78,7 @@ def _under_prefix(url: str) -> Iterator[SessionStore]:
 
 
 def _compared(name: str, make: Callable[[int], Any]) -> Iterator[Row]:
-    """The questions to a store of that kind with few sessions, and with ten times as many."""
+    """The queries to a store of that kind with few sessions, and with ten times as many."""
     few_s, many_s = (_asked(make, count) for count in (FEW, FEW * TIMES))
     for question, took_s in many_s.items():
         floor = f"with {FEW:,} sessions"

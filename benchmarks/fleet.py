@@ -1,7 +1,8 @@
-"""What a fleet costs: claims, whole runs, parks, and how soon another worker goes on, on Postgres when one is named.
+"""The cost of a fleet: claims, whole runs, parks, and the delay until another worker continues, on Postgres if one is
+named.
 
-`OPENAGENTIC_TEST_POSTGRES_URL` names the server, of which a new schema is used; without it everything is measured on SQLite.
-`OPENAGENTIC_TEST_LARGE=1` claims 100,000 runs, as the bar says; otherwise there are 4,000.
+`OPENAGENTIC_TEST_POSTGRES_URL` names the server, in which a new schema is used; without it everything is measured on
+SQLite. `OPENAGENTIC_TEST_LARGE=1` claims 100,000 runs, as the bar requires; otherwise there are 4,000.
 """
 
 from __future__ import annotations
@@ -86,11 +87,12 @@ def _address() -> Iterator[str]:
 
 
 def _claims(url: str) -> Iterator[Row]:
-    """Both by as many threads at once. On Postgres, each has a connection; on SQLite they share that of the process.
+    """Claims and the bare statement, both by the same number of threads at once.
 
-    On SQLite, a claim costs about 0.2 ms of processor time and the bare statement 0.07. Of the difference, finding the run
-    is 40 us (lost leases, tenants in turn, sessions in order), the row and its five indexes, four more pages of the log,
-    60, and Python, which reads back a row of 28 columns, 30. What the threads wait for each other is in both figures.
+    On Postgres, each thread has a connection; on SQLite they share that of the process. On SQLite, a claim costs about 0.2
+    ms of processor time and the bare statement 0.07. Of the difference, finding the run is 40 us (lost leases, tenants in
+    turn, sessions in order), the row and its five indexes, four more pages of the log, 60, and Python, which reads back a
+    row of 28 columns, 30. The time that the threads wait for each other is in both figures.
     """
     count = 2_400
     with closing(open_store(url)) as store:
@@ -122,7 +124,7 @@ def _claim_bare(tables: Tables) -> bool:
 
 
 def _all_at_once(claim: Callable[[], bool], count: int) -> float:
-    """Seconds for each claim, when as many threads as there are claimers do so many together."""
+    """Seconds per claim if all claimers make this many claims at the same time."""
     each = count // CLAIMERS
 
     def work() -> None:
@@ -183,7 +185,7 @@ def _end_all(queue: Queue) -> None:
 
 
 def _parks(url: str) -> Iterator[Row]:
-    """Connections of this process to the server, beyond those that it had before."""
+    """Connections of this process to the server, in addition to those that it had before."""
     if not POSTGRES_URL:
         return
     with closing(open_store(url)) as store:
@@ -214,7 +216,7 @@ def _worker(url: str, *args: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _take_over(url: str) -> Iterator[Row]:
-    """From `kill -9` of the one to the claim of the other."""
+    """From `kill -9` of one worker to the claim of the other."""
     with closing(open_store(url)) as store, closing(Fleet(store, agents())) as fleet:
         queue = fleet.queue
         [run_id] = _enqueue(queue, 1, agent="hang")

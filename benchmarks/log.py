@@ -1,8 +1,8 @@
-"""What a durable log costs: appends beside a bare write, syncs beside the disk's own, reads beside json.loads.
+"""The cost of a durable log: appends compared with a bare write, syncs with the disk's own, reads with json.loads.
 
-The proof has a large size too: `OPENAGENTIC_TEST_LARGE=1 python3 -m unittest discover -s tests/durability -t .` kills
-10,000 writers, cuts the power 18,000 times, cuts a tool session's log at every byte, flips every bit of it, and runs the
-room's tests against each breakage of the package; that takes about half an hour.
+The proof also has a large size: `OPENAGENTIC_TEST_LARGE=1 python3 -m unittest discover -s tests/durability -t .` kills
+10,000 writers, cuts the power 18,000 times, cuts a tool session's log at every byte, flips each of its bits, and runs the
+room's tests against each deliberate defect of the package; that takes about half an hour.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _flush_rows(root: Path) -> list[Row]:
 
 
 def _open_rows(root: Path) -> list[Row]:
-    """Appends outside of a run, each of which opens the log and lets it go again."""
+    """Appends outside a run, each of which opens the log and releases it again."""
     store = FileSessionStore(root, "flush")
     event = _event(0)
     works = []
@@ -131,7 +131,7 @@ def _read_rows(root: Path) -> list[Row]:
 
 
 def _check_lines(path: Path) -> None:
-    """What each reader and each check of a log begins with: numbers and checksums of all its lines."""
+    """The first step of each reader and each check of a log: numbers and checksums of all its lines."""
     with path.open("rb", buffering=0) as file:
         for _ in LogReader(SystemDisk(), file.fileno(), "long").blocks():
             pass
@@ -165,7 +165,7 @@ class _raw_file:
 
 
 def _medians_us(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The median time of each, taken in turns so that a busy moment falls on all of them."""
+    """The median time of each, taken in turns so that a busy moment affects all of them."""
     times: list[list[int]] = [[] for _ in works]
     for _ in range(rounds):
         for work, taken in zip(works, times, strict=True):

@@ -1,9 +1,10 @@
-"""What one step of the loop costs: ask a model that answers at once, run a tool that does nothing, store it all.
+"""The cost of one step of the loop: ask a model that answers at once, run a tool that does nothing, store everything.
 
-The floor of a step is its own lines of the log, as JSON and with one plain write each: what nobody can leave out. What only
-the first run of a process pays (modules that are imported late, patterns that are compiled late) stands in the first rows;
-"at n steps" is the n-th step of any run, so it is taken of runs behind a first one. A warm run is all of one but that:
-options, agent, session, prompt, a call of Read with all that decides about it, and the answer, as an application pays it.
+The floor of a step is its own lines of the log, as JSON and with one plain write each, which cannot be avoided. Costs that
+only the first run of a process pays (modules imported late, patterns compiled late) are in the first rows; "at n steps" is
+the n-th step of any run, so it is measured in runs after a first one. A warm run excludes only those first costs: it
+includes options, agent, session, prompt, a call of Read with all decisions about it, and the answer, as an application pays
+them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Nothing(Tool):
 
 
 class Stepping:
-    """A model that asks for a tool `steps` times; notes the processor time at which it was asked."""
+    """A model that requests a tool `steps` times; records the processor time of each request to it."""
 
     name = "stepping"
 
@@ -118,7 +119,7 @@ def rows() -> list[Row]:
 
 
 def _run(store: SessionStore, steps: int) -> tuple[float, list[float], list[bytes]]:
-    """Wall seconds of a run, the times at which its model was asked, and the lines of its log."""
+    """Wall-clock seconds of a run, the times of the requests to its model, and the lines of its log."""
     provider = Stepping(steps)
     began = time.perf_counter()
     session_id = asyncio.run(_drain(store, provider))
@@ -193,7 +194,7 @@ def _warm_run_us(folder: Path) -> tuple[float, float]:
 
 
 def _floor_us(folder: Path, log: list[bytes]) -> float:
-    """Microseconds of processor time for nothing but the lines of a log."""
+    """Microseconds of processor time for the lines of a log alone."""
     events = [json.loads(line) for line in log]
     descriptor = os.open(folder / "floor", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     began = time.process_time()

@@ -1,5 +1,6 @@
-"""What a call of an MCP server's tool costs this process beside a bare pipe and `json`, and how long many servers take to
-come."""
+"""The cost of a call of an MCP server's tool compared with a bare pipe and `json`, and the time until many servers are
+ready.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +53,12 @@ def rows() -> list[Row]:
 
 
 async def _call_rows() -> list[Row]:
-    """Our call, the bare one and asyncio's in turns, and the cheapest batch of each: a busy moment falls on all.
+    """Our call, the bare one and asyncio's in turns, and the cheapest batch of each: a busy moment affects all.
 
     The bare one blocks its thread. Of our 78 us it takes 34, mostly the two pipes and the JSON of 2 kB; 20 more are what
     asyncio takes for any answer: two rounds of its loop, a future and its callback. The last 24 are ours: time limits and
-    cancellation of each request, hooks for progress and questions, checks of the answer, and its search for hidden letters.
+    cancellation of each request, hooks for progress and questions, checks of the answer, and its search for hidden
+    characters.
     """
     seat = Seat("bench", McpServer(command=sys.executable, args=[*ARGUMENTS, "0"]), str(Path.cwd()), [], None, None)
     seat.start()

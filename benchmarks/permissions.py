@@ -1,4 +1,4 @@
-"""What a permission decision costs, beside the digest of its arguments, which every decision has to make."""
+"""The cost of a permission decision compared with the digest of its arguments, which every decision has to compute."""
 
 from __future__ import annotations
 

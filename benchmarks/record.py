@@ -1,4 +1,4 @@
-"""What it costs that a session's record can be shown to others: signing it beside the steps that it vouches for."""
+"""The cost of a provable record: signing a session compared with the steps that the signature covers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows() -> list[Row]:
 
 
 def _signing() -> list[Row]:
-    """A step computes nothing of the chain: it is worked out when the run ends, from the events as they are stored."""
+    """A step computes nothing of the chain, which is computed at the end of the run from the stored events."""
     with tempfile.TemporaryDirectory() as folder:
         key = InstallationKey(f"{folder}/installation.key")
         plain, signed = FileSessionStore(f"{folder}/plain"), FileSessionStore(f"{folder}/signed")

@@ -1,4 +1,4 @@
-"""What running a command costs beside plain `subprocess.run`, and how fast much output goes through."""
+"""The cost of running a command compared with plain `subprocess.run`, and the throughput of large output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _call_rows(folder: str) -> list[Row]:
 
 
 def _interleaved_ms(works: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each work, taken in turns so that a busy moment of the machine falls on all of them."""
+    """The median of each work, taken in turns so that a busy moment of the machine affects all of them."""
     spent: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work()

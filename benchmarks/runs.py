@@ -1,6 +1,6 @@
-"""What the log gives back: replaying a session, many runs in the background, following one as it grows, and a long one.
+"""Reading from the log: replaying a session, many background runs, following one as it grows, and a long one.
 
-The floor of a replayed step is a step of the run that recorded it; memory and pauses are measured in a process of their own.
+The floor of a replayed step is a step of the run that recorded it; memory and pauses are measured in a separate process.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _in_own_process(kind: str) -> dict[str, Any]:
 
 
 def main(kind: str) -> None:
-    """Run the background runs and print what they took as JSON."""
+    """Run the background runs and print their figures as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         store = FileSessionStore(folder) if kind == "files" else SqliteSessionStore(Path(folder) / "sessions.db")
         pause_s = asyncio.run(_background(store))
@@ -117,7 +117,7 @@ async def _background(store: SessionStore) -> float:
 
 
 async def _watch(pauses: list[float]) -> None:
-    """How much later than asked for the event loop comes back."""
+    """The delay of the event loop's wake-ups."""
     while True:
         before = time.monotonic()
         await asyncio.sleep(0.001)

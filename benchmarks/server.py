@@ -1,6 +1,6 @@
-"""What watchers of a server cost: memory, the way of an event to all of them, and what they cost those who write.
+"""The cost of a server's watchers: memory, the delivery of an event to all of them, and the delay of writers.
 
-The server runs in a process of its own; the clients of this process share the machine with it.
+The server runs in a separate process; the clients of this process share the machine with it.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Server:
         self._process.stdout.close()
 
     def send(self, do: str, **more: Any) -> None:
-        """A command whose answer is read later."""
+        """Send a command whose answer is read later."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
         self._process.stdin.flush()
 
     def ask(self, do: str, **more: Any) -> Any:
-        """A command and its answer."""
+        """Send a command and return its answer."""
         self.send(do, **more)
         return self._read()
 
@@ -68,14 +68,14 @@ class Server:
     read = _read
 
     def request(self, session_id: str) -> bytes:
-        """What a watcher of this session sends."""
+        """The request of a watcher of this session."""
         host = f"127.0.0.1:{self.ports['port']}"
         head = [f"GET /v1/sessions/{session_id}/events HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}"]
         return "\r\n".join([*head, "Accept: text/event-stream", "", ""]).encode()
 
 
 class Watcher(asyncio.Protocol):
-    """Counts what comes, and notes when the bytes it waits for are there."""
+    """Counts the received bytes, and records when the expected ones have arrived."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -98,12 +98,12 @@ class Watcher(asyncio.Protocol):
             self.done.set_result(None)
 
     def expect(self, more: int) -> None:
-        """Wait for so many bytes from now on."""
+        """Wait for this many bytes from now on."""
         self.wanted, self.done = self.got + more, asyncio.get_running_loop().create_future()
 
 
 async def watch(port: int, requests: list[bytes], settle_bytes: int) -> list[Watcher]:
-    """So many watchers, all of whom have got at least so much."""
+    """This many watchers, each of which has received at least this much."""
     loop = asyncio.get_running_loop()
     watchers = []
     for request in requests:
@@ -116,7 +116,7 @@ async def watch(port: int, requests: list[bytes], settle_bytes: int) -> list[Wat
 
 
 async def measure_memory(folder: str) -> list[Row]:
-    """What one idle watcher holds, all on one session and each on its own."""
+    """The memory of one idle watcher, with all on one session and with each on its own."""
     found = []
     for name, sessions in (("one session", 1), (f"{WATCHERS:,} sessions", WATCHERS)):
         with Server(f"file:{folder}/memory?durability=flush") as server:
@@ -140,8 +140,8 @@ async def measure_broadcast(server: Server) -> list[Row]:
     """One event to all watchers of its session, and the same bytes by bare asyncio.
 
     Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest is a
-    task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and memory that is cold,
-    since each watcher has its own. Before, 1.4 ms go to the store. The events and their text are prepared once for all.
+    task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and cold memory, since each
+    watcher has its own. Before that, 1.4 ms are spent in the store. The events and their text are prepared once for all.
     """
     [name] = server.ask("make", sessions=1, events=1)
     watchers = await watch(server.ports["port"], [server.request(name)] * BROADCAST, 300)
@@ -175,10 +175,10 @@ async def measure_broadcast(server: Server) -> list[Row]:
 
 
 async def measure_append(kind: str, folder: str) -> list[Row]:
-    """An append while a thousand watch other sessions, once all of them have what there is.
+    """An append while a thousand clients watch other sessions, once all of them have received the existing events.
 
-    While a thousand arrive, the server is busy with their first pages for a second or two; an append then takes three times
-    as long, on whichever sample the arrival ends.
+    While a thousand clients arrive, the server is busy with their first pages for a second or two; an append then takes
+    three times as long, on whichever sample the arrival ends.
     """
     with Server(f"{kind}:{folder}/{kind}?durability=flush") as server:
         names = server.ask("make", sessions=WATCHERS + 1, events=1)
@@ -201,7 +201,7 @@ async def measure_append(kind: str, folder: str) -> list[Row]:
 
 
 async def measure_replay(server: Server) -> list[Row]:
-    """How long the first event of a long log is in coming."""
+    """The delay until the first event of a long log arrives."""
     took: dict[int, list[float]] = {}
     names = {count: server.ask("make", sessions=1, events=count)[0] for count in (1, REPLAY)}
     for _ in range(ROUNDS):
@@ -216,7 +216,7 @@ async def measure_replay(server: Server) -> list[Row]:
 
 
 async def measure_log_line(folder: str) -> list[Row]:
-    """What the log line of a request adds to it: the row of a session, asked for over one connection."""
+    """What the log line of a request adds to it: the row of a session, requested over one connection."""
     store = open_store(f"file:{folder}/lines?durability=flush")
     name = store.create_session()
     store.append_events(name, [UserMessage("Tea?")])

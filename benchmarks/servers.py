@@ -1,7 +1,8 @@
-"""What stores cost that many share: writers and followers side by side, parked sessions, pages, and the first search.
+"""The cost of shared stores: simultaneous writers and followers, parked sessions, pages, and the first search.
 
-Postgres is measured when `OPENAGENTIC_TEST_POSTGRES_URL` names a server, in schemas that go afterwards. A server with
-`fsync=off` has no disk to wait for; `-c commit_delay=2000 -c commit_siblings=0` makes each commit wait as a slow one does.
+Postgres is measured if `OPENAGENTIC_TEST_POSTGRES_URL` names a server, in schemas that are dropped afterwards. A server
+with `fsync=off` has no disk to wait for; `-c commit_delay=2000 -c commit_siblings=0` makes each commit as slow as on a slow
+disk.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _writers(store: SessionStore, url: str) -> Row:
 
 
 def _turns(store: SessionStore, place: Path) -> Row:
-    """Turns as a service has them: each opens its session, appends step by step, and closes it."""
+    """Turns as in a service: each opens its session, appends step by step, and closes it."""
 
     def turn(target: SessionStore) -> None:
         session_id = target.create_session(metadata={"cwd": "/w"})

@@ -1,4 +1,4 @@
-"""What it costs to read skills: a thousand of them cold, again with nothing changed, and beside PyYAML's Python loader."""
+"""The cost of reading skills: a thousand of them cold, again without changes, and compared with PyYAML's Python loader."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _against_pyyaml(texts: list[str], index: Callable[[], object]) -> list[Row]:
         return []
 
     class Loader(yaml.BaseLoader):
-        """The pure Python one, whatever else is installed."""
+        """The pure Python loader, whatever else is installed."""
 
     ours = best_cpu_s(lambda: [read_frontmatter(text) for text in texts], 3)
     theirs = best_cpu_s(lambda: [yaml.load(text.split("---\n")[1], Loader=Loader) for text in texts], 3)
@@ -73,7 +73,7 @@ def _against_pyyaml(texts: list[str], index: Callable[[], object]) -> list[Row]:
 
 
 def _write_skills(project: str) -> list[str]:
-    """Skills of the sizes that are published: a frontmatter of about 360 characters, a body of about 2,900."""
+    """Write skills of typical published sizes: a frontmatter of about 360 characters, a body of about 2,900."""
     source = random.Random(1)
     texts = []
     for number in range(SKILLS):

@@ -1,4 +1,4 @@
-"""What it costs to start: the import, a run of one step to its end, the help text. Bytecode is cached, as when installed."""
+"""The cost of starting: the import, a run of one step to its end, the help text. Bytecode is cached, as when installed."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ def _first_text_ms(scratch: str) -> float:
 
 @dataclass(frozen=True)
 class _Run:
-    """What one process took."""
+    """The figures of one process."""
 
     cpu_ms: float
     wall_ms: float
 
 
 def _measure(runs: dict[str, list[str]], scratch: str, repeats: int) -> dict[str, list[_Run]]:
-    """Each so often, in turns, so that a busy moment falls on all of them and each is compared with its own turn's floor."""
+    """Run each this often, in turns, so that a busy moment affects all and each is compared with its turn's floor."""
     _python(["-c", _STEP], scratch)  # compiles the modules
     measured: dict[str, list[_Run]] = {name: [] for name in runs}
     for _ in range(repeats):
@@ -145,7 +145,7 @@ def _measure(runs: dict[str, list[str]], scratch: str, repeats: int) -> dict[str
 
 
 def _spent_s() -> float:
-    """Processor time of all processes that this one has waited for."""
+    """Processor time of all child processes that have been waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -159,7 +159,7 @@ def _peak_mib(code: str, scratch: str) -> float:
 
 
 def _python(arguments: list[str], scratch: str) -> str:
-    """Run Python with modules compiled once, as an installed package is, whatever this machine's settings say."""
+    """Run Python with modules that are already compiled, as in an installed package, whatever this machine's settings are."""
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=_environment(scratch), capture_output=True, text=True, check=True
     )

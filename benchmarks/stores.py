@@ -1,7 +1,7 @@
-"""What stores cost: appends, lists, forks and opening, each beside the least that the same medium can do.
+"""The cost of stores: appends, lists, forks and opening, each compared with the minimum on the same medium.
 
-`OPENAGENTIC_TEST_LARGE=1` lists sessions of 200 KB, as the bars say; otherwise they have 20 KB. Postgres is measured when
-`OPENAGENTIC_TEST_POSTGRES_URL` names a server, in a schema that goes afterwards.
+`OPENAGENTIC_TEST_LARGE=1` lists sessions of 200 KB, as the bars require; otherwise they have 20 KB. Postgres is measured if
+`OPENAGENTIC_TEST_POSTGRES_URL` names a server, in a schema that is dropped afterwards.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def rows() -> list[Row]:
 
 
 def _appends(place: Path) -> Iterator[Row]:
-    """One transaction per event, as a run does it; the floors put the same bytes into a table keyed by session and seq.
+    """One transaction per event, as in a run; the floors insert the same bytes into a table keyed by session and seq.
 
-    Of the 110 us of processor time that an append takes, a bare insert of a row that stands ready is 43, and making the row,
-    JSON included, 17: no run has rows that stand ready, which is why the second ratio misses its bar. The other 50 are the
-    statement's checks, in which the session's epoch, last `seq` and summary are compared and moved (15), a look at the queue
-    of writers, two system calls (5), and Python between the run's event and the statement.
+    Of the 110 us of processor time that an append takes, a bare insert of a prepared row is 43, and creating the row,
+    including JSON, 17: no run has prepared rows, so the second ratio misses its bar. The other 50 are the statement's
+    checks, in which the session's epoch, last `seq` and summary are compared and moved (15), a look at the queue of
+    writers, two system calls (5), and Python between the run's event and the statement.
     """
     event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
     ready_s = made_s = ours_s = float("inf")
@@ -142,8 +142,10 @@ def _open_and_close(store: SessionStore, session_id: str) -> None:
 
 
 def _forks(place: Path) -> Iterator[Row]:
-    """A fork of a file reads, checks and writes each block in this process, and waits for the disk once; `copytree` lets the
-    system copy. Of its processor time, 4 times that of the copy, two thirds are the checksums and the count of the lines.
+    """A fork of a file reads, checks and writes each block in this process, and waits for the disk once; `copytree` lets
+    the system copy.
+
+    Of its processor time, 4 times that of the copy, two thirds are the checksums and the count of the lines.
     """
     floors = {
         "sqlite": ("the same rows into another table", _copy_rows, 2),
@@ -204,7 +206,7 @@ def _list_files(folder: Path) -> Iterator[Row]:
 
 
 def _fill_files(folder: Path, url: str) -> None:
-    """One session made by the store, and copies of it under other names: the log does not hold its id."""
+    """Create one session by the store, and copies of it under other names: the log does not contain its id."""
     store = open_store(url)
     first = store.import_session("s0", stamp_events(_session(0), first_seq=1, now=time.time()))
     log = (folder / "sessions" / first / "events.jsonl").read_bytes()
@@ -223,7 +225,7 @@ def _session(number: int) -> list[Event]:
 
 
 def _run(source: str, bytecode: Path) -> None:
-    """One process that finds the package compiled, as it is from its second start on."""
+    """Run one process that finds the package compiled, as from its second start on."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     subprocess.run([sys.executable, "-c", source], check=True, cwd=Path(__file__).parent.parent, env=environment)

@@ -1,7 +1,7 @@
-"""What rendering costs while text streams to a terminal: processor time per 1,000 characters, Markdown and the rows below.
+"""The cost of rendering text that streams to a terminal: processor time per 1,000 characters, for Markdown and status rows.
 
-The floor writes the same pieces to the same stream as they are. Pieces come as fast as they can, word by word and letter by
-letter: what a terminal shows is drawn 50 times a second, so both cost about the same.
+The floor writes the same pieces to the same stream unchanged. Pieces arrive at full speed, word by word and character by
+character: the terminal is drawn 50 times a second, so both cost about the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long a browser needs to show a session of 10,000 events.
+"""The time that a browser needs to show a session of 10,000 events.
 
-Needs Chromium and playwright (the dev extra); without them there is nothing to measure. The floor is an empty page.
+Needs Chromium and playwright (the dev extra); without them nothing is measured. The floor is an empty page.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _events() -> list[Event]:
 
 
 def _in_browser(chromium: str, pages: list[str]) -> list[tuple[float, float]]:
-    """For each page the milliseconds from the start of the navigation until it stands, the best of three, and of a frame."""
+    """For each page the milliseconds from the start of the navigation until it is complete, the best of three, and of a
+    frame.
+    """
     from playwright.sync_api import sync_playwright
 
     flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

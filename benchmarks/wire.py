@@ -1,8 +1,9 @@
-"""What a stream costs: chunks per second, time to the first piece and memory, beside the `openai` package when it is there.
+"""The cost of a stream: chunks per second, time to the first piece and memory, compared with the `openai` package if
+installed.
 
-A server in a process of its own sends chat completions over loopback, each chunk as one HTTP chunk: in bursts as fast as it
-can, or paced. Each client runs in a process of its own. Without the `openai` package the floor is a bare asyncio client that
-reads the same bytes and does nothing but `json.loads` with each line.
+A server in a separate process sends chat completions over loopback, each chunk as one HTTP chunk: in bursts at full speed,
+or paced. Each client runs in a separate process. Without the `openai` package the floor is a bare asyncio client that reads
+the same bytes and only calls `json.loads` for each line.
 
     python3 -m benchmarks wire
 """
@@ -67,7 +68,7 @@ def _parse_row() -> Row:
 
 
 def _long_line_row() -> Row:
-    """A line of eight megabytes must cost what eight lines of one do: nothing may look at its beginning again and again."""
+    """A line of eight megabytes must cost as much as eight lines of one: nothing may scan its beginning again and again."""
     from openagentic_sdk.providers.sse import SSEDecoder
 
     def decode(lines: int) -> None:

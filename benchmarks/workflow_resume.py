@@ -1,7 +1,7 @@
-"""What a finished step of a workflow costs when its run is resumed.
+"""The cost of a finished step of a workflow when its run is resumed.
 
 Half of it is reading: the events since the last cut, and the steps before it from the stored state. The other half is the
-body, which binds the arguments of each step anew, finds its record and compares both.
+body, which binds the arguments of each step again, finds its record and compares both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a step of a workflow costs on Postgres, beside DBOS on the same work and server.
+"""The cost of a step of a workflow on Postgres, compared with DBOS on the same work and server.
 
-`OPENAGENTIC_TEST_POSTGRES_URL` names the server, of which two new databases are used, and `OPENAGENTIC_TEST_DBOS_PYTHON` the
-Python of an environment with DBOS (`pip install dbos`). Without one of them there are no rows, and a sentence says so. Both
-sides commit each step to the server before the next one begins; ours has in its commit, too, that the next step has begun.
+`OPENAGENTIC_TEST_POSTGRES_URL` names the server, in which two new databases are used, and `OPENAGENTIC_TEST_DBOS_PYTHON`
+the Python of an environment with DBOS (`pip install dbos`). Without one of them there are no rows, and a sentence explains
+this. Both sides commit each step to the server before the next one begins; our commit also contains the start of the next
+step.
 """
 
 from __future__ import annotations
@@ -135,12 +136,12 @@ def _speed(ours: str, theirs: str) -> Iterator[Row]:
 
 
 def _bytes(ours: str, theirs: str) -> Iterator[Row]:
-    """What a step adds to the server's write-ahead log.
+    """The bytes that a step adds to the server's write-ahead log.
 
-    Of our 3.3 kB (`pg_waldump --stats=record`), 1.7 are the rows of four events of 350 characters: the call, its permission,
-    its start and its result, each with a checksum and the signature of this installation. The session's row, with the end
-    of its log and its summary, is another 0.6, and nine entries of indexes are 0.7: lists are ordered by the newest write,
-    so each step moves the row in five indexes. DBOS stores one row for a step: its output.
+    Of our 3.3 kB (`pg_waldump --stats=record`), 1.7 are the rows of four events of 350 characters: the call, its
+    permission, its start and its result, each with a checksum and the signature of this installation. The session's row,
+    with the end of its log and its summary, is another 0.6, and nine entries of indexes are 0.7: lists are ordered by the
+    newest write, so each step moves the row in five indexes. DBOS stores one row for a step: its output.
     """
     our_bytes = _written(ours, lambda: _ours(ours, 1, LONG)) / LONG
     their_bytes = _written(theirs, lambda: _dbos(theirs, "run", 1, LONG)) / LONG
@@ -148,7 +149,7 @@ def _bytes(ours: str, theirs: str) -> Iterator[Row]:
 
 
 def _recovery(ours: str, theirs: str) -> Iterator[Row]:
-    """From the start of the library until a workflow has ended that died in front of its last step."""
+    """From the start of the library until the end of a workflow that died before its last step."""
     _python(sys.executable, "-m", "benchmarks.workflow_steps", ours, "begin", LONG)
     our_s = float(_python(sys.executable, "-m", "benchmarks.workflow_steps", ours, "recover", LONG))
     _dbos(theirs, "begin", LONG)

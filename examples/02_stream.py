@@ -1,4 +1,4 @@
-"""Every event as it happens: text while it arrives, each tool call from the wish to the outcome."""
+"""Every event as it happens: text as it arrives, and each tool call from its request to its outcome."""
 
 import asyncio
 

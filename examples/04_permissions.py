@@ -1,4 +1,4 @@
-"""Rules decide what may run; the log says for each call who allowed it, and why."""
+"""Rules decide what may run; for each call, the log records who allowed it, and why."""
 
 import asyncio
 import tempfile

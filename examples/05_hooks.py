@@ -15,14 +15,14 @@ TURNS = (
 
 
 def guard_secrets(hook: dict[str, Any]) -> HookDecision | None:
-    """Nothing that looks like a file of secrets is read."""
+    """Refuse to read files that look like secrets."""
     if hook["tool_input"].get("file_path", "").endswith(".env"):
         return HookDecision(block=True, block_reason="files of secrets are not read")
     return None
 
 
 async def shorten(hook: dict[str, Any]) -> HookDecision:
-    """The model gets a summary instead of the whole output."""
+    """Give the model a summary instead of the whole output."""
     return HookDecision(override_tool_output=f"{len(str(hook['tool_output']))} characters were read", action="shorten")
 
 

@@ -1,4 +1,4 @@
-"""A session goes on later: in another process, with another model, on the same log."""
+"""A session continues later: in another process, with another model, on the same log."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""Two subagents at work: each in a session of its own, and only its last text enters the conversation."""
+"""Two subagents at work: each has its own session, and only its last text enters the conversation."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A project with a `.claude` folder: its memory and skills are read as they are, and the log keeps what was used."""
+"""A project with a `.claude` folder: its memory and skills work unchanged, and the log records which were used."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Limits end a run, never a session: it goes on where it stopped as soon as it may."""
+"""Limits end a run, never a session: it continues where it stopped as soon as it may."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The log is the whole truth: what was asked, decided, started and answered, in order."""
+"""The log is the whole truth: what was requested, decided, started and answered, in order."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A run that is cut off in the middle of a tool leaves a closed log, and the session goes on."""
+"""A run that is interrupted in the middle of a tool leaves a closed log, and the session continues."""
 
 import asyncio
 from dataclasses import replace

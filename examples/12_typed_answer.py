@@ -1,4 +1,4 @@
-"""An answer as data: it fits the schema of a dataclass, or the model is told what is wrong and tries again."""
+"""An answer as data: it fits the schema of a dataclass, or the model reads what is wrong and tries again."""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run
 
 @dataclass
 class Release:
-    """What the answer looks like."""
+    """The type of the answer."""
 
     version: str
     open_points: list[str]

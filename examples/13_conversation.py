@@ -1,4 +1,4 @@
-"""Many turns on one session, as a chat needs them; each turn can be interrupted and steered."""
+"""Many turns in one session, as in a chat; each turn can be interrupted and steered."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Runs in the background of a service: followed by many, answered from elsewhere, stopped without losing a question."""
+"""Background runs in a service: followed by many clients, answered from elsewhere, stopped without losing a question."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def options(*turns: object, **more: object) -> OpenAgenticOptions:
 
 
 async def watch(name: str, session_id: str, after_seq: int, deltas: bool) -> str:
-    """What a browser is sent that has the events up to `after_seq`; deltas are the text as it comes."""
+    """The stream for a browser that has the events up to `after_seq`; deltas are the text as it arrives."""
     seen = [e async for e in follow(STORE, session_id, after_seq=after_seq, deltas=deltas, until_result=True)]
     text = "".join(event.text_delta for event in seen if isinstance(event, events.AssistantDelta))
     return f"{name} began at event {seen[0].seq}" + (f" and read {text!r} as it came" if deltas else "")

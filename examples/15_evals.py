@@ -1,4 +1,4 @@
-"""A suite of two cases, a recorded session and a prompt, under two system prompts; then what the second one changed."""
+"""A suite of two cases, a recorded session and a prompt, under two system prompts; then the changes by the second one."""
 
 from dataclasses import replace
 

@@ -10,7 +10,7 @@ from openagentic_sdk import Agent, MemorySessionStore, OpenAgenticOptions, RunFa
 
 @dataclass
 class Shop:
-    """What the tools need."""
+    """The dependencies of the tools."""
 
     orders: dict[str, int]
     paid_back: int = 0
@@ -18,7 +18,7 @@ class Shop:
 
 @dataclass
 class Answer:
-    """What the agent gives back."""
+    """The agent's answer."""
 
     text: str
     refunded: int

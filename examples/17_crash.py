@@ -1,4 +1,4 @@
-"""A payment whose process is killed at every point, before and behind each event and each effect, and resumed each time."""
+"""A payment whose process is killed at every point, before and after each event and each effect, and resumed each time."""
 
 from model import call
 
@@ -10,7 +10,7 @@ TURNS = ({"tool_calls": [call("pay", euros=5)]}, {"tool_calls": [call("pay", eur
 
 
 def start(life: object) -> object:
-    """Do what the process does when it starts: begin the work, or continue it."""
+    """Do what the process does at start-up: begin the work, or continue it."""
 
     @tool(effect="unsafe")
     def pay(euros: int) -> str:

@@ -1,4 +1,4 @@
-"""The model of the examples: the one that the environment names, else a script that plays without any network.
+"""The model of the examples: the one named in the environment, otherwise a script that plays without a network.
 
 Set OPENAI_API_KEY (and OPENAI_MODEL) to run an example against a real model.
 """
@@ -21,7 +21,7 @@ PROJECTS = Path(__file__).parent.parent / "fixtures" / "projects"
 
 
 def model(*turns: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The options `provider` and `model`; `turns` are what the scripted model says, answer by answer."""
+    """The options `provider` and `model`; `turns` are the scripted model's answers, in order."""
     key = os.environ.get("OPENAI_API_KEY")
     if key:
         return {"provider": OpenAIProvider(api_key=key), "model": os.environ.get("OPENAI_MODEL", "gpt-4o-mini")}

@@ -1,4 +1,4 @@
-"""What the programs share: which model is asked, where sessions are kept, and errors as one line."""
+"""Shared by the programs: the choice of the model, the store of sessions, and errors as one line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from openagentic_sdk.testing import ScriptedProvider
 
 
 class UsageError(Exception):
-    """The program was called in a way that cannot work; the text says what to do."""
+    """Invalid usage of the program; the message explains what to do."""
 
 
 def shared_flags() -> ArgumentParser:
-    """The flags that all programs have, as a parent of their parsers."""
+    """The flags of all programs, as a parent of their parsers."""
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--model", metavar="PROVIDER:MODEL", help="such as openai:gpt-4o or ollama:qwen3")
     parser.add_argument("--script", metavar="FILE", help="play this script in place of a model")
@@ -33,7 +33,7 @@ def command_line(description: str | None, *parents: ArgumentParser) -> ArgumentP
 
 
 def model_of(args: Namespace) -> str | ScriptedProvider | None:
-    """The model that the command line names; None is the one of $OPENAGENTIC_SDK_MODEL."""
+    """The model named on the command line; None means the one of $OPENAGENTIC_SDK_MODEL."""
     return ScriptedProvider.from_file(args.script) if args.script else args.model
 
 
@@ -43,7 +43,7 @@ def options_of(args: Namespace, gate: PermissionGate | None = None) -> OpenAgent
 
 
 def exit_code(program: Callable[[Namespace], int], parser: ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Run a program. An error that its user can do something about is a line on stderr and the exit code 1."""
+    """Run a program. An error that its user can correct is a line on stderr and exit code 1."""
     args = parser.parse_args(argv)
     try:
         return program(args)

@@ -1,9 +1,9 @@
-"""A chat desk over HTTP: a session for each customer, and vouchers that somebody approves when it suits them.
+"""A chat desk over HTTP: a session for each customer, and vouchers that somebody approves later.
 
     DESK_TOKEN=secret python3 examples/apps/desk.py --port 8080 --store sqlite:desk.db --model openai:gpt-4o
 
     POST /customers/NAME/messages  {"text": ...}                    200 {"reply"}, or 202 {"waits_for": [...]}
-    GET  /approvals                                                 what waits, of all customers
+    GET  /approvals                                                 open questions of all customers
     POST /approvals/QUESTION       {"answer": "yes"}                200 {"reply"}; "no because ..." refuses the call
 
 Stop it and start it again: sessions and questions are in the store.
@@ -47,7 +47,7 @@ def no_abuse(ctx: object, prompt: str) -> str | None:
 
 
 class Desk(ThreadingHTTPServer):
-    """The server: an agent, and the store that its sessions are in."""
+    """The server: an agent, and the store of its sessions."""
 
     daemon_threads = True
 
@@ -65,7 +65,7 @@ class Desk(ThreadingHTTPServer):
         super().__init__((args.host, args.port), Request)
 
     def answer(self, customer: str, text: str | None, answers: Mapping[str, str]) -> Reply:
-        """One turn of a customer's session."""
+        """Run one turn of a customer's session."""
         try:
             result = self.agent.run_sync(text, session=customer, answers=answers, session_store=self.store)
         except GuardrailTrippedError as error:
@@ -91,7 +91,7 @@ def shown(customer: str, question: UserQuestion) -> dict[str, Any]:
 
 
 def open_questions(store: SessionStore) -> list[dict[str, Any]]:
-    """What waits for a person, of all customers."""
+    """The questions that wait for a person, of all customers."""
     return [
         shown(row.id, event)
         for row in store.list_session_summaries()
@@ -102,13 +102,13 @@ def open_questions(store: SessionStore) -> list[dict[str, Any]]:
 
 
 class Request(BaseHTTPRequestHandler):
-    """One request. Each has a thread of its own, so a run may take its time."""
+    """One request. Each has its own thread, so a run may take as long as it needs."""
 
     timeout = 60
 
     @property
     def desk(self) -> Desk:
-        """The server that the request came to."""
+        """The server that received the request."""
         assert isinstance(self.server, Desk)
         return self.server
 
@@ -136,7 +136,7 @@ class Request(BaseHTTPRequestHandler):
         return HTTPStatus.NOT_FOUND, {"error": "no such question is open"}
 
     def field(self, name: str) -> str:
-        """A text of the body. Raises `UsageError` when it is not there."""
+        """A string in the body. Raises `UsageError` if it is missing."""
         size = int(self.headers.get("Content-Length") or 0)
         if not 0 < size <= MAX_BODY_BYTES:
             raise UsageError(f"the body must have 1 to {MAX_BODY_BYTES} bytes, not {size}")
@@ -165,7 +165,7 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What happened is in the sessions' logs."""
+        """Print nothing: the sessions' logs record what happened."""
 
 
 def program(args: Namespace) -> int:

@@ -1,9 +1,9 @@
-"""Read the documents that came in today, tenant by tenant, each within the budget of its tenant.
+"""Read the documents that arrived today, tenant by tenant, within each tenant's budget.
 
     python3 examples/apps/nightly.py inbox --day 2026-11-23 --limits limits.toml --model openai:gpt-4o
 
-`inbox/TENANT/*.txt` are the documents; `inbox/TENANT/*.json` come out. Start it again after a crash or a spent budget:
-what is done is not asked for again, what was begun goes on, and no ticket is opened twice.
+The documents are `inbox/TENANT/*.txt`; the results are written to `inbox/TENANT/*.json`. Start it again after a crash or a
+spent budget: finished work is not requested again, interrupted work continues, and no ticket is opened twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from openagentic_sdk.testing import ScriptedProvider
 
 @dataclass
 class Inbox:
-    """Where the documents of one tenant are."""
+    """The folder of one tenant's documents."""
 
     folder: Path
 
@@ -54,7 +54,7 @@ def at_most_five(ctx: ToolContext[Inbox], summary: Summary) -> Summary:
 
 
 async def read_document(args: Namespace, agent: Agent[Inbox, Summary], document: Path) -> str:
-    """Summarise one document, and say in a word what became of it."""
+    """Summarise one document, and return its outcome in one word."""
     tenant = document.parent.name
     text = await asyncio.to_thread(document.read_text, encoding="utf-8")
     try:
@@ -73,7 +73,7 @@ async def read_document(args: Namespace, agent: Agent[Inbox, Summary], document:
 
 
 async def batch(args: Namespace, settings: OpenAgenticOptions, model: str | ScriptedProvider | None) -> int:
-    """Read all documents, `--at-once` of them at a time; those that failed are for the next start."""
+    """Read all documents, `--at-once` of them at a time; failed ones are left for the next start."""
     documents = sorted(args.inbox.glob("*/*.txt"))
     if not documents:
         raise UsageError(f"there are no documents (TENANT/*.txt) in {args.inbox}")

@@ -1,4 +1,4 @@
-"""Answer a question from a folder of notes: scouts read, a writer cites, and nothing is cited that nobody has read.
+"""Answer a question from a folder of notes: scouts read, a writer cites, and only notes that were read can be cited.
 
 python3 examples/apps/research.py notes "How did the harbour pay for its second crane?" --model openai:gpt-4o
 """
@@ -22,7 +22,7 @@ MAX_HITS = 20
 
 @dataclass
 class Hit:
-    """A line that holds one of the words."""
+    """A line that contains one of the words."""
 
     source: str
     line: int
@@ -31,7 +31,7 @@ class Hit:
 
 @dataclass
 class Library:
-    """The notes, and which of them were read whole."""
+    """The notes, and which of them were read completely."""
 
     folder: Path
     read: set[str] = field(default_factory=set[str])
@@ -41,7 +41,7 @@ class Library:
         return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*.txt"))
 
     def text(self, source: str) -> str:
-        """A note, whole."""
+        """The complete text of a note."""
         if source not in self.sources():
             raise ModelRetryError(f"there is no note {source!r}: search for words to find one")
         return (self.folder / source).read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ class Library:
 
 @dataclass
 class Claim:
-    """A sentence of the answer, and the notes that it rests on."""
+    """A sentence of the answer, and the notes that support it."""
 
     text: str
     sources: Annotated[list[str], "names of notes that were read"]

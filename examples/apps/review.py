@@ -1,9 +1,10 @@
-"""Review a change: what git finds different, or a file of a diff, read beside the project that it belongs to.
+"""Review a change: the output of git diff, or a diff in a file, together with the project that it belongs to.
 
     python3 examples/apps/review.py HEAD~1                 --model openai:gpt-4o
     git diff --cached | python3 examples/apps/review.py -  --model ollama:qwen3
 
-Prints one finding a line; exits with 1 if one of them blocks the change. The model may read the project and change nothing.
+Prints one finding per line; exits with 1 if one of them blocks the change. The model may read the project and change
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_DIFF_CHARS = 200_000
 
 @dataclass
 class Finding:
-    """Something that the author of the change must know."""
+    """A finding that the author of the change must know about."""
 
     file: str
     line: Annotated[int, "the line in the new file"]
@@ -53,7 +54,7 @@ class Change:
 
 
 def read_change(diff: str) -> Change:
-    """Take a unified diff apart. Raises `UsageError` for a text that is none."""
+    """Parse a unified diff. Raises `UsageError` for text that is not a diff."""
     lines: dict[str, set[int]] = {}
     file, number = "", 0
     for line in diff.splitlines():
@@ -74,7 +75,7 @@ def read_change(diff: str) -> Change:
 
 
 def find_change(args: Namespace) -> Change:
-    """The change that the command line names."""
+    """The change named on the command line."""
     if args.change == "-":
         return read_change(sys.stdin.read())
     if args.change.endswith((".diff", ".patch")):
@@ -90,7 +91,7 @@ def find_change(args: Namespace) -> Change:
 
 
 def in_the_change(ctx: ToolContext[Change], review: Review) -> Review:
-    """Send back what is about lines that the diff does not show."""
+    """Reject findings about lines that the diff does not show."""
     for each in review.findings:
         if each.line not in ctx.deps.lines.get(each.file, ()):
             shown = ", ".join(f"{name}: {min(lines)}-{max(lines)}" for name, lines in ctx.deps.lines.items())
@@ -100,7 +101,7 @@ def in_the_change(ctx: ToolContext[Change], review: Review) -> Review:
 
 
 def program(args: Namespace) -> int:
-    """Review, and print what was found."""
+    """Review the change, and print the findings."""
     change = find_change(args)
     # Nobody is asked: what is not allowed by itself, as reading the project is, is refused.
     gate = PermissionGate(permission_mode="dontAsk")

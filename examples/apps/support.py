@@ -1,10 +1,8 @@
-"""Answer the customers of a shop; a refund waits until somebody approves it, in another process or another day.
+"""Answer the customers of a shop; a refund waits until somebody approves it, in another process or on another day.
 
-python3 examples/apps/support.py init
-python3 examples/apps/support.py ask ada "Order 7 never came."     --model openai:gpt-4o
-python3 examples/apps/support.py approvals
-python3 examples/apps/support.py approve QUESTION                  --model openai:gpt-4o
-python3 examples/apps/support.py refuse QUESTION "It was delivered." --model openai:gpt-4o
+python3 examples/apps/support.py init python3 examples/apps/support.py ask ada "Order 7 never came."     --model
+openai:gpt-4o python3 examples/apps/support.py approvals python3 examples/apps/support.py approve QUESTION
+--model openai:gpt-4o python3 examples/apps/support.py refuse QUESTION "It was delivered." --model openai:gpt-4o
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Order:
 
 @dataclass
 class Shop:
-    """The orders of one customer, in a file of SQLite."""
+    """The orders of one customer, in an SQLite file."""
 
     path: Path
     customer: str
@@ -50,7 +48,7 @@ class Shop:
             return [Order(id, item, Decimal(price), state) for id, item, price, state in rows]
 
     def refund(self, order: str) -> Decimal:
-        """Mark an order as refunded, once, and return what is paid back."""
+        """Mark an order as refunded, once, and return the refunded amount."""
         found = next((each for each in self.orders() if each.id == order), None)
         if found is None or found.state == "refunded":
             raise ModelRetryError(f"{self.customer} has no order {order!r} that can be refunded: look at the orders")
@@ -59,7 +57,7 @@ class Shop:
         return found.price
 
     def create(self) -> None:
-        """Make the file, with a few orders."""
+        """Create the file, with a few orders."""
         rows = [
             ("7", "ada", "A teapot", "30.00", "sent"),
             ("8", "ada", "Six cups", "24.50", "delivered"),
@@ -72,7 +70,7 @@ class Shop:
 
 @dataclass
 class Verdict:
-    """What the agent answers."""
+    """The agent's answer."""
 
     reply: Annotated[str, "what the customer reads"]
     refunded: Annotated[Decimal, "what was paid back in this conversation, 0 if nothing"]
@@ -121,12 +119,12 @@ def support_agent(args: Namespace) -> Agent[Shop, Verdict]:
 
 
 def ask(args: Namespace) -> int:
-    """Answer a customer, or say what the answer waits for."""
+    """Answer a customer, or report what the answer waits for."""
     return turn(args, args.customer, args.text, {})
 
 
 def decide(args: Namespace) -> int:
-    """Answer the question of a session that waits, and let it go on."""
+    """Answer the question of a waiting session, and continue it."""
     for session, question in open_questions(args):
         if question.question_id == args.question:
             answer = "yes" if args.command == "approve" else f"no because {args.reason}"
@@ -161,7 +159,7 @@ def approvals(args: Namespace) -> int:
 
 
 def open_questions(args: Namespace) -> Iterator[tuple[str, UserQuestion]]:
-    """Every question that waits, with its session."""
+    """Every open question, with its session."""
     store = open_store(args.store)
     for row in store.list_session_summaries():
         for event in store.read_events(row.id):
@@ -170,7 +168,7 @@ def open_questions(args: Namespace) -> Iterator[tuple[str, UserQuestion]]:
 
 
 def init(args: Namespace) -> int:
-    """Make a shop to try this with."""
+    """Create a shop to try this with."""
     if args.shop.exists():
         raise UsageError(f"{args.shop} exists")
     Shop(args.shop, "").create()

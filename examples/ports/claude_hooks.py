@@ -59,7 +59,7 @@ async def add_custom_instructions(payload: dict[str, Any]) -> HookDecision:
 
 
 async def review_tool_output(payload: dict[str, Any]) -> HookDecision | None:
-    """Tell the model what to make of an error, and the person that there was one."""
+    """Advise the model about an error, and notify the person of it."""
     if payload["tool_output"]["exit_code"] != 0:
         return HookDecision(
             additional_context="The command met an error. Try a different approach.",

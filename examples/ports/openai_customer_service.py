@@ -31,7 +31,7 @@ ANSWERS = {
 
 @dataclass
 class Trip:
-    """What is known of the passenger's flight."""
+    """The known facts about the passenger's flight."""
 
     flight_number: str | None = None
     confirmation_number: str | None = None

@@ -36,7 +36,7 @@ def ask_about_oakland(ctx: ToolContext[None], payload: dict[str, object]) -> Hoo
 
 
 def weather_agent(store: str) -> Agent[None, str]:
-    """The agent, as each process makes it."""
+    """The agent, as each process creates it."""
     return Agent(
         MODEL,
         instructions="You answer questions about weather and temperature with the tools.",
@@ -47,7 +47,7 @@ def weather_agent(store: str) -> Agent[None, str]:
 
 
 async def ask(store: str) -> list[UserQuestion]:
-    """What waits for a person."""
+    """Ask, and return the questions that wait for a person."""
     try:
         print(
             (

@@ -15,7 +15,7 @@ SAID = ["What's the capital of California?", "Can you help me solve for x: 2x + 
 
 @dataclass
 class MathHomework:
-    """What the guardrail found."""
+    """The verdict of the guardrail."""
 
     reasoning: str
     is_math_homework: bool

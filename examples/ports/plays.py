@@ -1,4 +1,4 @@
-"""The model of a port: the one that the peer's example names, or, without a key for it, a script in its place."""
+"""The model of a port: the one that the original example names, or, without a key for it, a script in its place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
 def model(word: str, *turns: Mapping[str, Any] | str) -> str | ScriptedProvider:
-    """A model for `Agent`: `word` where its key is set, else these turns."""
+    """A model for `Agent`: `word` if its key is set, otherwise these turns."""
     return word if os.environ.get(KEYS[word.partition(":")[0]]) else ScriptedProvider(turns)
 
 

@@ -1,4 +1,4 @@
-"""examples/sql_gen.py of pydantic-ai 2.62.0: a query that the database has read before anybody gets it (SQLite here)."""
+"""examples/sql_gen.py of pydantic-ai 2.62.0: a query that the database has parsed before anybody gets it (here SQLite)."""
 
 import asyncio
 import sqlite3

@@ -4,5 +4,5 @@ from collections.abc import Iterable
 
 
 def total(prices: Iterable[int]) -> int:
-    """What the prices come to."""
+    """The sum of the prices."""
     return sum(prices)
