@@ -59,7 +59,7 @@ class Looking:
         tools: Sequence[Mapping[str, Any]] = (),
         api_key: str | None = None,
     ) -> ModelOutput:
-        # A request for a summary is the conversation itself, and behind it the wish for one.
+        # A request for a summary is the conversation followed by the instruction.
         if self.step and messages[-1]["role"] == "user":
             return ModelOutput("They looked at numbers. " * 40, ())
         self.step += 1

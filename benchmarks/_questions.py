@@ -29,7 +29,7 @@ from openagentic_sdk.permissions.shell import CommandLine, parse_command
 from openagentic_sdk.testing import ScriptedProvider
 
 _INSIDE = "OPENAGENTIC_QUESTIONS_INSIDE"
-# What these do is done by a service elsewhere, with an account, or on the network.
+# These act through a remote service, with an account, or on the network.
 CLIENTS = frozenset(
     """aws az gcloud gh auth0 kubectl helm docker docker-compose podman podman-compose curl wget psql mysql sqlcmd cdk packer
     prometheus journalctl systemctl ansible""".split()  # noqa: SIM905
@@ -129,7 +129,7 @@ def measure(rows: list[tuple[str, str, bool]], sandbox: str, out: Path) -> None:
     root = Path(os.environ["HOME"]).parent / "project"
     make_project(root)
     watched = [str(root), os.environ["HOME"]]
-    outcome_of("true && awk 1 /dev/null", root, sandbox)  # the first run makes the key of the installation
+    outcome_of("true && awk 1 /dev/null", root, sandbox)  # the first run creates the installation's key
     before = digest_of(watched)
     gate = PermissionGate(cwd=str(root))
     with out.open("w", encoding="utf-8") as file:

@@ -24,7 +24,7 @@ GREP_FILE_BYTES = 20_000
 GLOB_FILES = 100_000
 FILES_PER_FOLDER = 50
 _NEEDLE = "find_the_needle_4711"
-# A literal and letters of either case run here, patterns with repetitions in the worker.
+# Literals, with or without case, run here; patterns with repetitions in the worker.
 _PATTERNS = {
     "a literal": ("find_the_needle", True),
     "one repetition": (r"needle_\d+", True),

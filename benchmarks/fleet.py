@@ -40,7 +40,7 @@ RUNS = 40
 PARKED = 1_000
 LEASE_S = 2.0
 WHO = Claimer("a worker", 600.0, ("step",))
-# The least that a queue can do: one row is locked, changed and given back, by the index of what waits.
+# The minimum for a queue: one row is locked, changed and returned, by the index of waiting rows.
 _BARE = """
     UPDATE bare SET state = 'running'
     WHERE id = (SELECT id FROM bare WHERE state = 'queued' ORDER BY id LIMIT 1 {skip}) RETURNING id
@@ -101,7 +101,7 @@ def _claims(url: str) -> Iterator[Row]:
         queue.tables.change(_make_bare)
         queue.tables.change(lambda execute: execute(_FILL_BARE.format(count=count)))
         bare_s = ours_s = float("inf")
-        for _ in range(5):  # in turns: what else the machine does meets both
+        for _ in range(5):  # in turns, so that other work on the machine affects both
             bare_s = min(bare_s, _all_at_once(lambda: _claim_bare(queue.tables), count // 6))
             ours_s = min(ours_s, _all_at_once(lambda: queue.claim(WHO) is not None, count // 6))
     name = f"a claim, {CLAIMERS} workers at once"
@@ -224,7 +224,7 @@ def _take_over(url: str) -> Iterator[Row]:
             while queue.find(run_id).state != "running":
                 time.sleep(0.01)
             with _worker(url, "--lease", str(LEASE_S)) as second:
-                time.sleep(2.0)  # until the second works: how soon it starts is not measured
+                time.sleep(2.0)  # until the second works: its start is not measured
                 first.send_signal(signal.SIGKILL)
                 began = time.perf_counter()
                 while queue.find(run_id).steals == 0:

@@ -24,7 +24,7 @@ BATCHES, CALLS = 60, 100
 SERVERS, SLEEP_S = 20, 1
 TEXT = "tea " * 512
 
-# The cheapest server there is: it answers in the order in which it is asked.
+# The cheapest possible server: it answers in the order of the requests.
 _SERVER = """
 import json, sys, time
 time.sleep(float(sys.argv[1]))

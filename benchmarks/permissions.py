@@ -20,7 +20,7 @@ _LINE = (
     'pytest -q tests/unit/test_one.py --maxfail 1 -k "not slow"; cargo build --release --target-dir out/target && '
     "echo done >/dev/null 2>&1"
 )
-# The standard library's, which no change of ours moves.
+# The standard library's, which is independent of our changes.
 _DIGEST = "the sha256 of the same arguments as canonical JSON, by the standard library"
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -63,7 +63,7 @@ def _rules() -> dict[str, Any]:
 
 def _decision(name: str, gate: PermissionGate, tool: str, input: Mapping[str, Any], folder: str, bar: str) -> Row:
     context = {"cwd": folder, "session_id": "s"}
-    # No two commands are the same, as in real runs: nothing may be remembered from one decision for the next.
+    # No two commands are the same, as in real runs: nothing may be reused from one decision to the next.
     inputs = [{key: _numbered(value, n) for key, value in input.items()} for n in range(_CALLS)]
 
     async def decide() -> None:

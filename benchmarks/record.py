@@ -33,7 +33,7 @@ def _signing() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         key = InstallationKey(f"{folder}/installation.key")
         plain, signed = FileSessionStore(f"{folder}/plain"), FileSessionStore(f"{folder}/signed")
-        # In turns, so that both meet the machine in the same state; the least of each is what nothing disturbed.
+        # In turns, so that both see the machine in the same state; the minimum of each is the undisturbed value.
         pairs = [(_run(plain, ()), _run(signed, [key])) for _ in range(5)]
         step_us, signed_us = (min(steps) for steps in zip(*((one[1], two[1]) for one, two in pairs), strict=True))
         session_id, _, wall_s = pairs[0][0]

@@ -123,7 +123,7 @@ async def measure_memory(folder: str) -> list[Row]:
             names = server.ask("make", sessions=sessions, events=3)
             for watcher in await watch(
                 server.ports["port"], [server.request(names[0])] * 20, 500
-            ):  # loads what is needed
+            ):  # loads the required modules
                 watcher.transport.close()
             await asyncio.sleep(0.2)
             before = server.ask("rss")

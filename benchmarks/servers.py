@@ -91,7 +91,7 @@ def _writers(store: SessionStore, url: str) -> Row:
             ours_s = min(ours_s, side_by_side([lambda writer=writer: append(writer) for writer in writers]))  # type: ignore[misc]
         settings = [bare[0].execute(f"SHOW {name}").fetchone() for name in ("fsync", "commit_delay")]
     rate = WRITERS * APPENDS / ours_s
-    # Without a disk to wait for, this compares two amounts of computing.
+    # Without waiting for a disk, this compares two amounts of computation.
     bar = "ratio <= 1.5" if settings[0] == ("on",) and settings[1] != ("0",) else ""
     return Row(f"{WRITERS} writers, Postgres", rate, "events/s", ours_s / floor_s, "bare inserts", bar)
 
@@ -161,7 +161,7 @@ def _pages(store: SessionStore, url: str) -> Iterator[Row]:
     for number in range(LISTED - len(store.list_sessions())):
         store.create_session(session_id=f"listed{number}", metadata={"cwd": "/w"})
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as db:
-        # Both are planned from the same statistics, whenever the server would have made them.
+        # Both are planned from the same statistics, regardless of when the server would have collected them.
         db.execute("ANALYZE openagentic_sessions")
         plain = (
             "SELECT id, created_at, metadata, summary, last_seq, updated FROM openagentic_sessions WHERE NOT is_child "

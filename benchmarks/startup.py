@@ -19,7 +19,7 @@ _FLOOR = "import asyncio, json, dataclasses"
 _SURFACE = "from openagentic_sdk import query, OpenAgenticOptions"
 _AGENT = "from openagentic_sdk import Agent, OpenAgenticOptions"
 _HELP_FLOOR = "import argparse, asyncio, json, dataclasses"
-# A new process inherits the peak that getrusage knows, but not the one of its own address space.
+# A new process inherits the peak reported by getrusage, but not that of its own address space.
 _PEAK = """
 try:
     print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
@@ -37,7 +37,7 @@ _FIRST_COMMAND = [
     "--cwd=fixtures/projects/checklist",
     "Is this project ready to be released?",
 ]
-# What a program pays that asks once and ends: import, one step of the model, its log on disk.
+# The cost of a program that asks once and ends: import, one step of the model, its log on disk.
 _STEP = """
 import asyncio
 from openagentic_sdk import OpenAgenticOptions, query
@@ -159,7 +159,7 @@ def _peak_mib(code: str, scratch: str) -> float:
 
 
 def _python(arguments: list[str], scratch: str) -> str:
-    """Run Python with modules that are already compiled, as in an installed package, whatever this machine's settings are."""
+    """Run Python with modules that are already compiled, as in an installed package, regardless of local settings."""
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=_environment(scratch), capture_output=True, text=True, check=True
     )

@@ -31,7 +31,7 @@ from . import Row, best_s
 EVENTS = 10_000
 _EMPTY = """<!doctype html><style>#conversation{height:600px;overflow-y:auto}.block{height:400000px}</style>
 <div id=conversation><div class=block>x</div></div>"""
-# Scroll 150 frames, each a notch of a wheel, and say how long the slower ones took.
+# Scroll 150 frames, one wheel notch each, and report how long the slower ones took.
 _SCROLL = """() => new Promise((done) => {
   const box = document.getElementById("conversation"), times = [], step = 120;
   let last = null;

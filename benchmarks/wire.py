@@ -86,7 +86,7 @@ def _long_line_row() -> Row:
 def _stream_rows(url: str, concurrency: int, other: str, floor: str) -> list[Row]:
     ours: dict[str, list[float]] = {"rate": [], "first_ms": []}
     theirs: dict[str, list[float]] = {"rate": [], "first_ms": []}
-    for _ in range(ROUNDS):  # in turns, so that a busy moment of the machine hits both
+    for _ in range(ROUNDS):  # in turns, so that a busy moment affects both
         for name, figures in (("ours", ours), (other, theirs)):
             figures["rate"].append(_client(name, url, concurrency, "burst")["rate"])
             figures["first_ms"].append(_client(name, url, concurrency, "paced")["first_ms"])
@@ -183,7 +183,7 @@ class _Ours:
 
 class _OpenAI:
     def __init__(self, url: str) -> None:
-        openai: Any = importlib.import_module("openai")  # no dependency of ours
+        openai: Any = importlib.import_module("openai")  # not a dependency of this package
 
         self._client = openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
 

@@ -26,12 +26,12 @@ from . import Row
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL")
 DBOS_PYTHON = os.environ.get("OPENAGENTIC_TEST_DBOS_PYTHON")
-# Workflows at a time, each with how many steps one has; rounds of which the fastest counts.
+# Concurrent workflows, the steps of each, and rounds, of which the fastest counts.
 SIZES = ((1, 300), (8, 100), (64, 20))
 ROUNDS = 3
 LONG = 1_000
-# The same work as a program of DBOS, which prints seconds: `run` so many workflows of so many steps, `begin` one and die in
-# front of its last step, `recover` that.
+# The same work as a DBOS program, which prints seconds: `run` this many workflows of this many steps, `begin` one and die
+# before its last step, `recover` that one.
 _DBOS = """
 import asyncio
 import json
@@ -128,7 +128,7 @@ def rows() -> list[Row]:
 
 def _speed(ours: str, theirs: str) -> Iterator[Row]:
     for workflows, steps in SIZES:
-        # In turn, so that what else the machine does meets both.
+        # In turns, so that other work on the machine affects both.
         pairs = [(_ours(ours, workflows, steps), _dbos(theirs, "run", workflows, steps)) for _ in range(ROUNDS)]
         our_s, their_s = (min(side) for side in zip(*pairs, strict=True))
         speed = workflows * steps / our_s

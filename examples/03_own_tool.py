@@ -26,7 +26,7 @@ TURNS = (
 
 
 async def main() -> None:
-    print(convert.run_sync({"degrees": 0}, None))  # a tool is usable without any agent
+    print(convert.run_sync({"degrees": 0}, None))  # a tool can be used without an agent
     options = OpenAgenticOptions(
         **model(*TURNS), tools=[convert], allowed_tools=["convert"], session_store=MemorySessionStore()
     )

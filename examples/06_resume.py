@@ -14,7 +14,7 @@ async def main() -> None:
             prompt="My favourite colour is green. Remember it.",
             options=OpenAgenticOptions(**model("I will."), session_store=FileSessionStore(folder)),
         )
-        # Nothing but the files and the id is left of the first run.
+        # Only the files and the id remain of the first run.
         answer = {"text": "Green.", "expect": {"contains": "My favourite colour is green"}}
         second = await run(
             prompt="Which colour do I like?",

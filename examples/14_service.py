@@ -31,7 +31,7 @@ async def watch(name: str, session_id: str, after_seq: int, deltas: bool) -> str
 async def main() -> None:
     deployment = {"tool_calls": [call("deploy", version="1.2")]}
     run = submit("Deploy 1.2, please.", options(deployment))
-    parked = await run.wait()  # nobody is here to say yes; the process may end now
+    parked = await run.wait()  # nobody can answer here; the process may end now
     print(parked.state, "on:", parked.question.prompt, len(STORE.list_session_summaries()[0].open_questions))
     last = STORE.last_seq(run.session_id)
 
@@ -45,7 +45,7 @@ async def main() -> None:
 
     async def person(question: object) -> str:
         asked.set()
-        return await asyncio.Future()  # thinks for ever
+        return await asyncio.Future()  # never finishes thinking
 
     gate = PermissionGate(user_answerer=person)
     late = submit("And 1.3?", options(deployment, permission_gate=gate))

@@ -5,7 +5,7 @@ from model import call
 from openagentic_sdk import OpenAgenticOptions, PermissionGate, run, tool
 from openagentic_sdk.testing import ScriptedProvider, crash_everywhere
 
-# Scripted, also with a key in the environment: it is asked anew in each of some hundred lives.
+# Scripted even with a key in the environment: it is asked again in each of some hundred lives.
 TURNS = ({"tool_calls": [call("pay", euros=5)]}, {"tool_calls": [call("pay", euros=7)]}, "Both are paid.")
 
 
@@ -31,7 +31,7 @@ def start(life: object) -> object:
 
 
 def main() -> None:
-    report = crash_everywhere(start)  # simulated in this process; raises AssertionError with what was broken
+    report = crash_everywhere(start)  # simulated in this process; raises AssertionError with the broken promises
     killed = crash_everywhere(start, real=True, points=4)  # processes that SIGKILL ends
     print(f"killed at {report.points} points, and at {killed.points} of them by SIGKILL")
     print("a payment made twice: never")

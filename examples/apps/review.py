@@ -103,7 +103,7 @@ def in_the_change(ctx: ToolContext[Change], review: Review) -> Review:
 def program(args: Namespace) -> int:
     """Review the change, and print the findings."""
     change = find_change(args)
-    # Nobody is asked: what is not allowed by itself, as reading the project is, is refused.
+    # Nobody is asked: whatever is not allowed by default, unlike reading the project, is refused.
     gate = PermissionGate(permission_mode="dontAsk")
     agent = Agent(
         model_of(args),

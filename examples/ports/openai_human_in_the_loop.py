@@ -68,7 +68,7 @@ async def main() -> None:
         for question in await ask(store):
             print(f"{question.prompt} {question.details['input']}")
             answers[question.question_id] = await asyncio.to_thread(input, "(y/n): ") if sys.stdin.isatty() else "yes"
-        # Nothing is kept but the store: this may be another process, next week.
+        # Only the store is kept: this may be another process, next week.
         result = await weather_agent(store).run(session="oakland", answers=answers)
         print(result.output)
 

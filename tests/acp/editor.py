@@ -166,7 +166,7 @@ def choose(option: str) -> Callable[[dict[str, Any]], Any]:
     return lambda params: {"outcome": {"outcome": "selected", "optionId": option}}
 
 
-# What is said of a session beside its history.
+# Updates about a session in addition to its history.
 _BESIDE = {"available_commands_update", "config_option_update", "current_mode_update", "notice", "user_message_chunk"}
 
 

@@ -90,7 +90,7 @@ class Process:
             self.process.kill()
             self.process.wait()
             for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-                with suppress(OSError):  # what was not read is of no use any more
+                with suppress(OSError):  # unread output is no longer needed
                     assert stream is not None
                     stream.close()
         self.place.cleanup()

@@ -90,7 +90,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
                 if at == 0:
                     editor.notify("session/cancel", sessionId=session_id)
                 answer = await asyncio.wait_for(turn, 120)
-                is_over = at == total  # it was the answer itself
+                is_over = at == total  # it was itself the answer
                 self.assertEqual(answer["stopReason"], "end_turn" if is_over else "cancelled")
                 self.assertIn("result", editor.messages[-1], "nothing comes behind the answer")
                 check_messages(self, editor.messages)
@@ -333,7 +333,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
 
     async def test_one_question_is_open_at_a_time(self) -> None:
         task = {"name": "Task", "arguments": {"agent": "reader", "prompt": "Read."}}
-        other = {"name": "Bash", "arguments": {"command": "touch other"}}  # the same file would be asked about anew
+        other = {"name": "Bash", "arguments": {"command": "touch other"}}  # the same file would cause another question
         reads = [{"agent": "You read", "tool_calls": [TOUCH]}, {"agent": "You read", "tool_calls": [other]}]
         done = [{"agent": "You read", "text": "Read."}, {"agent": "You read", "text": "Read."}]
         editor = Editor([{"tool_calls": [task, task]}, *reads, *done, "Done."], agents=AGENTS)

@@ -20,7 +20,7 @@ from .schema import check_messages
 
 EDIT = {"name": "Edit", "arguments": {"file_path": "a.txt", "old": "one", "new": "two"}}
 READ = {"name": "Read", "arguments": {"file_path": "a.txt"}}
-# A server with one tool, which asks its person something, and says how far it is.
+# A server with one tool, which asks the person a question, and reports progress.
 SERVER = """
 import json, sys
 def say(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)

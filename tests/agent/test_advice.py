@@ -10,7 +10,7 @@ from openagentic_sdk.options import Limits
 from .support import scripted
 
 agent: Any = scripted("Hello.")
-# What somebody writes, the error, and what it says to write.
+# What somebody writes, the error, and the replacement that it names.
 MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (
         lambda: Agent("openai:gpt-4o", output_type=int),

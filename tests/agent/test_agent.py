@@ -574,7 +574,7 @@ class Handoffs(IsolatedAsyncioTestCase):
                     self.assertEqual(
                         caught.exception.result.stop_reason, "max_steps" if "max_steps" in limit else "budget"
                     )
-                    # A limit in steps of the second agent's own counts its steps alone.
+                    # The second agent's own step limit counts only its own steps.
                     self.assertEqual(len(model.requests), 4 if "max_steps" in limit and place == "second" else 3)
 
     async def test_a_session_goes_on_with_another_agent(self) -> None:

@@ -101,7 +101,7 @@ TAKEN: Sequence[tuple[Any, Any, Any]] = (
     (Node, {"children": [{"children": []}]}, Node([Node()])), (Place, {"name": "a", "floor": 1}, Place("a", 1)),
     (Json, {"a": [1, None, "b"]}, {"a": [1, None, "b"]}), (Annotated[int, "How many."], 2, 2),
 )  # fmt: skip
-# Types that JSON cannot hold, and whether they are no results either.
+# Types that JSON cannot represent, and whether they are also refused as results.
 REFUSED: Sequence[tuple[Any, bool]] = (
     (complex, True), (Callable[[], int], True), (Awaitable[int], True), (AsyncIterator[int], True), (Iterator[int], True),
     (Talks, False), (type[int], True), (memoryview, False), (dict[tuple[int, int], int], False), (range, False),

@@ -14,7 +14,7 @@ from openagentic_sdk.cli.commands.bundle import write_bundle
 from tests.size import LARGE, full_size
 
 ROOT = Path(__file__).resolve().parents[2]
-# Runs the bundle as its file does, once for each list of arguments, in a process that cannot open a socket to anywhere.
+# Runs the bundle like its file, once for each list of arguments, in a process that cannot open a socket.
 WITHOUT_NETWORK = """
 import json, runpy, socket, sys
 def refuse(*args, **kwargs):

@@ -23,7 +23,7 @@ except ImportError:  # Windows has no such terminals
     pty = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 120.0  # far above what anything takes, so that a busy machine fails no test
+SECONDS = 120.0  # generous, so that no test fails on a busy machine
 CTRL_C, CTRL_D = b"\x03", b"\x04"
 
 
@@ -33,7 +33,7 @@ class Terminal:
     def __init__(self, arguments: list[str], environ: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
         streams = {"stdin": slave, "stdout": slave, "stderr": slave}
-        # A session of its own, whose terminal this is: so that Ctrl-C reaches the command and nobody else.
+        # A separate session with this terminal, so that Ctrl-C reaches only the command.
         self.process = Python(*arguments, cwd=ROOT, env=environ, start_new_session=True, **streams)
         os.close(slave)
         os.set_blocking(self._master, False)
@@ -48,11 +48,11 @@ class Terminal:
         shown, _, self._seen = self._seen.partition(text)
         return shown + text
 
-    def _read(self) -> None:  # only what is not there yet: the command may have ended with its last words
+    def _read(self) -> None:  # only what is still missing: the command may have ended after its last output
         try:
             with contextlib.suppress(BlockingIOError):
                 self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
-        except OSError as error:  # Linux says so when the command has ended
+        except OSError as error:  # Linux reports this when the command has ended
             raise AssertionError(f"the command has ended; what came is {self._seen!r}") from error
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Chat(unittest.TestCase):
                 self.assertEqual(chat.process.wait(SECONDS), 128 + number)
                 self.assertEqual(self.events()[-1].stop_reason, "waiting")
                 again = self.start("chat", "Done.", flags=("--continue",))
-                again.read_until("write")  # the prompt that stands at the end of the history
+                again.read_until("write")  # the prompt at the end of the history
                 again.read_until("Allow Write?")
                 again.read_until("] ")
                 again.type(b"yes\n")

@@ -69,7 +69,7 @@ class Typed(unittest.TestCase):
         environ = {"PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": str(self.home / "sdk"), "HOME": str(self.home)}
         assigned = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
         command = f"{' '.join(assigned)} {shlex.join([*words, *flags])}"
-        # A shell with job control, which writes down who the chat is.
+        # A shell with job control, which records the chat's process id.
         (self.home / "chat").write_text(f"echo $$ > {shlex.quote(str(self.home / 'pid'))}; exec env {command}")
         (self.home / "rc").write_text(f"set -m; cd {shlex.quote(str(self.cwd))}; PROMPT_COMMAND='echo left with $?'\n")
         self.tmux("new-session", "-d", "-x", str(width), "-y", "40", f"bash --rcfile {self.home}/rc -i")

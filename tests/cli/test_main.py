@@ -601,7 +601,7 @@ class Interrupting(CommandCase):
         for said, shown, reason in (("write\n", "[yes/no", "waiting"), ("", "> ", None)):
             process = self._start("chat", "--script", script, "--cwd", str(self.folder))
             assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(said + "ye")  # the beginning of a line that never comes to its end
+            process.stdin.write(said + "ye")  # the beginning of a line that never ends
             process.stdin.flush()
             seen = ""
             while shown not in seen:
@@ -611,7 +611,7 @@ class Interrupting(CommandCase):
             if reason is not None:
                 row = FileSessionStore(self.store).list_session_summaries()[0]
                 self.assertEqual((row.state, len(row.open_questions)), (reason, 1))
-        # What came in one piece is read line by line.
+        # Input that arrives in one piece is read line by line.
         process = self._start("chat", "--script", script, "--cwd", str(self.folder))
         out, _ = process.communicate("write\nno\n", timeout=300)
         self.assertIn("never asked for", out)

@@ -61,7 +61,7 @@ class Endpoints(CommandCase):
         with Server(answer) as server:
             place = ("--base-url", f"{server.url}/v1", "--model", "team:shop-1")
             self.command("run", *place, "--max-steps", "1", "Hello")
-            # A run that stopped before its end, by this process's own doing.
+            # A run that this process itself stopped before its end.
             self.command("run", *place, "--timeout", "0.000001", "Hello")
             out = self.command("sessions", "why", "newest")[1]
             line = next(line for line in out.splitlines() if line.startswith("to continue: openagentic-sdk "))

@@ -12,12 +12,12 @@ HOSTILE = {
     "\x1b[2J": "\\x1b[2J",  # clears the screen
     "\x1b]52;c;cGF5\x07": "\\x1b]52;c;cGF5\\x07",  # writes the clipboard
     "\x9b31m": "\\x9b31m",  # the same in one byte
-    "safe\rrm -rf /": "safe\\rrm -rf /",  # hides what stands before it
+    "safe\rrm -rf /": "safe\\rrm -rf /",  # hides the text before it
     "a\x08b": "a\\x08b",
-    "abc\u202edcb": "abc\\u202edcb",  # reverses what follows
+    "abc\u202edcb": "abc\\u202edcb",  # reverses the following text
     "\u2066x\u2069": "\\u2066x\\u2069",
     "zero\u200bwidth": "zero\\u200bwidth",
-    "\U000e0041": "\\U000e0041",  # an invisible letter
+    "\U000e0041": "\\U000e0041",  # an invisible character
     "\ud800": "\\ud800",
     "\x00": "\\x00",
 }

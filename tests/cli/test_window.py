@@ -59,7 +59,7 @@ class WindowTest(unittest.TestCase):
         found = json.loads(self.command("sessions", "context", session, "--window", "20000", "--json")[1])
         self.assertEqual(next(iter(found["by_kind"])), "results of calls")
         self.assertLess(abs(sum(found["by_kind"].values()) - found["tokens"]), 20)
-        # The ten newest outputs stay, as the run itself has it.
+        # The ten newest outputs are kept, as in the run itself.
         self.assertIn("it would clear the outputs of", text)
         self.assertLessEqual(len(found["cleared"]), 10)
 
@@ -92,7 +92,7 @@ class WindowTest(unittest.TestCase):
         found = json.loads(self.command("sessions", "context", set_by_hand, "--json")[1])
         self.assertEqual((found["window"], found["source"], found["starts_at"]), (5_000, "max_context_tokens", 4_000))
         self.assertEqual(session_window(self.store, set_by_hand).window, 5_000)
-        # A run with the same limit notes nothing again, one without it does.
+        # A run with the same limit records nothing again; one without it does.
         for limit, notes in ((5_000, 1), (None, 2), (None, 2)):
             self.record("Read.", resume=set_by_hand, model="gpt-4o", max_context_tokens=limit)
             events = self.store.read_events(set_by_hand)
@@ -135,7 +135,7 @@ class WindowTest(unittest.TestCase):
         self.assertIn("cost unknown, window 25%", text)
         self.assertNotIn("no price", text, "a script charges nothing")
         session = self.store.list_session_summaries()[0].id
-        # The log has noted the limit before, so this run notes nothing.
+        # The log already contains the limit, so this run records nothing.
         script.write_text(
             json.dumps({"turns": [{"text": "Tea.", "usage": {"input_tokens": 37_990, "output_tokens": 10}}]})
         )

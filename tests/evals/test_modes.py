@@ -127,7 +127,7 @@ class WhatIf(unittest.TestCase):
         )
         report = evaluate(suite, self.store)
         self.assertIn("never made", scores_of(report)["ended"]["words"])
-        # As if the process had died before it wrote that: the run that stopped there is not gone on with.
+        # As if the process had died before it wrote that: the run that stopped there is not continued.
         events = self.store.read_events(report.session_id)
         copy = MemorySessionStore()
         for name in self.store.list_sessions():
@@ -223,7 +223,7 @@ class Counting:
         self.most = max(self.most, self.now)
         if self.now >= self._awaited:
             self._all_here.set()
-        async with asyncio.timeout(60):  # ends a test that would hang, where fewer are let in
+        async with asyncio.timeout(60):  # ends a test that would hang if fewer were admitted
             await self._all_here.wait()
         for _ in range(50):
             await asyncio.sleep(0)

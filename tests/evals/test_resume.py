@@ -164,7 +164,7 @@ class Resume(unittest.TestCase):
                 again = evaluate(replace(suite, agent=made(provider=model)), store, resume=report.session_id)
                 self.assertTrue(again.ok, again.to_dict())
                 answered = [e for n in (run, judge) for e in store.iter_events(n) if isinstance(e, ModelResponse)]
-                # Of an answer that is not there with all that it says, nothing is known: it is asked for again.
+                # Nothing is known of an incomplete answer: it is requested again.
                 last = (whole.read_events(run)[:of_run] if of_judge < 0 else whole.read_events(judge)[:of_judge])[-1:]
                 self.assertEqual(len(answered), 3 + any(isinstance(event, ModelResponse) for event in last))
 
@@ -211,7 +211,7 @@ class Killed(unittest.TestCase):
         told = json.loads(done.stdout)
         self.assertEqual((told["passed"], told["left"]), (6, 0))
         asked = Counter((folder / "asked").read_text().splitlines())
-        # The request that was under way when the process died is the only one that is made again.
+        # Only the request in progress when the process died is made again.
         self.assertEqual(asked, {**{f"prompt {n}": 1 for n in range(6)}, "prompt 3": 2})
 
 
@@ -272,7 +272,7 @@ class Budgets(unittest.TestCase):
         store = MemorySessionStore()
         evaluate(suite, store, parallel=4)
         paid = [e for name in store.list_sessions() for e in store.iter_events(name) if isinstance(e, ModelResponse)]
-        # Each run can have one request under way when the money is spent.
+        # Each run can have one request in progress when the budget is spent.
         self.assertLessEqual(len(paid), 4 + 3)
 
     def test_a_model_without_a_price_stops_a_suite_that_has_a_budget(self) -> None:

@@ -28,7 +28,7 @@ from openagentic_sdk.tools.session.task import TaskTool
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "fixtures" / "logs"
-# Logs name absolute paths; this one belongs to nobody.
+# Logs contain absolute paths; this one belongs to nobody.
 WORKPLACE = Path("/tmp/openagentic-recording")
 _AGENTS = {"reader": AgentDefinition("Reads files.", "You are the reader.", tools=("Read",))}
 
@@ -84,7 +84,7 @@ def facts(events: Iterable[Event]) -> dict[str, Any]:
     """The promised facts about a log: JSON values by file name."""
     events = list(events)
     summary = summary_to_dict(fold_session_summary(None, events))
-    del summary["version"]  # which says how a cache is written
+    del summary["version"]  # which describes how a cache is written
     return {"messages.json": rebuild_messages(events), "summary.json": json.loads(json.dumps(summary))}
 
 

@@ -16,7 +16,7 @@ import tempfile
 from .record_logs import LOGS, ROOT, WORKPLACE
 
 VERSIONS = LOGS / "versions"
-# It uses the names alone that no version has changed, so that every version runs it.
+# It uses only names that no version has changed, so that every version runs it.
 SCRIPT = """
 import asyncio, json, sys
 from openagentic_sdk import run

@@ -16,7 +16,7 @@ from .count_ports import PAGES, PORTS, ROOT, head, row
 
 PEERS = json.loads(Path(__file__).with_name("peers.json").read_text(encoding="utf-8"))
 MODULES = {"claude-agent-sdk": "claude_agent_sdk", "openai-agents": "agents", "pydantic-ai": "pydantic_ai"}
-# Words of the right column that are neither ours nor theirs.
+# Words in the right column that are neither our names nor theirs.
 PLAIN = frozenset(
     (
         *("asyncio", "Semaphore", "Literal", "Annotated", "OPENAI_API_KEY", "DIR", "STORE", "ID"),

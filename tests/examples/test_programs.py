@@ -158,7 +158,7 @@ class Programs(Bare):
                 print(done.stdout + done.stderr, end="")
                 return done.returncode
             args = nightly.arguments().parse_args(words)
-            clock = FakeClock()  # a day that does not end meanwhile
+            clock = FakeClock()  # a day that does not end during the test
             store = FileSessionStore("sessions", clock=clock)
             settings = replace(nightly.options_of(args), clock=clock, session_store=store)
             return int(asyncio.run(nightly.batch(args, settings, nightly.model_of(args))))

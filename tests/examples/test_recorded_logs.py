@@ -20,7 +20,7 @@ class RecordedLogs(unittest.TestCase):
             for file, value in facts(read_log(folder)).items():
                 with self.subTest(log=folder.name, file=file):
                     recorded = json.loads((folder / file).read_bytes())
-                    if isinstance(recorded, dict):  # what is known since then was not written down
+                    if isinstance(recorded, dict):  # facts added since then were not recorded
                         value = {name: known for name, known in value.items() if name in recorded}
                     self.assertEqual(value, recorded)
 

@@ -80,7 +80,7 @@ class CtrlCTest(unittest.TestCase):
             asyncio.run(told(say_so))
 
         async def pressed_twice():
-            # The first cancels the main task, the second raises: both as `asyncio.run` has it.
+            # The first cancels the main task, the second raises, both as in `asyncio.run`.
             signal.raise_signal(signal.SIGINT)
             await told(interrupt)
 

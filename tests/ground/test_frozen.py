@@ -381,7 +381,7 @@ def seen(expression: str, names: dict[str, Any]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-# The first objects of a class are filled by hand: this has all constructors compiled before.
+# The first objects of a class are filled manually: compile all constructors beforehand.
 COMPILE_ALL = (
     "[vars(one).get('__init__') and one.__init__ for one in list(globals().values()) if isinstance(one, type)]"
 )

@@ -12,7 +12,7 @@ from openagentic_sdk.ground.globs import MAX_CHARS, compile_glob, expand_braces,
 class GlobsTest(unittest.TestCase):
     def test_a_pattern_fits_whole_paths(self) -> None:
         table: dict[str, tuple[str, str]] = {
-            # pattern: paths that fit, paths that do not
+            # pattern: paths that match, paths that do not
             "*.py": ("a.py d/a.py .py", "a.pyc a.py/b"),
             "./d/*.py": ("d/a.py", "d/e/a.py a.py"),
             "d/**": ("d/a d/e/a", "e/a"),
@@ -64,7 +64,7 @@ class GlobsTest(unittest.TestCase):
         }.items():
             compiled = compile_glob(pattern)
             self.assertFalse(compiled and compiled.fullmatch(path))
-        self.assertLess(time.process_time() - began, 20.0)  # what explodes takes years
+        self.assertLess(time.process_time() - began, 20.0)  # exponential time would be years
 
     def test_a_star_is_as_greedy_as_it_must_be(self) -> None:
         for name in ("ab", "aab", "aabab", "abab", "b", "ba", "aXbYb"):

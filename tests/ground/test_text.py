@@ -7,7 +7,7 @@ import unittest
 
 from openagentic_sdk.ground.text import is_hidden, is_plain, one_line, printable, visible, visible_lines, without_hidden
 
-# Python names nothing else but the ideographs of planes 2 and 3, and no plane between 3 and 14 holds a letter.
+# In planes 2 and 3, Python has names only for ideographs; planes between 3 and 14 contain no letters.
 LETTERS = [chr(code) for code in (*range(0x20000), *range(0xE0000, 0xE1000))]
 FILLERS = {
     "soft hyphen": "\xad",
@@ -63,7 +63,7 @@ class HiddenLettersTest(unittest.TestCase):
 
     def test_letters_marks_and_signs_that_have_a_shape_are_not(self) -> None:
         hidden = [letter for letter in self.hidden if unicodedata.category(letter)[0] not in "CZ"]
-        # What is left: fillers of scripts, selectors, a blank of Braille, a note without a head.
+        # The rest: fillers of scripts, selectors, the Braille blank, a note without a head.
         self.assertLess(len(hidden), 300)
         for text in KEPT:
             with self.subTest(text):

@@ -126,7 +126,7 @@ class KeptThreadsTest(unittest.IsolatedAsyncioTestCase):
             threads = self.keep()
             await run_in_thread(lambda: None, keep=True)
             process = os.fork()
-            if process == 0:  # the loop of the parent is none of the child's
+            if process == 0:  # the parent's loop does not belong to the child
                 asyncio.events._set_running_loop(None)
                 try:
                     ended = asyncio.run(asyncio.wait_for(run_in_thread(lambda: 7, keep=True), WAIT_S))

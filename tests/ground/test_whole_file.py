@@ -10,13 +10,13 @@ from pathlib import Path
 from openagentic_sdk.ground.disk import SystemDisk, whole_file, write_durably
 from tests.guards.source import PACKAGE, ROOT
 
-# `replace_file` holds the folder open: names in a folder that a model can change are never looked up twice.
+# `replace_file` keeps the folder open: names in a folder that a model can change are never looked up twice.
 REPLACES = {"ground/disk.py", "ground/files.py", "testing/simulated_disk.py"}
-# The kernel makes its key and has no use for the rest of `disk`.
+# The kernel creates its key and needs nothing else from `disk`.
 LINKS = {"sessions/seal.py"}
-# A whole file of a command's copy is moved into its place, nothing is written.
+# A complete file of a command's copy is moved into place; nothing is written.
 MOVES = {"tools/shell/overlay.py"}
-# What is set aside under another name replaces nothing.
+# A file that is set aside under another name replaces nothing.
 SETS_ASIDE = {"sessions/log/summary_beside.py", "tools/shell/settings_found.py"}
 
 

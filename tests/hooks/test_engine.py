@@ -211,7 +211,7 @@ class Failures(unittest.IsolatedAsyncioTestCase):
         made = asyncio.Event().wait()
 
         def end_the_wait(thread: threading.Thread) -> None:
-            thread.join()  # its answer is on its way and nobody has seen it
+            thread.join()  # its answer has been sent but not received
             loop.call_soon(waiting.cancel)
 
         def answer() -> Any:

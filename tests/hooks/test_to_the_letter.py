@@ -24,7 +24,7 @@ from tests.pythons import PLAIN_PYTHON
 from tests.skills.support import RunTestCase
 from tests.waiting import until_async
 
-# Writes what it reads behind a file, and says what a file with the name of the event holds.
+# Appends its input to a file, and prints the contents of a file with the name of the event.
 TELL = """import json, os, sys
 told = json.load(sys.stdin)
 with open("told.jsonl", "a") as file:

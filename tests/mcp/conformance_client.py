@@ -31,7 +31,7 @@ read -r code <&3
 cat <&3 >&2
 exit "${code:-9}"
 """
-# What a tool is called with when the scenario does not say.
+# The input of a tool if the scenario does not define one.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 FOCAL = "json_schema_2020_12_tool"
@@ -101,7 +101,7 @@ def log_in(context: Mapping[str, Any], name: str, server: McpServer) -> OAuth | 
     known = {"clientId": context.get("client_id"), "clientSecret": context.get("client_secret")}
     assert server.url is not None
     if known["clientSecret"]:
-        known["issuer"] = _issuer_of(server.url)  # whoever runs the suite is who gave the secret
+        known["issuer"] = _issuer_of(server.url)  # the secret comes from the person who runs the suite
     return OAuth(name, server.url, {**known, "clientMetadataUrl": DOCUMENT}, browser=Person())
 
 

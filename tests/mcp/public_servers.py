@@ -60,7 +60,7 @@ class PublicServer:
     command: str
     env: Mapping[str, str] = field(default_factory=dict)
     is_npm: bool = True
-    # Tools that run what they are given, or end the server: listed, but not called.
+    # Tools that run their input, or end the server: listed, but not called.
     is_called: bool = True
 
     @property

@@ -523,7 +523,7 @@ class PinsTest(ConfiguredCase):
         pins = self.home.pins("/p", "srv")
         pins.judge("srv", odd)
         offered, held = pins.judge("srv", odd)
-        # Some Pythons can say what is nested 5000 deep; a schema like that is left out by whoever reads it.
+        # Some Pythons can serialize 5000 levels; such a schema is omitted by its reader.
         self.assertEqual([tool.get("name") for tool in offered][-4:], ["big", 5, None, "half"])
         self.assertLessEqual({name for name, _ in held}, {"deep"})
         (change,) = pins.changes([{"name": "half", "description": "\x1b[2J"}])

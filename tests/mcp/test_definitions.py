@@ -31,7 +31,7 @@ class Names(unittest.TestCase):
         for name in shown.values():
             self.assertRegex(name, r"\Amcp__srv__[A-Za-z0-9_-]+\Z")
             self.assertLessEqual(len(name), 64)
-        # Both that would have been called the same have their digest; alone, each has its plain name.
+        # Two tools whose names would collide get a digest; alone, each has its plain name.
         self.assertRegex(shown["get.it"], r"\Amcp__srv__get_it_[0-9a-f]{8}\Z")
         self.assertRegex(shown["get it"], r"\Amcp__srv__get_it_[0-9a-f]{8}\Z")
         self.assertEqual(offered("get it"), {"get it": "mcp__srv__get_it"})
@@ -200,7 +200,7 @@ class Schemas(unittest.TestCase):
                         try:
                             validate(given, taken)
                         except ToolInputError:
-                            continue  # it does not fit, which is a judgement
+                            continue  # it does not match, which is a result
         self.assertGreater(checked, 1000)
 
 

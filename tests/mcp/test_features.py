@@ -223,7 +223,7 @@ class Results(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((shown[0].progress, shown[0].total, shown[0].message), (1, 3, "wait"))
                     self.assertEqual(last.stop_reason, "interrupted")
                     self.assertEqual([event.seq for event in shown], [None] * len(shown))
-                    # The server goes on to read: it has understood the cancellation, or it would have died of it.
+                    # The server continues to read: it understood the cancellation, otherwise it would have died.
                     await client.send("again")
                     said = [event async for event in client.receive()]
                     self.assertEqual(said[-1].stop_reason, "end")

@@ -22,7 +22,7 @@ from openagentic_sdk.testing import ScriptedProvider
 
 from .test_command import McpCase
 
-# Answers by a list where it may, and writes what servers write into their output besides.
+# Answers with a list where allowed, and writes the stray output of typical servers.
 _NOISY = """
 import json, sys
 for line in sys.stdin:
@@ -147,7 +147,7 @@ class Eras(unittest.IsolatedAsyncioTestCase):
             McpServer(command="x", era="new")  # type: ignore[arg-type]
 
 
-# Asks what its arguments say, so often as they say.
+# Asks the question in its arguments, as often as they request.
 _ASKING = """
 import json, sys
 for line in sys.stdin:

@@ -15,7 +15,7 @@ from openagentic_sdk.testing.validity import find_fault
 from tests.size import LARGE, full_size
 
 SCRIPT = str(Path(__file__).with_name("bad_server.py"))
-# Calls that never get an answer, and servers that never come, are given up after this long; the others have all the time.
+# Unanswered calls, and servers that never start, are abandoned after this time; all others have no limit.
 SHORT_S = 0.5
 MARK = f"mark-{os.getpid()}-"
 

@@ -302,7 +302,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         def goes_on(connection: Connection, request: Request, message: Any) -> bool:
             asked.append(request.headers.get("last-event-id"))
             if asked[-1] is None:
-                return False  # the stream for everything else, which there is none of
+                return False  # the stream for other messages, which this server does not offer
             if asked[-1] == "a":
                 connection.stream([event({"jsonrpc": "2.0", "method": "notifications/x"}, "b")])
             else:

@@ -25,7 +25,7 @@ from tests.waiting import until, until_async
 
 ROOT = Path(__file__).parents[2]
 BREW = ToolDefinition("brew", "mcp__x__brew", "", {}, "", {})
-# A host that starts a server with grandchildren, says so, and waits.
+# A host that starts a server with grandchildren, reports it, and waits.
 _HOST = """
 import asyncio, sys
 from openagentic_sdk.parts.mcp.server_config import McpServer
@@ -66,7 +66,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         async def let_it_come(payload: dict[str, object]) -> None:
             go.touch()
             await until_async(listed.exists, "the tools were listed")
-            for _ in range(100):  # its answer is in the pipe: the event loop only has to get to it
+            for _ in range(100):  # its answer is in the pipe, and the event loop only has to read it
                 await asyncio.sleep(0)
 
         hooks = HookEngine(after_model_call=[HookMatcher("the gate", hook=let_it_come, timeout_s=60)])
@@ -91,7 +91,7 @@ class Processes(unittest.IsolatedAsyncioTestCase):
                 with self.assertRaises(UnknownOutcomeError):
                     await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
                 pauses.append(round(seat._pause_s()))
-                seat._died_at = now() - 60  # as if that time had passed
+                seat._died_at = now() - 60  # as if that time had elapsed
             with self.assertRaisesRegex(McpError, "ended 5 times shortly after starting and is not restarted"):
                 await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
         finally:

@@ -29,7 +29,7 @@ from .equivalent import EQUIVALENT
 COUNT, SEED = 300, 31
 MIN_KILLED, MAX_EQUIVALENT = 0.90, 0.05
 MAP_SECONDS = 600
-# A mutant that runs much longer than the tests do otherwise was noticed.
+# A mutant that makes the tests run much longer counts as noticed.
 SLOWER = 5
 MIN_SECONDS = 60
 COPIED = (
@@ -91,7 +91,7 @@ class Jail:
         jail += ["--tmpfs", "/tmp"]
         jail += [word for folder in python for word in ("--ro-bind", folder, folder)]
         jail += ["--bind", str(self._copy), "/tmp/copy", "--chdir", "/tmp/copy"]
-        # No right of root's either: a mutant of the permissions once let a test set the machine's clock.
+        # No privileges of root either: a mutant of the permissions once let a test set the machine's clock.
         jail += ["--unshare-all", "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENAGENTIC")}
         limited = [
@@ -179,7 +179,7 @@ class Map:
     def _add(self, mapped: dict[str, Any]) -> None:
         self.seconds.update(mapped["seconds"])
         for test, places in mapped["lines"].items():
-            tests = [test] if test else list(mapped["seconds"])  # what a whole class or module shares
+            tests = [test] if test else list(mapped["seconds"])  # set-up shared by a whole class or module
             for file, function, text in places:
                 self._by_line.setdefault((file, function, text), set()).update(tests)
                 self._by_function.setdefault((file, function), set()).update(tests)

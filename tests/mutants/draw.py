@@ -41,7 +41,7 @@ ROOMS = {
     "log": Room(("sessions/log/*.py", "sessions/store.py"), ("durability", "stores", "sessions")),
     "permissions": Room(("permissions/**/*.py",), ("permissions", "security", "hooks", "runtime")),
 }
-# These tell nothing of behaviour: calls that mypy checks, and how many entries something has.
+# These reveal nothing about behaviour: calls that mypy checks, and numbers of entries.
 UNTOUCHED_CALLS = {"cast", "isinstance", "len", "TypeVar"}
 
 

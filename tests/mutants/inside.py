@@ -47,7 +47,7 @@ def map_module(name: str) -> dict[str, Any]:
     measured.stop()
     data = measured.get_data()
     failed = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
-    bad = {getattr(test, "test_case", test).id() for test, _ in failed}  # of a subtest, the whole test
+    bad = {getattr(test, "test_case", test).id() for test, _ in failed}  # for a subtest, the whole test
     lines: dict[str, dict[str, list[int]]] = {}
     for file in data.measured_files():
         for line, tests in data.contexts_by_lineno(file).items():
@@ -74,4 +74,4 @@ if __name__ == "__main__":
     command, what = sys.argv[1:]
     said = map_module(what) if command == "map" else run_tests(json.loads(Path(what).read_text()))
     print("\n" + json.dumps(said), flush=True)
-    os._exit(0)  # whatever a mutant left running
+    os._exit(0)  # processes that a mutant left running

@@ -19,7 +19,7 @@ def cut(text: str | None, limit: int = 3) -> str:
     return text[:limit]
 """
 
-# What it tries changes nothing where it succeeds.
+# Its attempts change nothing even if they succeed.
 RIGHTS = """
 import pathlib, socket, unittest
 

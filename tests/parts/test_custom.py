@@ -244,7 +244,7 @@ class StateTest(unittest.IsolatedAsyncioTestCase):
             store = FileSessionStore(folder)
             options = options_for([ECHO, "done"], session_store=store, parts=[Tally], session="killed")
             asyncio.run(run(prompt="go on", options=options))
-            # Two prompts; two results before, that of the call which killed the process, and one of this run.
+            # Two prompts; two earlier results, that of the call which killed the process, and one of this run.
             self.assertEqual(newest_state(store, "killed"), {"prompts": 2, "results": 4})
 
 
@@ -268,13 +268,13 @@ class BlockTest(unittest.IsolatedAsyncioTestCase):
         made = part_with(block=lambda self: "The shop is open.")
         store = MemorySessionStore()
         first = await run(prompt="hi", options=options_for(["a"], session_store=store, parts=[made]))
-        limits = {"max_context_tokens": 100_000}  # compaction looks at the context before the part is asked
+        limits = {"max_context_tokens": 100_000}  # the compaction reads the context before the part is called
         for parts, told in (([made], []), ([], ["part:made"])):
             options = options_for(["b"], session_store=store, parts=parts, resume=first.session_id, **limits)
             events = await events_of("hi", options)
             found = [e for e in events if isinstance(e, UserMessage) and e.about]
             self.assertEqual([e.about for e in found], told)
-        # Logs hold these words, and a resume compares with them: in others, old sessions would be told once more.
+        # Logs contain this text, and a resume compares with it: reworded, old sessions would get it again.
         self.assertEqual(found[0].text, "This is not there any more, and what it said is not in force: part made")
 
     async def test_a_secret_in_a_block_is_masked_for_the_model_and_the_log(self):

@@ -164,7 +164,7 @@ def project(scene):
 def budgets(scene):
     try:
         scene.play(call("echo", text="a"), request=RunRequest(max_tokens=1))
-    except OptionsError:  # nothing would hold the run to it
+    except OptionsError:  # nothing would enforce it
         scene.play(call("echo", text="a"))
     return scene.result.stop_reason == "budget"
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```$", (ROOT / "docs" / "parts.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
 )
-# The definitions of the first two blocks, without what they run.
+# The definitions in the first two blocks, without their runs.
 LEDGER = BLOCKS[0].partition("\nasyncio.run(")[0]
 BOARD = BLOCKS[1].partition("\nasked = ")[0]
 NAMES: dict = {"__name__": "page"}

@@ -123,7 +123,7 @@ class DeferredToolsTest(part_contract.PartContract):
         return sorted(part.run.view.fold(LoadedToolsFold).names)
 
 
-# Some thirty runs each; the tally shows in the small size that the contract holds.
+# Some thirty runs each; in the small size, the tally alone shows that the contract passes.
 for _kind in (BudgetsTest, SkillsTest, DeferredToolsTest):
     _name = "test_wherever_a_run_is_killed_it_ends_with_the_same_state_when_it_is_resumed"
     setattr(_kind, _name, full_size(getattr(_kind, _name)))

@@ -76,7 +76,7 @@ class BuiltIn(AgentTestCase):
                 outcomes = self.outcomes(result, name)
                 self.assertEqual(
                     (outcomes[0], outcomes[2] == "ok", outcomes[3]), ("ok", False, "ok")
-                )  # touch was tried apart
+                )  # touch was tried separately
                 self.assertFalse((self.project / "x").exists())
 
     def test_explore_reads_no_memory_and_the_general_one_does(self) -> None:

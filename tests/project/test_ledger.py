@@ -35,7 +35,7 @@ from openagentic_sdk.skills.parse import parse_skill_markdown
 from openagentic_sdk.skills.render import fill_arguments, fill_variables
 from tests.skills.support import ProjectTestCase, RunTestCase
 
-# Pages of https://code.claude.com/docs/en/ that rows stand on.
+# Pages of https://code.claude.com/docs/en/ on which rows are based.
 PAGES = {
     "hooks", "memory", "output-styles", "permission-modes", "permissions", "plugin-marketplaces", "plugins-reference",
     "env-vars", "settings-reference", "skills", "sub-agents", "tools-reference",
@@ -353,7 +353,7 @@ class Rules(unittest.TestCase):
 
 class Hooks(unittest.TestCase):
     POINTS: ClassVar[Mapping[str, str]] = {**EVENTS, "*": "pre_tool_use"}
-    # An answer in which a field alone decides nothing needs another beside it.
+    # A field that has no effect alone needs another one beside it.
     BESIDE: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "stopReason": {"continue": False},
         "reason": {"decision": "block"},

@@ -15,7 +15,7 @@ from tests.skills.support import ProjectTestCase
 FILE = ".claude/settings.local.json"
 RULE = "Bash(npm test)"
 
-# What the file said, and what it says with the rule in it.
+# The contents of the file before, and with the rule in it.
 KEPT = [
     (None, {"permissions": {"allow": [RULE]}}),
     ("  \n", {"permissions": {"allow": [RULE]}}),

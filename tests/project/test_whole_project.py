@@ -14,7 +14,7 @@ from tests.size import full_size
 from tests.skills.support import RunTestCase
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/projects/claude_code"
-# What the documentation of hooks names for every event, and besides for each.
+# The fields that the hook documentation lists for every event, and those for each.
 EVERY = {"session_id", "transcript_path", "cwd", "hook_event_name", "permission_mode"}
 OF_EVENT = {
     "SessionStart": {"source", "model"},

@@ -24,13 +24,13 @@ from openagentic_sdk.testing.wire_check.check import check_exchange
 from openagentic_sdk.testing.wire_check.recordings import read_recording
 
 RECORDINGS = re.compile(r".*\.(?:ya?ml|json|jsonl|har|httprr|sse|chunks\.txt)(?:\.gz)?")
-# Words of an answer in each protocol, of an AWS frame in base64, and of a packed or encoded body behind a cassette's mark.
+# Words in an answer of each protocol, in an AWS frame in base64, and in a packed or encoded body of a cassette.
 _ANSWER = re.compile(
     rb'choices|candidates|message_start|messageStart|output_text|response\.created|"output"|!!binary|base64|\x1f\x8b|httprr'
 )
 _CASSETTE = re.compile(rb"^(?:http_)?interactions:", re.M)
 _SHOWN_PER_KIND = 40
-# What no endpoint and no vendor may bring about; the other two kinds are about our readers' and the vendors' own taste.
+# Faults that no endpoint may cause; the other two kinds concern differences of taste.
 _BARRED = ("cut", "bytes")
 
 Checked = tuple[Counter[str], list[str]]

@@ -137,7 +137,7 @@ class Server:
                 if not connection.keep:
                     return
         except OSError:
-            pass  # the client went away, which is what many tests are about
+            pass  # the client disconnected, which many tests do on purpose
         finally:
             with self._guard:
                 self._open -= {plain, sock}

@@ -522,4 +522,4 @@ class GeminiForms(unittest.TestCase):
         self.assertEqual((done.usage["input_tokens"], done.usage["output_tokens"]), (10, 7))
 
 
-del Messages, Played  # so that they are not run here once more
+del Messages, Played  # so that they do not run here again

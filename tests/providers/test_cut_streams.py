@@ -184,7 +184,7 @@ def arguments(state: str, text: str) -> dict[str, Any]:
 
 WHOLE = {**CALL, "arguments": PATH}
 HALF = {**WHOLE, "status": "incomplete"}
-# What runs of each: `wipe` with these arguments, or nothing.
+# The calls that each runs: `wipe` with these arguments, or none.
 RESPONSES: dict[str, tuple[list[dict[str, Any]], str | None]] = {
     "incomplete in its event": ([item("done", "incomplete", PATH), response(WHOLE)], None),
     "incomplete in the response": ([item("done", None, PATH), response(HALF)], None),
@@ -391,7 +391,7 @@ class CutInRuns(unittest.IsolatedAsyncioTestCase):
         server.script = script
         self.asked += 1
         options = OpenAgenticOptions(
-            # A path of its own, because breakers count failures by the endpoint.
+            # A separate path, because breakers count failures by endpoint.
             provider=self.provider(protocol, f"{server.url}/{self.asked}"),
             model="m",
             cwd=self.cwd,

@@ -83,9 +83,9 @@ class HostileCase(unittest.IsolatedAsyncioTestCase):
     """After each test, checks that no thread and, where the system can report them, no socket of ours is left."""
 
     def run(self, result: Any = None) -> Any:
-        # Around everything, the loop included: its own sockets are gone again by then.
+        # Around everything, including the loop: its own sockets are closed by then.
         before = open_sockets() if os.path.isdir("/proc/self/fd") else 0
-        running = set(threading.enumerate())  # what another test left behind is none of ours
+        running = set(threading.enumerate())  # leftovers of another test are not ours
         outcome = super().run(result)
         gc.collect()
         threads = [
@@ -492,7 +492,7 @@ class Connections(HostileCase):
             closes = {6}
             self.assertEqual((await ask(provider)).assistant_text, "Hello")
             provider.http.close()
-            # A fresh connection that a server closes in order has been answered: with nothing.
+            # A new connection that a server closes in an orderly way has been answered, with nothing.
             for numbers in ((8, 9), (10,)):
                 resets, closes = (set(numbers), set()) if len(numbers) == 2 else (set(), set(numbers))
                 with self.assertRaises(ProviderConnectionError) as raised:

@@ -274,7 +274,7 @@ class AddressesAndModels(WithEnvironment):
         with Server(script) as server:
             endpoint = OpenAICompatibleProvider(base_url=server.url, http=self.http)
             provider = guarded(endpoint, retry=RetryPolicy(max_retries=0), fallback=["B"])
-            for _ in range(2):  # the second time A is not asked any more
+            for _ in range(2):  # the second time, A is no longer asked
                 asked = [provider.complete(model="A", messages=HELLO) for _ in range(8)]
                 self.assertEqual({output.assistant_text for output in await asyncio.gather(*asked)}, {"Good"})
             with self.assertRaises(CircuitOpenError):

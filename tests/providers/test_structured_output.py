@@ -108,7 +108,7 @@ REFUSED: dict[str, Any] = {
     "something beside $ref": {"$ref": "#/$defs/text", "type": "string"},
     "a reference into a property": {"$ref": "#/properties/v"},
 }
-# What `output_schema` refuses as well.
+# `output_schema` refuses these as well.
 UNCHECKED: dict[str, dict[str, Any]] = {
     "a reference to nothing": {"$ref": "#/$defs/nothing"},
     "an anchor": {"$ref": "#text"},
@@ -278,7 +278,7 @@ def random_schema(chance: random.Random, depth: int, kinds: Sequence[str] = ()) 
             properties = {
                 name: random_schema(chance, depth + 1) for name in chance.sample("abcd", chance.randint(1, 3))
             }
-            # Of an optional property that may be null, strict mode cannot say that it is absent: null means the same there.
+            # Strict mode cannot omit an optional property that may be null: null means absent there.
             required = [name for name, part in properties.items() if "null" in str(part) or chance.random() < 0.5]
             closed: dict[str, Any] = chance.choice(({}, {"additionalProperties": False}))
             return {"type": "object", "properties": properties, "required": required, **closed}

@@ -57,7 +57,7 @@ class NormalForm(unittest.TestCase):
                 },
                 normal(10, 4, cached=6, written=2, reasoning=3),
             ),
-            # Messages: what was cached stands beside the input, not in it.
+            # Messages: cached tokens are listed beside the input, not in it.
             (
                 {
                     "input_tokens": 2,

@@ -33,7 +33,7 @@ from .miniatures import answer, events, refusal
 from .server import Connection, Request, Server, _read_request
 
 CALLS = [("Glob", {"pattern": "*.txt"}), ("Glob", {"pattern": "*.md"})]
-# What an answer with these habits is not: whole, or put together.
+# An answer with these habits is neither whole nor assembled.
 APART = {"errors behind a 200", "finish never comes", "no blocks"}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "providers.md"
 FIFTEEN = {

@@ -77,7 +77,7 @@ class Erasing(RecordCase):
             SqliteSessionStore(self.folder / "sessions.db"),
             MemorySessionStore(),
         ]
-        # The servers' own files cannot be looked into; what they answer can.
+        # The servers' own files cannot be inspected; their answers can.
         if url := os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"):
             made.append(open_store(own_postgres_schema(self, url)))
         if url := os.environ.get("OPENAGENTIC_TEST_REDIS_URL"):
@@ -183,7 +183,7 @@ class Erasing(RecordCase):
         left = b"".join(line.encode() for line in store._sessions["s"].lines)
         for seed in (signed.opening["seed"],):  # type: ignore[attr-defined]
             self.assertNotIn(seed.encode(), left)
-        # Whoever tries every value with every salt that is left finds none of the digests that are left.
+        # Trying every value with every remaining salt yields none of the remaining digests.
         salts = [bytes.fromhex(word) for word in _hex_words(left, 32)]
         digests = {bytes.fromhex(word) for word in _hex_words(left, 64)}
         for guess in ("4711", "0000"):
@@ -350,7 +350,7 @@ class Erasing(RecordCase):
                     erase(FileSessionStore(self.folder / name, disk=faulty), "s", texts=[SECRET], seal=self.seal)
                 finally:
                     os._exit(0)
-            status = os.waitpid(child, 0)[1]  # a folder that lists the fork first may take an operation less
+            status = os.waitpid(child, 0)[1]  # if the folder lists the fork first, there may be one operation less
             killed += os.WIFSIGNALED(status)
             self.assertTrue(os.WIFSIGNALED(status) or status == 0, status)
             with self.subTest(at=at, operation=counted.operations[at - 1]):

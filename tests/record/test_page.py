@@ -52,7 +52,7 @@ class Page(RecordCase):
     )
     def test_a_browser_says_that_it_holds_and_what_was_changed(self) -> None:
         whole = self.page(SshKey(self.ssh_key("alice")))
-        mark = '\\"command\\":\\"lookup 1'  # as the leaf says it, which is what the page shows
+        mark = '\\"command\\":\\"lookup 1'  # in the leaf's form, which the page shows
         self.assertEqual(whole.count(mark), 1)
         changed = whole.replace(mark, mark.replace("1", "9"))
         with sync_playwright() as playwright:

@@ -36,7 +36,7 @@ from openagentic_sdk.testing import ScriptedProvider
 
 from .support import HAS_SSH, RecordCase, turn
 
-# Of the first version that signed: every later one has to find it, or what was signed would not hold any more.
+# From the first version that signed: every later one must compute it, or old signatures would become invalid.
 GOLDEN_HEAD = "bf2005fb5377c83b3ba1a9933d84212951edc0780b51d60f16a6c648b700f040"
 
 
@@ -310,7 +310,7 @@ class Tampering(RecordCase):
         kinds = self.found(lambda events: events.__setitem__(first, changed(events[first], opening={"seeds": []})))
         self.assertIn(("salts", 11), kinds)
         self.assertIn("checkpoint", {kind for kind, _ in self.found(lambda events: events.pop(first))})
-        # Somebody with a key of their own signs an edited beginning anew: the checkpoint behind it was made behind another.
+        # Somebody with another key signs an edited beginning again: the next checkpoint followed a different one.
         forged = MemorySessionStore()
         part = list(self.events[:first])
         part[1] = changed(part[1], text="other")
@@ -360,7 +360,7 @@ class Tampering(RecordCase):
         forged = changed(self.events[place], approver={"name": "mallory", "how": "server token"})
         kinds = self.found(lambda events: events.__setitem__(place, forged))
         self.assertLessEqual({("changed", place + 1), ("approver", place + 1)}, set(kinds))
-        # Also where nobody has signed yet.
+        # Also if nobody has signed yet.
         answer = UserAnswer("question-9", "yes", "mallory", {"name": "mallory", "how": "server token"}, ts=1.0)
         self.assertEqual(self.found(lambda events: events.append(answer)), [("approver", len(self.events) + 1)])
         said = {(each.name, each.how, each.is_recorded) for each in self.report(self.store).approvals}
@@ -380,12 +380,12 @@ class Tampering(RecordCase):
             byte = bytes([draw.choice(b'aZ0 ,:"}{')])
             edited = [*lines[:place], body[:at] + byte + body[at + 1 :], *lines[place + 1 :]]
             try:
-                # Somebody who makes new checksums: the lines are read as they are, without theirs.
+                # For somebody who creates new checksums: the lines are read without theirs.
                 events = [decode_line(line, seq) for seq, line in enumerate(edited[:-1], start=1)]
             except ValueError:
-                continue  # it is no event any more, which every reader says
+                continue  # it is no longer an event, which every reader reports
             if events == self.events:
-                continue  # the byte was the one that stood there
+                continue  # the byte was already the same
             with self.subTest(line=place + 1, at=at, byte=byte):
                 self.assertNotEqual(verify_record("s", events, self.trust).problems, ())
 

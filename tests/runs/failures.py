@@ -224,7 +224,7 @@ SCHEMA = {"type": "object", "properties": {"cups": {"type": "integer"}}, "requir
 WRITE = call("Write", file_path="/srv/notes.txt", content="x")
 MCP_CALL = ToolUse("c1", "mcp__stock__count", {})
 
-# name: (kind, type of the event, words of the explanation, how it is recorded)
+# name: (kind, type of the event, words in the explanation, how it is recorded)
 FAILURES = {
     "a tool raises": (
         "tool",

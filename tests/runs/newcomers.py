@@ -127,7 +127,7 @@ PUSH = use("Bash", command="git push origin main")
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TWO = {"tool_calls": [{"name": "weather", "arguments": {"city": city}} for city in "AB"]}
 
-# name: (kind, words that the lines must have, how it is made in a store)
+# name: (kind, words that the lines must contain, how it is created in a store)
 NEWCOMERS: dict[str, tuple[str, Sequence[str], Callable]] = {
     "a division by zero": (
         "tool",

@@ -198,7 +198,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(application.desk.drain, 2.0)
         application.desk.open()
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})).json["session_id"]
-        await until_free(application)  # the questions of the call are put one after the other, then the run parks
+        await until_free(application)  # the questions of the call are asked one after the other, then the run parks
         questions = (await until_state(application, session_id, "waiting"))["open_questions"]
         self.assertEqual([each["choices"] for each in questions], [["green", "black"], ["milk", "lemon, fresh"], []])
         self.assertEqual(questions[0]["details"]["header"], "Tea")

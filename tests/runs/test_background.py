@@ -106,7 +106,7 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
         with tempfile.TemporaryDirectory() as folder:
             first = submit("pay", asking([PAY], session_store=FileSessionStore(folder)))
             question = (await first.wait()).question
-            # Nothing of the first process is left: another store object, another model, another gate.
+            # Nothing remains of the first process: another store object, another model, another gate.
             store = FileSessionStore(folder)
             await answer_question(store, first.session_id, question.question_id, "no too expensive")
             second = submit(None, asking(["I see."], session_store=store, resume=first.session_id))

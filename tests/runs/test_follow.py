@@ -83,7 +83,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         self.assertLess(max(pages), MAX_PAGE_CHARS + 200_000)
         store.append_events(session_id, large)
         publish(store, session_id, store.read_events(session_id, after_seq=50))
-        while follower.after_seq < 90:  # what a run of this process has shown is taken in pages too
+        while follower.after_seq < 90:  # events shown by a run of this process are read in pages too
             page = await follower.batch()
             self.assertLess(sum(len(event.text) for event in page), MAX_PAGE_CHARS + 200_000)
             seen += [event.seq for event in page]
@@ -103,7 +103,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         self.assertLessEqual(store.most, 2, "one waits for news, one reads for who begins")
 
     async def test_followers_from_different_cursors_each_see_every_event_once(self):
-        # A look for news that is on its way when its follower leaves may still put a file there.
+        # A poll in progress when its follower leaves may still create a file there.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             for store in (MemorySessionStore(), FileSessionStore(folder), SqliteSessionStore(f"{folder}/s.db")):
                 session_id = store.create_session()
@@ -120,7 +120,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
     async def test_who_comes_behind_the_result_while_another_is_there_ends_with_it(self):
         store = MemorySessionStore()
         session_id = store.create_session()
-        first = Follower(store, session_id)  # keeps at hand what the run has shown
+        first = Follower(store, session_id)  # keeps the events that the run has shown
         self.addAsyncCleanup(first.close)
         publish(store, session_id, store.append_events(session_id, [UserMessage("one"), Result("", session_id, "end")]))
         events = self.all_of(follow(store, session_id, after_seq=1, until_result=True))
@@ -158,10 +158,10 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             writer.append([Result("", session_id, "waiting")])
         self.assertEqual([event.seq for event in await asyncio.wait_for(waiting, 120)], [1, 2, 3, 4, 5, 6])
         dead = store.create_session()
-        store.append_events(dead, began)  # what kill -9 leaves
+        store.append_events(dead, began)  # the state after kill -9
         alone = await asyncio.wait_for(self.all_of(follow(store, dead, until_result=True, left_s=0)), 120)
         self.assertEqual((len(alone), store.read_summary(dead).state), (2, "stopped"))
-        with store.open_writer(dead) as writer:  # somebody works on it, in silence
+        with store.open_writer(dead) as writer:  # somebody is working on it, without new events
             silent = asyncio.create_task(self.all_of(follow(store, dead, until_result=True, left_s=0)))
             self.assertEqual(await asyncio.wait({silent}, timeout=0.2), (set(), {silent}))
             writer.append([Result("Done.", dead, "end")])
@@ -184,7 +184,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             for deltas in (True, False)
         )
         await asked.wait()
-        await store.until_watched()  # one follower has read what is there, and the other reads it
+        await store.until_watched()  # one follower has read the existing events, and the other reads them
         release.set()
         seen, stored = await asyncio.wait_for(asyncio.gather(with_deltas, without), 120)
         self.assertEqual("".join(event.text_delta for event in seen if event.seq is None), "one two three")

@@ -199,7 +199,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         found, turns = set(), 0
         while turns < 60 or (
             "waiting" not in found and turns < 100_000
-        ):  # other threads may need more of a busy machine
+        ):  # other threads may need longer on a busy machine
             store = MemorySessionStore()
             gate = PermissionGate(permission_mode="prompt")
             background = submit("go", self.settings([CHANGE], session_store=store, permission_gate=gate))
@@ -339,7 +339,7 @@ class TreeTest(unittest.IsolatedAsyncioTestCase):
         (question_id,) = self.store.read_summary(parked.session_id).open_questions
         killed = MemorySessionStore()
         for name in self.store.list_sessions():
-            # As SIGKILL leaves them: the parent has not heard of the question, and neither log has an end.
+            # The state after SIGKILL: the parent has not recorded the question, and neither log has an end.
             events = [event for event in self.store.read_events(name) if not isinstance(event, Result)]
             if name == parked.session_id:
                 events = [event for event in events if not isinstance(event, UserQuestion)]

@@ -85,7 +85,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(asked)
         for question_id in asked:
             self.assertEqual((ends[question_id].answered_by, ends[question_id].answer), ("superseded", ""))
-        # One batch: nothing of another kind stands between the ends and what was said.
+        # One batch: no other event is between the ends and the prompt.
         first = min(ends[question_id].seq for question_id in asked)
         kinds = {event.type for event in events[first - 1 : message.seq - 1]}
         self.assertLessEqual(kinds, {"user.answer", "tool.result", "subagent.finished", "user.message"})
@@ -392,7 +392,7 @@ class SupersedingTest(unittest.IsolatedAsyncioTestCase):
                     if any(isinstance(event, UserMessage) and event.text == "never mind" for event in kept):
                         self.assertEqual(self.store.read_summary(session_id).open_questions, ())
                     elif make is self.family:
-                        # The subagents' logs end before the batch: none of their calls runs any more.
+                        # The subagents' logs end before the batch: none of their calls can still run.
                         for question_id in self.store.read_summary(session_id).open_questions:
                             await answer_question(self.store, session_id, question_id, "yes")
                     gate = PermissionGate(permission_mode="bypass" if make is self.family else "default")

@@ -44,7 +44,7 @@ def ended():
     return [UserMessage("Go."), AssistantMessage("Done."), Result("Done.", "s", "end")]
 
 
-# What decides how an event is read, and is not a text.
+# Fields that determine how an event is read, and are not text.
 KEPT = (
     "type",
     "stop_reason",
@@ -315,7 +315,7 @@ class WhyTest(unittest.TestCase):
         cause = why_session(store, session_id)
         self.assertEqual((cause.kind, cause.event), ("mcp", "mcp.server"))
         self.assertIn("'stock' was not started: agree with `openagentic-sdk mcp trust stock`", cause.why)
-        # A server whose tools nobody called is no failure.
+        # A server whose tools nobody called is not a failure.
         session_id = store.create_session()
         store.append_events(session_id, [SystemInit(session_id, "/", "1"), pending, *ended()])
         self.assertEqual(why_session(store, session_id).kind, "")

@@ -55,8 +55,8 @@ class Random:
 
     def __init__(self, seed: int, is_plain: bool = False) -> None:
         self.pick = random.Random(seed)
-        self._has_loops = True  # what is referred to may refer
-        self._is_plain = is_plain  # only what is valid by the specification
+        self._has_loops = True  # the target may itself contain references
+        self._is_plain = is_plain  # only valid values, according to the specification
 
     def value(self, depth: int = 0) -> Any:
         kinds = ["null", "bool", "int", "float", "text", "list", "object"]
@@ -79,7 +79,7 @@ class Random:
             return self.pick.choice([True, False])
         made: dict[str, Any] = {}
         for _ in range(self.pick.randrange(1, 4)):
-            # A default is an annotation elsewhere; here it may stand for a required property.
+            # Elsewhere a default is an annotation; here it may replace a missing required property.
             keyword = self.pick.choice(_KEYWORDS[: -1 if self._is_plain else None])
             if keyword == "$ref" and not self._has_loops:
                 continue

@@ -259,7 +259,7 @@ class Hostile(unittest.TestCase):
                 began = time.process_time()
                 said = words(value, schema)
                 self.assertLess(len(said), 1_000)
-                self.assertLess(time.process_time() - began, 20)  # for ever, before; counted steps are what bounds it
+                self.assertLess(time.process_time() - began, 20)  # formerly without end; counted steps limit it
         self.assertIn(f"{MAX_STEPS:,} steps", words("a" * 500_000 + "!", {"pattern": "^(a+)+$"}))
         self.assertIn("nested deeper", words(1, loop))
 
@@ -274,26 +274,26 @@ class Hostile(unittest.TestCase):
             deep, inside = {"properties": {"a": deep}}, {"a": inside}
         many = [1] * 600_000
         cases: list[tuple[Any, Any]] = [
-            # Faults that nobody reads.
+            # Defects in parts that are never read.
             ({"contains": {"contains": {"enum": texts}}, "minContains": 0}, [[1]] * 300_000),
             ({"contains": {"not": {"enum": [1, *texts]}}, "minContains": 0}, many),
             ({"contains": {"propertyNames": {"enum": texts}}, "minContains": 0}, [{"z": 1}] * 300_000),
             (deep, inside),
-            # Classes of characters, and texts that are never the same.
+            # Character classes, and strings that are never equal.
             ({"pattern": f"[{ranges}]{{2}}"}, letters),
             ({"pattern": "[" + r"\p{Lu}" * 4_000 + "]{2}"}, letters),
-            # Long values that are compared often.
+            # Long values with many comparisons.
             ({"items": {"anyOf": [{"const": [1]}] * 10_000}}, [["abc"] * 30_000] * 10),
             ({"contains": {"const": 10**4000}, "minContains": 0}, [10**4001] * 600_000),
         ]
         for number, (schema, value) in enumerate(cases if LARGE else cases[::2]):
             with self.subTest(number):
-                # In a thread, whose stack begins anew: where a call crosses into the next piece of the stack of CPython,
-                # each call costs some 20 times as much, and how deep a test runner stands here is not ours to say.
+                # In a thread, which has a fresh stack: where a call crosses into the next chunk of CPython's stack,
+                # each call costs some 20 times as much, and the depth of the test runner is unknown.
                 with ThreadPoolExecutor(1) as apart:
                     said, cpu_s = apart.submit(_timed, value, schema).result()
                 self.assertIn(f"{MAX_STEPS:,} steps", said)
-                self.assertLess(cpu_s, 10)  # up to minutes, before
+                self.assertLess(cpu_s, 10)  # formerly up to minutes
 
     @full_size
     def test_reading_a_schema_ends_soon_and_takes_little_memory(self) -> None:

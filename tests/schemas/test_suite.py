@@ -15,7 +15,7 @@ from .support import NO_SUITE, SUITE, Random, suite_groups, words
 
 @unittest.skipUnless(SUITE, NO_SUITE)
 class Official(unittest.TestCase):
-    # What another document says, a custom metaschema among them, is never fetched.
+    # Other documents, including custom metaschemas, are never fetched.
     REMOTE = ("refRemote", "vocabulary")
 
     def test_every_test_of_2020_12_passes_remote_references_aside(self) -> None:

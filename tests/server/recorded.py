@@ -45,7 +45,7 @@ TODO = {"name": "TodoWrite", "arguments": {"todos": [{"content": "tea", "status"
 BROKEN = {"text": "first try", "error": {"message": "broke", "type": "incomplete", "after": 5}}
 READS = {"agent": "You read", "text": "Read."}
 DENY = PermissionGate(permission_mode="deny")
-# What one run of each is made of: the model's turns, and options.
+# The components of one run of each: the model's turns, and options.
 RUNS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "text": ([{"reasoning": "I think, and think.", "text": "Hello there. " * 5, "deltas": 3}], {}),
     "letters": ([{"text": "a\ud83d\ude00b\u2028\x1b👨\u200d👩\ud800c", "deltas": 1}], {}),
@@ -86,7 +86,7 @@ async def live_events(options: OpenAgenticOptions, prompt: str | None = "Go.") -
     assert isinstance(store, MemorySessionStore) and session_id is not None
     following = follow(store, session_id, after_seq=store.last_seq(session_id), deltas=True, until_result=True)
     first = asyncio.ensure_future(anext(following))
-    await asyncio.sleep(0)  # it follows now, and misses no delta
+    await asyncio.sleep(0)  # it follows from now on, and misses no delta
     run = submit(prompt, options)
     seen = [await first, *[event async for event in following]]
     await run.wait()

@@ -23,7 +23,7 @@ from .test_websocket import Client as Socket
 NAME = "agents.example.com"
 LIMIT_S = 180.0  # bounds failures only
 AGAIN_S = 0.1
-# What a connection says that is cut, or refused by a proxy without a server, or by a server that ends.
+# Errors of a connection that is cut, or refused by a proxy without a server, or by a server during shutdown.
 CUT = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -158,7 +158,7 @@ class ByEvents(Talk):
 class Sse(ByEvents):
     def talk(self) -> None:
         self.start_natively()
-        if self.asked:  # its answer, or the word that it was taken, was lost
+        if self.asked:  # its answer, or the acknowledgement, was lost
             self.answer_what_waits()
         cursor = {"Last-Event-ID": str(self.after)}
         for event in self.stream("GET", f"/v1/sessions/{self.session_id}/events", **cursor):
@@ -291,7 +291,7 @@ class Responses(Talk):
                 raise AssertionError(f"{self.key}: {event['sequence_number']} came again behind {self.seen[-1]}")
             if event["type"] == "response.incomplete":
                 self.news()
-                continue  # its number is behind all others; it goes on when the question is answered
+                continue  # its number is after all others; it continues when the question is answered
             self.news(event["sequence_number"])
             if event["type"] == "response.output_text.done":
                 self.texts.append(event["text"])
@@ -331,7 +331,7 @@ class Mcp(Talk):
             self.after = shown["after_seq"]
             self.news(self.after)
         for question in shown["questions"]:
-            with suppress(_Again):  # its answer was lost, and it is asked no more
+            with suppress(_Again):  # its answer was lost, and it is not asked again
                 self.call(
                     "answer_question",
                     session_id=self.session_id,

@@ -23,7 +23,7 @@ async def brew(number: int) -> str:
     gate = os.environ.get("ROLLING_GATE")
     is_over = False
     while not is_over:
-        with suppress(TimeoutError):  # its servers are restarted meanwhile
+        with suppress(TimeoutError):  # its servers are restarted during this time
             async with asyncio.timeout(STEP_S):
                 await asyncio.Event().wait()
         is_over = number != 2 or gate is None or os.path.exists(gate)

@@ -79,7 +79,7 @@ def shows(**row: Any) -> Check:
 
 
 TOLD = {"session_id": "{}", "question_id": "?", "answer": "milk", "wait_s": 0}
-# The state that a session is in, what is posted to it (its id stands for `{}`), and what the next server shows of it.
+# A session's state, the request posted to it (`{}` is its id), and what the next server shows of it.
 ROUTES: list[tuple[str, str, str, Any, Check]] = [
     ("run", "idle", "/v1/sessions/{}/runs", {"prompt": "New."}, says("New.")),
     ("run in a waiting session", "waiting", "/v1/sessions/{}/runs", {"prompt": "New."}, says("New.")),

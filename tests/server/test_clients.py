@@ -244,7 +244,7 @@ class Curl(unittest.TestCase):
         address = f"http://127.0.0.1:{port}/v1/sessions/{session_id}/events?until=result"
         with Process([*command, address], stdout=subprocess.PIPE, text=True) as curl:
             lines = []
-            while not lines or "tool.started" not in lines[-1]:  # while the run goes on
+            while not lines or "tool.started" not in lines[-1]:  # during the run
                 lines.append(curl.stdout.readline())
                 self.assertTrue(lines[-1], lines)
             self.assertFalse(gate.open.is_set())

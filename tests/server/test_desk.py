@@ -107,7 +107,7 @@ class Runs(DeskCase):
             ):
                 self.assertEqual((await ask(application, "POST", path, given, headers=headers)).status, 409)
             self.assertEqual((await ask(application, "GET", f"/v1/sessions/{session_id}")).json["state"], "stopped")
-            for _ in range(2):  # while the run goes on, too
+            for _ in range(2):  # also during the run
                 self.assertEqual((await ask(application, "POST", path, body, headers=key)).status, 202)
             row = await until_state(application, session_id, "idle")
             await until_free(application)
@@ -153,11 +153,11 @@ class Runs(DeskCase):
         registry = application.desk.agents
         session_id = await self.start(application)
         row = await until_state(application, session_id, "waiting")
-        await until_free(application)  # a parked run holds no place
+        await until_free(application)  # a parked run occupies no slot
         [question_id] = [question["question_id"] for question in row["open_questions"]]
         path, body = f"/v1/sessions/{session_id}/answers", {"question_id": question_id, "answer": "lemon"}
         self.assertEqual((await ask(application, "POST", path, {**body, "question_id": "x"})).status, 409)
-        # The second turn is played by the run that goes on: each has a model of its own.
+        # The continuing run plays the second turn: each run has its own model.
         registry._agents["tea"] = agents(tea=["Lemon it is."])["tea"]
         both = await asyncio.gather(*(ask(application, "POST", path, body) for _ in range(2)))
         self.assertEqual(sorted(answer.status for answer in both), [202, 409])
@@ -194,7 +194,7 @@ class Runs(DeskCase):
         gate.open.set()
         await until_state(application, session_id, "idle")
         self.assertIn(("steering", "Faster."), [(event.origin, event.text) for event in self.texts(session_id)])
-        # Behind its last word a run still lets go of what it held; until then it may be told more.
+        # After its last event, a run still releases its resources; until then it accepts messages.
         while (await ask(application, "POST", f"{path}/cancel", {})).json["was_running"]:
             await asyncio.to_thread(time.sleep, 0.01)
         self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "x"})).status, 409)
@@ -379,7 +379,7 @@ class Retries(DeskCase):
         application = self.app(store, agents(tea=[ASK, "Milk it is."]))
         made = await self.keyed(application, "/v1/sessions", "first")
         path = f"/v1/sessions/{made['session_id']}"
-        for where in ("/v1/sessions", f"{path}/runs"):  # in a session of its own, and in one that goes on
+        for where in ("/v1/sessions", f"{path}/runs"):  # in a new session, and in a continued one
             key = f"key-of-{len(where)}"
             began = await self.keyed(application, where, key)
             place = f"/v1/sessions/{began['session_id']}"
@@ -390,7 +390,7 @@ class Retries(DeskCase):
                 self.assertEqual(again, {**began, "is_new": False, "after_seq": again["after_seq"]})
             self.assertEqual((await ask(application, "GET", f"{place}/events")).json["last_seq"], events)
             self.assertEqual((await ask(application, "GET", place)).json["state"], "waiting")
-        # The prompt of the second key has closed the question of the first, which is not asked again either.
+        # The second key's prompt has closed the first one's question, which is not asked again either.
         self.assertFalse((await self.keyed(application, "/v1/sessions", "first"))["is_new"])
 
     async def keyed(self, application, where, key):
@@ -423,7 +423,7 @@ class Retries(DeskCase):
         key, body = {"Idempotency-Key": "k"}, {"prompt": "Once."}
         made = (await ask(application, "POST", "/v1/sessions", body, headers=key)).json
         await until_state(application, made["session_id"], "idle")
-        # What a process leaves that was killed behind the prompt.
+        # The state left by a process that was killed after the prompt.
         events = store.read_events(made["session_id"])
         store.delete_session(made["session_id"])
         store.import_session(made["session_id"], events[:2])

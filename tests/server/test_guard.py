@@ -58,7 +58,7 @@ class Attacks(GuardCase):
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})).json["session_id"]
         await self.until_parked(session_id)
         before = self.logs()
-        # name: (status, headers, what else changes of the request)
+        # name: (status, headers, other changes to the request)
         attacks = {
             "no token": (401, {"Authorization": None}, {}),
             "a wrong token": (401, {"Authorization": "Bearer wrong"}, {}),

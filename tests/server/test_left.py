@@ -65,7 +65,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         asking = asyncio.create_task(start(one))
         await asyncio.to_thread(gate.reached.wait, WAIT_S)
         [session_id] = store.list_sessions()
-        if how == "dead":  # what kill -9 leaves: the log, and nobody who holds it
+        if how == "dead":  # the state after kill -9: the log, without a writer
             killed = MemorySessionStore()
             killed.create_session(metadata=store.read_metadata(session_id)["metadata"], session_id=session_id)
             killed.append_events(session_id, store.read_events(session_id))
@@ -145,7 +145,9 @@ class Left(unittest.IsolatedAsyncioTestCase):
         two.desk.left.look_s, two.desk.left.scan_s = 0.02, 1e9
         two.desk.open()
         self.addAsyncCleanup(two.desk.drain, 2.0)
-        await asyncio.wait_for(listed.wait(), WAIT_S)  # it has looked for what was left, and does not do so again
+        await asyncio.wait_for(
+            listed.wait(), WAIT_S
+        )  # it has searched for abandoned requests, and does not search again
         store.create_session(metadata=left.read_metadata(session_id)["metadata"], session_id=session_id)
         store.append_events(session_id, left.read_events(session_id))
         await until_state(two, session_id, "idle")
@@ -244,7 +246,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
         )
         self.assertEqual((told(events)[-1]["type"], told(events)[-1]["stop_reason"]), ("result", "waiting"))
         self.assertEqual(told(streamed)[-1]["type"], "response.incomplete")
-        self.assertEqual(told(run)[-1]["type"], "RUN_ERROR")  # its protocol takes nothing but an answer now
+        self.assertEqual(told(run)[-1]["type"], "RUN_ERROR")  # its protocol now accepts only an answer
         self.assertIn(question.question_id, told(run)[-1]["message"])
         path = f"/v1/sessions/{session_id}/answers"
         answer = await ask(two, "POST", path, {"question_id": question.question_id, "answer": "milk"})

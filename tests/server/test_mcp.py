@@ -160,7 +160,7 @@ class ToolsTest(FaceCase):
                 desk = Desk(Agents({"held": NamedAgent(held, ends_with_call=ends)}), MemorySessionStore())
                 desk.open()
                 self.face = Face(desk, wait_s=120)
-                meta = META if can_cancel else {}  # a legacy client over HTTP has no way back, and only leaves
+                meta = META if can_cancel else {}  # a legacy client over HTTP has no back channel, and only disconnects
                 call = asyncio.create_task(self.call("run_agent", prompt="Go.", meta=meta))
                 await asyncio.wait_for(self.reached.wait(), 120)
                 call.cancel()
@@ -484,7 +484,7 @@ class StdioTest(unittest.TestCase):
         by_id = {answer["id"]: answer for answer in answers if answer.get("id") is not None}
         self.assertEqual(by_id[1]["error"]["code"], -32602)
         called = by_id[2]["result"]
-        if called["isError"]:  # the end of the input came before the call had begun
+        if called["isError"]:  # the input ended before the call had begun
             self.assertIn("shutting down", called["content"][0]["text"])
         else:
             self.assertIn(called["structuredContent"]["status"], ("done", "running"))

@@ -81,7 +81,7 @@ class Mounted(unittest.IsolatedAsyncioTestCase):
             answer = await ask(mounted, "GET", "/")
             self.assertIn(answer.status, (400, 404), path)
 
-        # Older servers leave the prefix out of the path.
+        # Older servers omit the prefix from the path.
         async def stripped(scope, receive, send):
             await application({**scope, "root_path": "/agents"}, receive, send)
 

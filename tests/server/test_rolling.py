@@ -37,7 +37,7 @@ class Rolling(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        # Each server has a home of its own, as in a container; they share the key and the database.
+        # Each server has a separate home, as in a container; they share the key and the database.
         self.key = Path(self.folder, "installation.key")
         self.key.write_text("k" * 44)
         self.key.chmod(0o600)

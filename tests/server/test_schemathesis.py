@@ -22,7 +22,7 @@ import json, sys
 from openapi_spec_validator import OpenAPIV31SpecValidator
 print([error.message for error in OpenAPIV31SpecValidator(json.load(sys.stdin)).iter_errors()])
 """
-# What a schema cannot tell may be refused with 400: a prompt of blanks, an `after` that is no cursor, half an answer.
+# Faults that a schema cannot express may be refused with 400: a blank prompt, an invalid `after`, half an answer.
 LEFT_OUT = "positive_data_acceptance"
 
 

@@ -81,7 +81,7 @@ class Resume(unittest.TestCase):
         stream.close()
 
     def test_who_acts_on_an_event_at_once_is_not_too_early(self):
-        # The question is seen before its run has parked, the result before the session is free.
+        # The question is visible before its run has parked, the result before the session is unlocked.
         self.served.application.desk._agents = agents(tea=options([ASK, "Tea."] * 5))
         session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
         path = f"/v1/sessions/{session_id}"
@@ -167,7 +167,7 @@ class TwoServers(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.gate = Gate()
         turns = [ASK, {"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
-        # What is asked of the model behind the first turn is asked at the other server, and then at either.
+        # After the first turn, the other server asks the model, and then either of them.
         url = self.store_url(folder.name)
         self.servers = [self.serve(url, played) for played in (turns, turns[1:])]
 

@@ -65,7 +65,7 @@ class WebhookTest(unittest.IsolatedAsyncioTestCase):
             await self.run_one([], "failed"),
         ]
         receiver = Receiver()
-        for _ in range(2):  # the second process finds nothing that was not told
+        for _ in range(2):  # the second process finds nothing undelivered
             webhooks = self.webhooks(receiver)
             await webhooks.start()
             await webhooks.settled()

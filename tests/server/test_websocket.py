@@ -440,7 +440,7 @@ class Peers(unittest.TestCase):
 
     @unittest.skipUnless(PEERS, "OPENAGENTIC_TEST_WEBSOCKET_PYTHON names a Python that has websockets")
     def test_websockets_answers_alike(self) -> None:
-        # It reads the close behind a text before it decodes the text.
+        # It reads the close frame after a text before it decodes the text.
         self.check([PEERS, "-c", PYTHON_PEER], left_out=1007)
 
     @unittest.skipUnless(

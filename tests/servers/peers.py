@@ -39,7 +39,7 @@ LLAMA_SERVER = CACHE / "llama" / "build" / "bin" / "llama-server"
 
 SMOLLM_PYTHON = CACHE / "smollm" / "bin" / "python"
 SMOLLM_WEIGHTS = CACHE / "smollm" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-# Few enough words that a busy machine says them in seconds.
+# Few enough words that a busy machine generates them in seconds.
 SMOLLM_TOKENS = 24
 
 LLAMA_MODELS = {name: CACHE / "llama" / f"tiny-{name}.gguf" for name in ("mix", "call", "text")}

@@ -46,7 +46,7 @@ class AimockCase(unittest.IsolatedAsyncioTestCase):
         cls.enterClassContext(cls.peer)
 
     def setUp(self) -> None:
-        self.before = set(threading.enumerate())  # what another test left behind is none of ours
+        self.before = set(threading.enumerate())  # leftovers of another test are not ours
 
     def tearDown(self) -> None:
         left = set(threading.enumerate()) - self.before

@@ -17,7 +17,7 @@ from . import peers
 from .test_aimock import FIXTURES, PLAIN, TOOLS, ask
 
 MISSING = "the LiteLLM proxy and aimock are not both installed: python3 -m tests.servers.peers litellm (and aimock)"
-# It takes the proxy half a minute to start.
+# The proxy takes half a minute to start.
 
 
 @unittest.skipUnless(peers.LITELLM.exists() and peers.AIMOCK.exists(), MISSING)

@@ -86,7 +86,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(verdict["calls"], len(FAULTS) * len(patient))
 
     async def test_a_chunk_that_cannot_be_read_ends_the_answer_and_it_is_asked_for_again(self) -> None:
-        # Not left to the verdict, which holds an answer for accepted when all of it was sent before we left.
+        # Not left to the verdict, which counts an answer as accepted if all of it was sent before we disconnected.
         for protocol, make in self.providers().items():
             with self.subTest(protocol):
                 whole = await self.answer(make(), f"{protocol}: say something.")
@@ -116,7 +116,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
                     output = await self.answer(make(), f"{protocol}: and in Rome?", [TOOL])
                 except ProviderError:
                     continue
-                if protocol != "gemini":  # whose arguments are an object and no text
+                if protocol != "gemini":  # whose arguments are an object and not a string
                     self.assertTrue(all(call.raw_arguments is not None for call in output.tool_calls))
 
     def tell(self, what: str, body: Any) -> Any:

@@ -18,7 +18,7 @@ SPACE = "\u2581"
 MARKS = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL), ("<tool_call>", USER), ("</tool_call>", USER)]
 MARKS += [("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL)]
 NEVER, RARELY, OFTEN = -30.0, -4.0, 1.5
-# What the constant dimension is after normalisation, about.
+# The approximate value of the constant dimension after normalisation.
 CONSTANT = 7.0
 
 
@@ -62,7 +62,7 @@ def write(path: str, bias: float) -> None:
     embedding[:, 0], embedding[:, 1:4] = CONSTANT - 1, 0
     output = weights(len(tokens), WIDTH, scale=0.12)
     output[:, 0], output[:, 1:4] = numpy.array(likelihoods(tokens, bias), numpy.float32) / CONSTANT, 0
-    # Behind <tool_call> and behind } comes a newline: the template's grammar is triggered by exactly that.
+    # A newline follows <tool_call> and }: exactly that triggers the template's grammar.
     embedding[place["<tool_call>"], 1], embedding[place["}"], 2] = 6.0, 2.0
     output[place["<0x0A>"], 1] = output[place["<0x0A>"], 2] = 12.0
     writer.add_tensor("token_embd.weight", embedding)

@@ -88,7 +88,7 @@ class SizeTest(unittest.TestCase):
             with self.subTest(name):
                 began = time.process_time()
                 parse_skill_markdown(text)
-                self.assertLess(time.process_time() - began, 30.0)  # what is squared takes hours
+                self.assertLess(time.process_time() - began, 30.0)  # quadratic time would be hours
 
 
 class RecoveryTest(unittest.TestCase):

@@ -389,7 +389,7 @@ class CrashTest(TextCommandTestCase):
         self.skill("status", body="!`./wait.sh`\n")
         self.write({"wait.sh": "#!/bin/sh\necho started > started.txt\nsleep 600\n"})
         (self.project / "wait.sh").chmod(0o755)
-        for limit_s in (1.0, 10.0, 60.0):  # a busy machine may need more than the first to come to the command
+        for limit_s in (1.0, 10.0, 60.0):  # a busy machine may need more than the first limit to reach the command
             result = self.run_script(ACTIVATE, "Done.", permission_gate=_gate(), timeout_s=limit_s)
             if (self.project / "started.txt").exists():
                 break

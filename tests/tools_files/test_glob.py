@@ -215,7 +215,7 @@ class GitIgnore(ScratchCase):
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / chance.choice(names)).touch()
                 except OSError:
-                    continue  # the name is a file, or a folder, already
+                    continue  # a file or folder of this name already exists
             for folder in (top, *(path for path in sorted(top.iterdir()) if path.is_dir() and path.name != ".git")):
                 if folder == top or chance.random() < 0.3:
                     lines = [_pattern(chance, pieces) for _ in range(chance.randint(1, 4))]

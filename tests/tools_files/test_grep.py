@@ -210,7 +210,7 @@ class Searching(ScratchCase):
 class Runaway(ScratchCase):
     def setUp(self) -> None:
         super().setUp()
-        self.before = _children()  # a helper of what ran here earlier may linger
+        self.before = _children()  # a helper of an earlier test may still run
 
     def children(self) -> set[str]:
         return _children() - self.before
@@ -327,7 +327,7 @@ def _children() -> set[str]:
     """The child processes of this process, whichever thread started them."""
     found: set[str] = set()
     for path in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended in the meantime
             found.update(path.read_text().split())
     return found
 

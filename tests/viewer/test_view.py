@@ -229,7 +229,7 @@ class BrowserTest(unittest.TestCase):
         refused.locator("summary").click()
         refused.locator(
             ".removed"
-        ).wait_for()  # what is folded is filled behind the click, when the browser says `toggle`
+        ).wait_for()  # folded content is filled after the click, on the browser's `toggle` event
         self.assertEqual(refused.locator(".removed").text_content().strip(), "- one")
         self.assertIn("refused by user: a person said no", refused.text_content())
         task = page.locator("#conversation > .block > details.call").nth(1)

@@ -130,7 +130,7 @@ class LoginTest(LoginCase):
                     with self.assertRaises(McpAuthError):
                         await oauth.log_in()
         self.place.callback, self.place.metadata = {}, {}
-        for named in (url, f"{url}/"):  # a login that is kept is found under both spellings
+        for named in (url, f"{url}/"):  # a stored login is found under both spellings
             self.place.resource = {"authorization_servers": [named]}
             await self.oauth(Person(self.place)).log_in()
         self.assertEqual(self.place.paths().count("/register"), 6)

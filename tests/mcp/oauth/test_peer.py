@@ -75,7 +75,7 @@ class OidcProvider(unittest.IsolatedAsyncioTestCase):
     def setUp(self) -> None:
         assert NODE is not None and MODULES is not None
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        # A module finds the packages of the folder that it stands in.
+        # A module finds the packages of its own folder.
         (folder / "node_modules").symlink_to(Path(MODULES).resolve())
         (folder / "issuer.mjs").write_text(Path(__file__).with_name("issuer.mjs").read_text())
         self.port = free_port()
@@ -119,7 +119,7 @@ class OidcProvider(unittest.IsolatedAsyncioTestCase):
         await self.forget("?clients")
         with self.assertRaisesRegex(McpError, "openagentic-sdk mcp login peer"):
             await self.who(None)
-        self.assertIn("mcp:read", await self.who(person))  # registered anew
+        self.assertIn("mcp:read", await self.who(person))  # registered again
         self.assertIn("mcp:read", await self.who(None))
 
 
