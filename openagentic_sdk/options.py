@@ -367,8 +367,8 @@ class Limits(WithAdvice):
     exceed a tenth of the model's window; "off" never does.
     """
     max_context_tokens: Annotated[Positive | None, Doors(toml=True, flag="--window TOKENS")] = None
-    """The model's window; the conversation is summarized when it nears this size. None waits until the endpoint rejects a
-    prompt as too long.
+    """The model's window; the conversation is summarized when it nears this size (default: only after the endpoint has
+    rejected a prompt as too long).
     """
     max_context_bytes: Positive | None = None
     """The same window in bytes of a request."""

@@ -46,7 +46,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
     add_list_flag(limits, "--allow", metavar="RULE", help='allow without asking: "Bash(git diff:*)"')
-    add_list_flag(limits, "--deny", metavar="RULE", help="is never allowed")
+    add_list_flag(limits, "--deny", metavar="RULE", help='deny the calls that match: "Bash(rm:*)"')
     limits.add_argument(
         "--permission-mode", choices=MODES, help="the decision about calls without a rule (default: from settings)"
     )
@@ -176,7 +176,7 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
         "--model",
         help=f"the model's name there, or both as openai:gpt-4o (default: ${MODEL_VARIABLE}, or the project's settings)",
     )
-    add_list_flag(parser, "--fallback", metavar="MODEL", help="use this one if the first one fails")
+    add_list_flag(parser, "--fallback", metavar="MODEL", help="a model to use if the first one fails")
     parser.add_argument(
         "--base-url", metavar="URL", help="an OpenAI-compatible endpoint, such as http://127.0.0.1:11434/v1"
     )

@@ -38,11 +38,11 @@ MIB = 1 << 20
 WORDS = ("nought", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # A sentence of a page, and the code's value of the figure in it.
 FIGURES: tuple[tuple[str, str, float], ...] = (
-    ("editors", r"gives no text within (\d+) s", buffers.WAIT_S),
+    ("editors", r"returns no text within (\d+) s", buffers.WAIT_S),
     ("mcp", r"`connect_timeout_s` (\d+)", server_config.CONNECT_TIMEOUT_S),
     ("mcp", r"`idle_timeout_s` (\d+)", server_config.IDLE_TIMEOUT_S),
     ("mcp", r"`call_timeout_s` (\d+)", server_config.CALL_TIMEOUT_S),
-    ("mcp", r"after each quick death, and not after (\w+) of them", seat.MAX_QUICK_DEATHS),
+    ("mcp", r"after each quick death, and no longer after (\w+) of them", seat.MAX_QUICK_DEATHS),
     ("mcp", r"longer than `--wait-s` \((\d+) s\)", mcp_tools.WAIT_S),
     ("serving", r"a ticket that works once within (\w+) minutes", guard.TICKET_S / 60),
     ("serving", r"heads have (\d+) s", connection.HEAD_S),
@@ -51,8 +51,8 @@ FIGURES: tuple[tuple[str, str, float], ...] = (
     ("serving", r"a reader that is slow is dropped after (\d+) s", call.SEND_S),
     ("serving", r"silence of up to\s+(\d+) s between comments", call.COMMENT_S),
     ("serving", r"streams end by themselves after (\w+) minutes", streams.MAX_STREAM_S / 60),
-    ("fleet", r"goes on within the lease \((\d+) s\)", worker.LEASE_S),
-    ("fleet", r"not hand-overs; after (\w+)\s+the run is `failed`", record.MAX_ATTEMPTS),
+    ("fleet", r"continues within the lease \((\d+) s\)", worker.LEASE_S),
+    ("fleet", r"or hand-overs;\s+after (\w+) attempts the run is `failed`", record.MAX_ATTEMPTS),
     ("fleet", r"A patch of more than (\d+) MiB is not kept", workspace.MAX_PATCH_BYTES / MIB),
     ("stores", r"opens at most (\d+) connections", postgres_link.MAX_CONNECTIONS),
     ("stores", r"opens at most (\d+) connections", redis_link.MAX_CONNECTIONS),

@@ -39,7 +39,7 @@ class Editing(ScratchCase):
                 file = self.write("f", bom + "grün\r\nalt\r\n".encode(codec))
                 self.call(EditTool(), file_path="f", old="alt", new="nöu")
                 self.assertEqual(file.read_bytes(), bom + "grün\r\nnöu\r\n".encode(codec))
-        with self.assertRaisesRegex(ValueError, r"cannot hold '\\u20ac'"):
+        with self.assertRaisesRegex(ValueError, r"cannot encode '\\u20ac'"):
             self.call(EditTool(), file_path="f", old="grün", new="€")
 
     def test_bytes_outside_the_place_stay_whatever_they_are(self) -> None:

@@ -142,7 +142,7 @@ class TypedFunctions(unittest.TestCase):
         ):
             with self.subTest(repr(result)):
                 self.assertEqual(tool(functools.partial(returned, result)).run_sync({}, ToolContext()), plain)
-        with self.assertRaisesRegex(ToolError, "JSON cannot hold .* return text"):
+        with self.assertRaisesRegex(ToolError, "JSON cannot represent .* return text"):
             tool(functools.partial(returned, object())).run_sync({}, ToolContext())
 
     def test_a_result_that_json_cannot_hold_is_refused_when_the_tool_is_made(self) -> None:

@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run a suite and keep the results as a session; `eval show ID` shows one again, `eval compare A B` "
         "shows what improved and what got worse between two evals"
         ", or variants (ID:VARIANT). Exit code 1 when something failed, or "
-        "fails in B and not in A; --fail-on says when a case fails.",
+        "fails in B and not in A; --fail-on defines when a case fails.",
     )
     parser.add_argument("suite", metavar="SUITE", help="suite.toml, suite.py, module:name; or show, or compare")
     parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or a prefix of it")
@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_list_flag(run, "--variant", metavar="NAME", help="only this variant (repeatable)")
     run.add_argument("--repeats", metavar="N", type=int, help="the number of runs of each case under each variant")
     run.add_argument("--parallel", metavar="N", type=int, help="the number of parallel runs")
-    run.add_argument("--max-cost", metavar="USD", type=float, help="the total that all runs and judges may cost")
+    run.add_argument("--max-cost", metavar="USD", type=float, help="the cost limit for all runs and judges together")
     run.add_argument(
         "--resume",
         metavar="ID",
@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         const=NEWEST,
         help="continue an interrupted eval of this suite (default: the newest one)",
     )
-    out = parser.add_argument_group("what it gives")
+    out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print one JSON object")
     out.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     out.add_argument("--page", metavar="FILE", help="also write a page for a browser")

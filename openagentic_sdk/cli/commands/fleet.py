@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     def add_common(action: argparse.ArgumentParser) -> None:
         action.set_defaults(agents=None)
         add_store_flag(action)
-        action.add_argument("--json", action="store_true", help="one JSON object a line")
+        action.add_argument("--json", action="store_true", help="one JSON object per line")
 
     actions = ActionList(parser, add_common)
     enqueue = actions.add("enqueue", _enqueue, "enqueue a run and print its number")
@@ -51,7 +51,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     work = actions.add("work", _work, "execute runs until a signal ends the worker")
     add_agents_flag(work)
     work.add_argument(
-        "--slots", type=positive, default=SLOTS, metavar="N", help="the most parallel runs (default: %(default)s)"
+        "--slots",
+        type=positive,
+        default=SLOTS,
+        metavar="N",
+        help="the maximum number of parallel runs (default: %(default)s)",
     )
     add_list_flag(work, "--queue", metavar="NAME", help="take runs from this queue only (repeatable; default: all)")
     about = "the time after which a silent worker is replaced"
@@ -61,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=float,
         default=GRACE_S,
         metavar="SECONDS",
-        help="the time that running steps get at shutdown (default: %(default)s)",
+        help="the time for running steps to finish at shutdown (default: %(default)s)",
     )
     work.add_argument("--until-idle", action="store_true", help="exit when no run is due")
     runs = actions.add("runs", _runs, "list runs, the newest first")

@@ -82,7 +82,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for name in ("add", "add-json", "remove"):
         scope = "local" if name != "remove" else None
         help_text = (
-            "which file it is in (default: %(default)s)" if scope else "which file it is in (default: the only one)"
+            "the scope, which determines the file (default: %(default)s)"
+            if scope
+            else "the scope, which determines the file (default: the only one)"
         )
         commands[name].add_argument(
             "-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text

@@ -46,9 +46,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Serve named agents over HTTP, server-sent events and WebSocket, for programs and browsers.",
     )
     add_agents_flag(parser, required=False)
-    add_model_flags(parser.add_argument_group("the folder of the only agent, without --agents"))
+    add_model_flags(parser.add_argument_group("a single agent for this folder, without --agents"))
     add_store_flag(parser)
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="listen here (default: %(default)s)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default: %(default)s)"
+    )
     parser.add_argument(
         "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 chooses a free one (default: %(default)s)"
     )
@@ -80,9 +82,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--fleet", action="store_true", help="queue runs for `fleet work`, and execute none in this process"
     )
     limits.add_argument(
-        "--max-runs", type=positive, default=MAX_RUNS, metavar="N", help="the most parallel runs (default: %(default)s)"
+        "--max-runs",
+        type=positive,
+        default=MAX_RUNS,
+        metavar="N",
+        help="the maximum number of parallel runs (default: %(default)s)",
     )
-    about = "the time that runs get at shutdown (default: %(default)s)"
+    about = "the time for runs to finish at shutdown (default: %(default)s)"
     limits.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS", help=about)
 
 

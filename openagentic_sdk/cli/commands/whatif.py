@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--on-new",
         choices=("stop", "ask", "live"),
         default="stop",
-        help="the treatment of a call that the session never made (default: %(default)s)",
+        help="what to do with a call that the session never made (default: %(default)s)",
     )
     parser.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     parser.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")

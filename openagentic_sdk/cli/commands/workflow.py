@@ -77,13 +77,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show = actions.add("show", _show, "show the steps of one workflow, with what each waits for and its cost")
     tail = actions.add("tail", _tail, "follow a workflow, step by step, until it ends or waits")
     answer = actions.add("answer", _answer, "answer the question that a workflow waits for")
-    send = actions.add("send", _send, "deliver an event, for `flow.wait_for(EVENT)`; it is kept until it is waited for")
+    send = actions.add(
+        "send", _send, "deliver an event, for `flow.wait_for(EVENT)`; it is kept until the workflow waits for it"
+    )
     query = actions.add("query", _query, "print what a workflow has published (`flow.publish`) so far, as JSON")
     replay = actions.add(
         "replay", _replay, "replay the code of a workflow against a session's log without running anything"
     )
     replay.epilog = "Exit code 1 if the code makes steps that differ from the log's; the output shows both places."
-    cancel = actions.add("cancel", _cancel, "end permanently a workflow that no process runs")
+    cancel = actions.add("cancel", _cancel, "permanently end a workflow that no process runs")
     retry = actions.add("retry", _retry, "repeat, in the next run, a step that failed or may not have run")
     _add_code(replay)
     for action in (show, tail):

@@ -26,14 +26,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WAIT_S,
         metavar="S",
-        help="the time that a call waits for a run (default: %(default)s)",
+        help="how long a call waits for a run (default: %(default)s)",
     )
     parser.add_argument(
         "--grace",
         type=float,
         default=GRACE_S,
         metavar="S",
-        help="the time that runs get once the client disconnects (default: %(default)s)",
+        help="the time for runs to finish once the client disconnects (default: %(default)s)",
     )
     parser.add_argument(
         "--max-runs",

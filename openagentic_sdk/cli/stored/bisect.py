@@ -44,7 +44,7 @@ def add_actions(actions: ActionList) -> None:
         "--passes", metavar="REGEX", default="", help="a pattern that the final text of a successful run matches"
     )
     bisect.add_argument(
-        "--on-new", choices=("stop", "live"), default="stop", help="the treatment of a call that was never made"
+        "--on-new", choices=("stop", "live"), default="stop", help="what to do with a call that was never made"
     )
     bisect.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     bisect.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")

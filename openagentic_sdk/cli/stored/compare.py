@@ -54,7 +54,7 @@ def add_actions(actions: ActionList) -> None:
     add_id(explain, default=NEWEST)
     explain.add_argument("--step", type=int, metavar="N", help="the number of the model call (default: the last)")
     explain.add_argument("--json", action="store_true", help="print one JSON object, with the whole request")
-    why = actions.add("why", _why, "show why a session ended as it did, where it went wrong, and how to go on")
+    why = actions.add("why", _why, "show why a session ended as it did, where it went wrong, and how to continue")
     add_id(why, default=NEWEST)
     why.add_argument("--json", action="store_true", help="print one JSON object")
     costs.add_actions(actions)

@@ -44,10 +44,10 @@ def add_actions(actions: ActionList) -> None:
         "--conflicts",
         choices=("refuse", "skip", "overwrite"),
         default="refuse",
-        help="the treatment of files that something else changed since (default: %(default)s, everything)",
+        help="what to do with files that something else has changed since (default: %(default)s, everything)",
     )
     rewind.add_argument("--dry-run", action="store_true", help="show what would be done to files, and change nothing")
-    add_list_flag(rewind, "--add-dir", metavar="DIR", help="a folder that belonged to the workspace too")
+    add_list_flag(rewind, "--add-dir", metavar="DIR", help="another folder that belonged to the workspace")
     rewind.add_argument("--yes", action="store_true", help="restore files without asking")
     rewind.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -30,7 +30,7 @@ def add_actions(actions: ActionList) -> None:
         "erase", _erase, "erase fields from a session and its related sessions, and keep the proof of the rest"
     )
     erasing.epilog = (
-        "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. A text is read from a file, so "
+        "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. Text is read from a file, so "
         "that it does not appear in a shell's history."
     )
     add_id(erasing)
@@ -46,7 +46,7 @@ def add_actions(actions: ActionList) -> None:
     erasing.add_argument("--finish", action="store_true", help="continue an erasure that was killed")
     _add_common(erasing)
     add_yes_flag(erasing)
-    holding = actions.add("hold", _hold, "hold a session: nothing deletes, purges or erases from it")
+    holding = actions.add("hold", _hold, "place a hold on a session: nothing can be deleted, purged or erased")
     add_id(holding)
     holding.add_argument("--release", action="store_true", help="end that")
     _add_common(holding, dry_run=False)
