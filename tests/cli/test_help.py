@@ -42,7 +42,7 @@ class Help(unittest.TestCase):
 
     def test_help_shows_them_below_the_flags(self) -> None:
         for words, shown in (
-            (["--help"], "  openagentic-sdk chat --continue  # go on with the newest"),
+            (["--help"], "  openagentic-sdk chat --continue  # continue the newest"),
             (["run", "-h"], "  git diff | openagentic-sdk run - --system"),
             (
                 ["sessions", "fork", "--help"],
