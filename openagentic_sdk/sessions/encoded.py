@@ -20,7 +20,7 @@ def encode_event(event: Event) -> str:
     if not isinstance(event, UnknownEvent):
         return dumps_fields(event)
     if not isinstance(event.data.get("type"), str):
-        raise InvalidEventError(f"an event needs a type of kind str, not {event.data.get('type')!r}")
+        raise InvalidEventError(f"the type of an event must be a string, not {event.data.get('type')!r}")
     return dumps_values({name: value for name, value in event.data.items() if name not in _ENVELOPE})
 
 
