@@ -22,7 +22,7 @@ from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from tests.pythons import Process
-from tests.size import FULL, LARGE, full_size
+from tests.size import FULL, IN_MEMORY, LARGE, full_size
 
 from .support import WorkspaceTestCase, close_run, processes_with
 
@@ -547,7 +547,8 @@ class AsAnOrdinaryUser(unittest.TestCase):
             or subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]).returncode
         ):
             self.skipTest("no Python 3.11 that other users may run is installed")
-        with tempfile.TemporaryDirectory(prefix="openagentic-nobody-") as folder:
+        # Not below /tmp: a folder of temporary files that contains the home stays visible to commands.
+        with tempfile.TemporaryDirectory(prefix="openagentic-nobody-", dir=IN_MEMORY) as folder:
             os.chmod(folder, 0o777)
             root = Path(__file__).parents[2]
             for name in ("openagentic_sdk", "tests/tools_run", "fixtures/tools_run"):
