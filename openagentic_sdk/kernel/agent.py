@@ -172,6 +172,7 @@ class Run:
     def gate(self) -> Gate:
         """The agent's gate, narrowed by the parts."""
         gate = self.agent.gate
+        # For each call anew: the last one may have activated a skill.
         for part in self.parts.at(Part.narrow):
             gate = narrowed_by(gate, part.narrow())
         return gate
@@ -181,6 +182,7 @@ class Run:
         old = self.agent.gate
         self.agent = changed(self.agent, gate=gate)
         for helper in self.helpers:
+            # Their gates were narrowed from the old one, and stay narrowed.
             helper.change_gate(helper.agent.gate.moved(old, gate))
 
     @property

@@ -90,6 +90,7 @@ class RequestContext:
         # By identity, before every step: prompt and definitions are long, and the same objects until one changes.
         if self._asked is None or not all(map(is_, self._asked[0], facts)):
             prompt = _prompt_of(last)
+            # The recorded prompt stays while only what may change differs: that arrives as a message.
             prompt = prompt if prompt.begins_like(fresh) else fresh
             parts = [vars(part) for part in prompt.parts]
             context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)

@@ -88,6 +88,7 @@ class Lifetime:
     ) -> None:
         """Wait for one of the run's final tasks: for `moment_s` and the time left at most, briefly if asked to end."""
         left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
+        # A moment more than the time that is left, so that closing is tried even after the deadline.
         limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]
         self.waited_for = guest
         await guest.wait_a_moment(min((limit for limit in limits if limit is not None), default=None), busy)

@@ -62,6 +62,7 @@ async def ask_model(run: Run) -> Reply:
         _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hooks.context())
         await run.record(*events)
         if decision is not None and (decision.block or decision.stops):
+            # A refused answer is not the run's final text.
             run.view.last_text = ""
             raise RunStopped("blocked:after_model_call", decision.block_reason or "")
     return Reply(output.assistant_text or "", calls, output)

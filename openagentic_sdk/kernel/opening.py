@@ -118,6 +118,7 @@ def _open_session(
         except SessionExistsError:
             if request.session is None:
                 raise
+            # It exists already, or another process was faster: this run continues it.
             session_id = request.session
     if request.request_id is not None:
         owner = store.claim_request(session_id, request.request_id)

@@ -299,7 +299,7 @@ def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[.
     def naming_the_part() -> Iterator[None]:
         try:
             yield
-        except (RunStopped, OpenAgentSdkError):
+        except (RunStopped, OpenAgentSdkError):  # an orderly end, or an error that explains itself
             raise
         except Exception as error:  # a part may raise anything: name it in the error
             raise PartError(name, seam, f"{type(error).__name__}: {error}") from error

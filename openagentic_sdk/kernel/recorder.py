@@ -77,6 +77,7 @@ class Recorder:
             return await self._hold(self._stamped(events))
         stored_events = await self.store(*events)
         await self.channel.send(*stored_events)
+        # The first ones are those that had waited.
         return stored_events[-len(events) :]
 
     async def flush(self) -> None:

@@ -57,6 +57,7 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     size = len(output) if isinstance(output, str) else len(dumps_json(output))
     if size <= run.agent.blob_bytes:
         return result
+    # On many lines, because the model reads it page by page.
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
     sha256 = await put_blob(run, data)

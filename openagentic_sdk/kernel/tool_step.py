@@ -61,6 +61,7 @@ class Job:
     def result(self, *, cut: bool = False) -> ToolResult:
         """The result for the model; raises whatever ends the run. `cut` is true if the run ended the call."""
         use_id, error = self.call.use.tool_use_id, self.guest.error
+        # These end the run: a store that fails, or a question whose answer comes later.
         if isinstance(error, StorageError | RunStopped):
             raise error
         # A thread that goes on may still change something, although the coroutine that waited for it has ended.

@@ -93,6 +93,7 @@ class Authority:
         if event.seq is None:
             return
         if made_here:
+            # Its digest was computed a moment ago, by `sign`.
             self._chain = self._signed[event.seq]
             if event.__class__ in _CARRIERS:
                 self._ours.add(event.seq)
