@@ -33,6 +33,7 @@ class Checkpoint:
         data = seal_view(self._seal, self._session_id, place, view)
         if data is not None:
             with suppress(OSError):
+                # Not synced: if a power failure takes it, the next resume folds the log from its start.
                 write_durably(self._disk, self._path, data, sync=False)
 
     def read(self) -> tuple[Position, KeptView] | None:

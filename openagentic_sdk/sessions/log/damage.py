@@ -43,6 +43,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
     """The change to the log after which line `expected`, at `offset` after checksum `crc`, is not as written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
+    # First, because an editor that converts line ends changes every line, and then nothing else is wrong.
     if (plain := as_written(line, offset)) != line:
         try:
             check_line(plain, expected, crc)

@@ -118,6 +118,7 @@ def build_folder(
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
+        # Shared: those who create sessions exclude the sweep of leftovers, not each other.
         with folder_lock(parent, shared=True):
             try:
                 _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
@@ -125,6 +126,8 @@ def build_folder(
                     rename_durably(disk, unfinished, folder, sync=sync)
                 except OSError as error:
                     if folder.exists():
+                        # Another process was faster: a rename never replaces a folder with contents (rename(2),
+                        # ENOTEMPTY).
                         raise SessionExistsError(name) from error
                     raise
             except BaseException:  # after any error, leave no incomplete session
