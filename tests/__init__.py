@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import os
 import signal
 import unittest
@@ -16,6 +18,9 @@ write_in_memory()
 # A shell that starts a background job ignores SIGINT in it, and children inherit that: restore Ctrl-C for the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# argparse looks on the disk for a translation of each of its words, and for the same word each time anew.
+argparse._ = functools.cache(argparse._)  # type: ignore[attr-defined]
 
 # Tests compare file modes with those that the usual umask produces.
 os.umask(0o022)

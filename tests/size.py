@@ -7,10 +7,13 @@ Python (OPENAGENTIC_TEST_FULL=1). Crashes, races and soaks are small unless OPEN
 from __future__ import annotations
 
 import os
+import sys
 import unittest
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+Case = TypeVar("Case", bound=unittest.TestCase)
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 FULL = LARGE or os.environ.get("OPENAGENTIC_TEST_FULL") == "1"
 full_size = unittest.skipUnless(FULL, "slow: it runs in the gate, and with OPENAGENTIC_TEST_FULL=1")
@@ -21,6 +24,26 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 def sized(small: T, full: T, large: T) -> T:
     """Choose a quantity by test size: for README's command, for the gate, or for the large size."""
     return large if LARGE else full if FULL else small
+
+
+def drawn(cases: Iterable[T], step: int) -> list[T]:
+    """All of the cases in the gate's size; in README's each `step`th, which ones depends on the version of Python.
+
+    So the gate's bare Pythons together see most of them. No case may depend on another.
+    """
+    return list(cases) if FULL else list(cases)[sum(sys.version_info[:3]) % step :: step]
+
+
+def full_size_but(*names: str) -> Callable[[type[Case]], type[Case]]:
+    """For a class that runs another's tests on something else: README's size runs these of the inherited ones."""
+
+    def shorten(kind: type[Case]) -> type[Case]:
+        inherited = {name for name in dir(kind) if name.startswith("test") and name not in vars(kind)}
+        for name in inherited - {*names}:
+            setattr(kind, name, full_size(getattr(kind, name)))
+        return kind
+
+    return shorten
 
 
 def write_in_memory() -> None:

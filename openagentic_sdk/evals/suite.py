@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
+from functools import cache
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +21,7 @@ from ..events import Outcome, StopReason
 from ..ground.disk import read_toml
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
-from ..ground.schemas import compiled, validate
+from ..ground.schemas import Schema, compiled
 from ..ground.schemas.typed import json_schema
 from ..ground.system import working_dir
 from ..ground.threads import error_words
@@ -364,15 +365,20 @@ def _scorers(data: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
     return scorers
 
 
-def _fits(table: Mapping[str, Any], kind: type[Any], where: str) -> None:
-    """Raise `SuiteError` for a field that is missing, unknown or of the wrong type."""
+@cache
+def _schema_of(kind: Any) -> Schema:
+    """The schema of a suite's table; fields that hold other tables or functions may have any value."""
     schema = json_schema(kind)
     loose: dict[str, Any] = {
         name: {} for name in ("cases", "variants", "scores", "agent", "change", "check") if name in schema["properties"]
     }
-    schema["properties"] = {**schema["properties"], **loose}
+    return Schema({**schema, "properties": {**schema["properties"], **loose}})
+
+
+def _fits(table: Mapping[str, Any], kind: Any, where: str) -> None:
+    """Raise `SuiteError` for a field that is missing, unknown or of the wrong type."""
     try:
-        validate(dict(table), schema, kind.__name__)
+        _schema_of(kind).check(dict(table), kind.__name__)
     except ToolInputError as error:
         path = ".".join(part for part in (where, error.path) if part)
         words = str(error).removeprefix(f"{kind.__name__}: ").removeprefix(error.path or "the value").strip()

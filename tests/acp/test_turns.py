@@ -19,7 +19,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 
-from ..size import LARGE, full_size
+from ..size import LARGE, drawn, full_size
 from .editor import ALL, Editor, Refused, choose, settled
 from .schema import check_messages
 
@@ -267,7 +267,7 @@ class Asking(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_is_no_clear_yes_allows_nothing(self) -> None:
         selected = {"outcome": "selected", "optionId": "yes"}
-        for answer in (
+        answers: tuple[Any, ...] = (
             {"outcome": {"outcome": "selected", "optionId": "allow"}},
             {"outcome": {"outcome": "selected", "optionId": "edit rm"}},
             {"outcome": {"outcome": "selected", "optionId": ["yes"]}},
@@ -280,7 +280,8 @@ class Asking(unittest.IsolatedAsyncioTestCase):
             [],
             "yes",
             True,
-        ):
+        )
+        for answer in drawn(answers, 3):
             with self.subTest(str(answer)):
                 editor, asked, reason = await self._asked(TOUCH, answer=answer)
                 self.assertEqual((len(asked), reason), (1, "end_turn"))

@@ -15,7 +15,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
-from tests.size import LARGE, full_size
+from tests.size import LARGE, full_size, sized
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, small_batches, three_turns
 
@@ -44,7 +44,7 @@ class FaultAtEveryOperationTest(SceneTest):
         self.store.delete_session("s")
         self.run_session(plain)
         # In the small size each operation gets one fault, in rotation.
-        points = range(1, len(plain.operations) + 1, 2 if sticky and not LARGE else 1)
+        points = range(1, len(plain.operations) + 1, sized(3, 2, 1) if sticky else sized(2, 1, 1))
         for at, fault in product(points, faults) if LARGE else zip(points, cycle(faults), strict=False):
             with self.subTest(fault=fault, at=at, operation=plain.operations[at - 1], sticky=sticky):
                 self.store.delete_session("s")

@@ -18,7 +18,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
 from openagentic_sdk.testing.faults import FaultyOS
-from tests.size import LARGE, full_size
+from tests.size import LARGE, full_size, sized
 from tests.waiting import pause
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
@@ -152,7 +152,7 @@ class KillAtEveryOperationTest(SceneTest):
 
     def test_a_kill_at_any_operation_loses_doubles_and_bricks_nothing(self) -> None:
         for fault in KILL_FAULTS if LARGE else ("kill middle",):
-            at, status, step = 0, -1, 1 if LARGE else 5
+            at, status, step = 0, -1, sized(9, 5, 1)
             while status != 0:
                 at += step
                 self.store.delete_session("s")

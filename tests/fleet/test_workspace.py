@@ -23,7 +23,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.shell.environment import find_program
 from openagentic_sdk.tools.shell.process import stop_helper
-from tests.size import full_size
+from tests.size import drawn, full_size
 
 _GIT = find_program("git")
 _IDENTITY = {f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -307,11 +307,11 @@ class Checkout(WorkspaceTest):
         _git(self.origin, "tag", "v1")
         loose = _git(self.origin, "commit-tree", "-m", "loose", f"{self.head}^{{tree}}")
         self.addCleanup(_git, self.origin, "branch", "-D", "side")
-        for ref in ("side", "v1", "refs/heads/side", self.head, "HEAD"):
+        for ref in drawn(("side", "v1", "refs/heads/side", self.head, "HEAD"), 3):
             with self.subTest(ref):
                 self.store = MemorySessionStore()
                 self.work(["end"], {"code": self.repository()}, named=f"code@{ref}")
-        for ref in ("nowhere", loose, "f" * 40):
+        for ref in drawn(("nowhere", loose, "f" * 40), 2):
             with self.subTest(ref), self.assertRaisesRegex(OptionsError, "has no branch, tag or commit"):
                 self.store = MemorySessionStore()
                 self.work(["end"], {"code": self.repository()}, named=f"code@{ref}")

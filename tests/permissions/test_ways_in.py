@@ -25,6 +25,7 @@ from openagentic_sdk.permissions.rules import RuleBook, parse_rules
 from openagentic_sdk.permissions.subject import Workspace, describe, path_like
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing import ScriptedProvider
+from tests.size import drawn
 
 from .workspace import WorkspaceTestCase
 
@@ -646,7 +647,7 @@ class WordsThatOnlyBashKnows(Table):
 class LinesThatAreMadeToTakeLong(Table):
     def test_nested_and_repeated_lines_are_decided_however_deep_they_are(self) -> None:
         policy: dict[str, Any] = {"permission_mode": "bypass", "deny": ["Read(.env)", "Bash(rm:*)"]}
-        for piece in ('"$(', "${a:-", "$(", "xargs ", "env ", "`", "{a,b}", "%41:", "sh -c '"):
+        for piece in drawn(('"$(', "${a:-", "$(", "xargs ", "env ", "`", "{a,b}", "%41:", "sh -c '"), 3):
             with self.subTest(piece=piece):
                 line = (piece * 4000)[:3000]
                 self.assertIn(self.outcome(policy, "Bash", {"command": f"cat $x {line}"}), ("ask", "deny"))

@@ -253,7 +253,7 @@ class CutWhereTheyAreRead(unittest.TestCase):
             body = b"".join(events)
             whole = calls_run_by(read(protocol, body))
             at_events = [sum(map(len, events[:count])) for count in range(len(events))]
-            for place in sorted({*at_events, *range(0, len(body), sized(83, 29, 1))}):
+            for place in sorted({*at_events, *range(0, len(body), sized(167, 29, 1))}):
                 cut = calls_run_by(read(protocol, body[:place]))
                 seen += bool(cut)
                 self.assertTrue(is_part(cut, whole), f"{protocol}/{name} cut at {place}: {cut} of {whole}")

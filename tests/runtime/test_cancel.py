@@ -11,7 +11,7 @@ from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.task import TaskTool
 from tests.looptime import skip_time
-from tests.size import LARGE
+from tests.size import LARGE, sized
 
 from .support import assert_closed, options_for
 
@@ -79,7 +79,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([t.name for t in left if t.name.startswith("openagentic")], [])
 
     async def test_closing_the_generator_after_every_event(self):
-        for stop_after in range(1, await self.count_events() + 1, 1 if LARGE else 3):
+        for stop_after in range(1, await self.count_events() + 1, sized(7, 3, 1)):
             with self.subTest(stop_after=stop_after):
                 store = MemorySessionStore()
                 events = query(prompt="go", options=long_run(store))
@@ -107,7 +107,7 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
             if finished:
                 self.assertFalse(consumer.cancelled())
                 return
-            turns += max(1, turns // 400) if LARGE else max(5, turns // 20)
+            turns += max(sized(15, 5, 1), turns // sized(10, 20, 400))
         self.fail("the run never finished on its own")
 
     async def _consume(self, store):

@@ -31,7 +31,7 @@ from openagentic_sdk.tools.session.task import TaskTool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from openagentic_sdk.tools.write import WriteTool
-from tests.size import IN_MEMORY, LARGE, full_size
+from tests.size import IN_MEMORY, LARGE, drawn, full_size
 
 from .support import assert_closed, echo, fail, options_for
 
@@ -152,13 +152,14 @@ class CodeTest(CodeTestCase):
 
     async def test_what_fails_in_the_code_is_an_error_that_shows_where(self):
         loops = "import asyncio\nasync def main(): print(await echo('own loop'))\n" + 2 * "asyncio.run(main())\n"
-        for code, expected in (
+        cases = (
             ("print(1)\nx = (", "SyntaxError"),
             ("print('before')\n1 / 0", 'before\nTraceback (most recent call last):\n  File "code", line 2'),
             ("import sys; sys.exit(3)", "[exit code 3]"),
             ("raise SystemExit('no')", "no"),
             (loops, "own loop\nown loop"),
-        ):
+        )
+        for code, expected in drawn(cases, 2):
             with self.subTest(code=code):
                 self.assertIn(expected, shown(await self.play(code)).output)
 
@@ -230,7 +231,7 @@ print(open("own").read(), await echo("and a call"))
 
 
 class WallsTest(CodeTestCase):
-    rungs = ("namespaces", "bwrap", "landlock")
+    rungs = drawn(("namespaces", "bwrap", "landlock"), 2)
 
     async def test_code_sees_nothing_of_this_machine_on_any_rung(self):
         works = {name: works for name, works, _ in probe_sandbox().rungs()}
@@ -271,7 +272,7 @@ class LimitsTest(CodeTestCase):
         brief, few = CodeLimits(seconds=0.3), CodeLimits(max_calls=2, memory_bytes=256 << 20, output_bytes=100_000)
         swallowing = "import asyncio\nwhile True:\n    try: await asyncio.sleep(99)\n    except BaseException: pass"
         calling = "for n in range(4):\n    try: print(await echo(str(n)))\n    except ToolError as error: print(error)"
-        for limits, code, expected in (
+        cases = (
             (brief, "while True: pass", "ended after 0.3 s"),
             (brief, swallowing, "ended after 0.3 s"),
             (few, "while True: print('x' * 1000)", "printed more than 100000 bytes"),
@@ -285,7 +286,8 @@ class LimitsTest(CodeTestCase):
             (few, "import atexit, time\natexit.register(time.sleep, 99)\nprint('left')", "left"),
             (few, "import os\nos._exit(7)", "[exit code 7]"),
             (few, "import os\nos.close(0)\nos.close(3)\nprint('on')", "on"),
-        ):
+        )
+        for limits, code, expected in drawn(cases, 2):
             with self.subTest(code=code):
                 self.assertIn(expected, shown(await self.play(code, limits=limits)).output)
 
@@ -389,7 +391,7 @@ class EndingsTest(CodeTestCase):
             started = next(n for n, e in enumerate(events, 1) if e.type == "tool.started" and e.name == "Code")
             ended = next(n for n, e in enumerate(events, 1) if e.type == "tool.result" and not e.parent_tool_use_id)
             # The calls end in the same way if the tool no longer exists when the session resumes.
-            for length, there in itertools.product(range(started, ended), (tools, [CodeTool(), echo])):
+            for length, there in drawn(itertools.product(range(started, ended), (tools, [CodeTool(), echo])), 3):
                 trace.clear()
                 root = Path(folder, f"{length} {len(there)}")
                 shutil.copytree(Path(folder, "whole"), root)

@@ -17,6 +17,7 @@ from openagentic_sdk.tools.base import Tool, ToolOutput
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.read import ReadTool
 from tests.pythons import run_python
+from tests.size import sized
 
 from .support import events_of, options_for
 
@@ -112,7 +113,9 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((result.error_type, result.error_message, result.meta), ("Hostile", "!", None))
 
     async def test_of_an_error_message_that_is_too_long_the_beginning_and_the_end_are_kept(self):
-        result = await self.result("leak", [leak], {"text": "It began " + "x" * 2_000_000 + " and ended"})
+        result = await self.result(
+            "leak", [leak], {"text": "It began " + "x" * sized(400_000, 2_000_000, 2_000_000) + " and ended"}
+        )
         self.assertLess(len(result.error_message), 9_000)
         self.assertTrue(result.error_message.startswith("It began"))
         self.assertTrue(result.error_message.endswith("and ended"))

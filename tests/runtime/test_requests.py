@@ -30,7 +30,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.guards.source import ROOT
 from tests.pythons import Python
-from tests.size import LARGE
+from tests.size import sized
 from tests.stores.minimal import MinimalStore
 from tests.waiting import until
 
@@ -301,7 +301,7 @@ class ExampleTest(unittest.TestCase):
     def test_however_often_it_is_killed_each_document_has_one_session_and_one_answer(self):
         page = (ROOT / "docs" / "embedding.md").read_text("utf-8")
         [code] = [block.split("```")[0] for block in page.split("```python\n") if "DOCUMENTS = " in block]
-        count = 500 if LARGE else 40
+        count = sized(24, 40, 500)
         code = code.replace("range(3)", f"range({count})")
         for _ in range(20):  # the example may finish before this process sees the session and kills it
             with tempfile.TemporaryDirectory() as folder:
@@ -317,7 +317,7 @@ class ExampleTest(unittest.TestCase):
         while True:
             process = Python("-c", code, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
             # Kill it after a random number of new sessions, until the planned number of kills is reached.
-            wanted = None if kills >= (60 if LARGE else 8) else seen + random_s.randrange(1, 1 + max(2, count // 8))
+            wanted = None if kills >= sized(4, 8, 60) else seen + random_s.randrange(1, 1 + max(2, count // 8))
             sessions = Path(folder, "runs", "sessions")
             if wanted is not None:
                 until(partial(has_come_so_far, process, sessions, wanted), "there is another session")

@@ -22,7 +22,7 @@ from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.session.background_tasks import TaskOutputTool
 from openagentic_sdk.tools.session.task import TaskTool
-from tests.size import LARGE, full_size
+from tests.size import LARGE, full_size, sized
 
 from .support import assert_closed, options_for
 
@@ -227,7 +227,7 @@ class EveryPointTest(unittest.TestCase):
             for name, log in logs.items()
         }
         pairs = list(product(ends["north"], ends["south"]))
-        for north, south in pairs if LARGE else pairs[::20]:
+        for north, south in pairs[:: sized(50, 20, 1)]:
             store = MemorySessionStore()
             store.import_session("lead", lead[:both], metadata=whole.store.read_metadata("lead")["metadata"])
             for name, end in (("north", north), ("south", south)):
@@ -267,7 +267,7 @@ class EveryPointTest(unittest.TestCase):
             (child,) = (events for name, events in outcome.events.items() if name != "lead")
             self.assertEqual(sum(getattr(event, "text", "") == "Be brief." for event in child), 1)
 
-        crash_everywhere(build, check, points=None if LARGE else 12)
+        crash_everywhere(build, check, points=sized(5, 12, None))
 
 
 class SuspendedTest(unittest.TestCase):

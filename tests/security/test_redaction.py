@@ -25,7 +25,7 @@ from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.shell.environment import is_dropped, is_secret_name
 from openagentic_sdk.tools.shell.output import keep_text
-from tests.size import LARGE, full_size
+from tests.size import full_size, sized
 
 SECRET = "hunter2-hunter2-hunter2"
 TOKEN = "ghp_" + "Ab1" * 13
@@ -153,7 +153,7 @@ class Cuts(unittest.TestCase):
     def test_a_redactor_that_only_masks_is_cut_at_lines_that_it_leaves_whole(self) -> None:
         text = "a line of output\n" * 20 + KEY + "more output\n" * 200
         begin = text.index(KEY)
-        for at in range(begin + 1, begin + len(KEY) - 1, 10 if LARGE else 400):
+        for at in range(begin + 1, begin + len(KEY) - 1, sized(1600, 400, 10)):
             for forward in (False, True):
                 cut = safe_cut(text, at, lambda text: redact(text), forward=forward)
                 self.assertFalse(begin < cut < begin + len(KEY) - 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.environment import command_environment, find_program, search_path
-from tests.size import FULL, LARGE
+from tests.size import FULL, LARGE, drawn
 
 ROOT = Path(__file__).resolve().parents[2]
 # Standard library modules that the command imports at some point, and two names of the package's own.
@@ -57,11 +57,12 @@ class WhereOneStands(unittest.TestCase):
     def test_a_python_path_that_names_the_folder_is_mended(self) -> None:
         for name in {*PLANTED} - {*LATE}:
             (self.folder / f"{name}.py").unlink()
-        for path, command in (
+        cases = (
             (f"{os.pathsep}{ROOT}", "--help"),
             (f".{os.pathsep}{ROOT}", "--help"),
             (f"{self.folder}{os.pathsep}{ROOT}", "doctor"),
-        ):
+        )
+        for path, command in drawn(cases, 3):
             with self.subTest(path=path):
                 done = self.start("doctor" if LARGE else command, path=path)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -17,8 +17,9 @@ from openagentic_sdk.sessions.base import SessionStore, whole_id
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores import file_index
 from openagentic_sdk.testing import store_contract
+from openagentic_sdk.testing.store_contract.listing import Listing
 from tests.pythons import ROOT, run_python
-from tests.size import IN_MEMORY, full_size, sized
+from tests.size import IN_MEMORY, full_size, full_size_but, sized
 from tests.waiting import pause, until
 
 WORDS = ("maple", "willow", "ÄSCHE", "oak tree", "fir", "ab", "yew")
@@ -30,6 +31,7 @@ class IndexedStore(FileSessionStore):
     index_from = 1
 
 
+@full_size_but(*vars(Listing))
 class IndexedContract(store_contract.StoreContract):
     many_events = 500
     can_take_over = False

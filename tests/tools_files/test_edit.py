@@ -9,6 +9,7 @@ import time
 
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.tools.edit import EditTool
+from tests.size import sized
 
 from .support import ScratchCase, load_cases
 
@@ -44,7 +45,7 @@ class Editing(ScratchCase):
 
     def test_bytes_outside_the_place_stay_whatever_they_are(self) -> None:
         chance = random.Random(5)
-        for _ in range(200):
+        for _ in range(sized(60, 200, 200)):
             noise = [bytes(chance.choices(range(1, 256), k=chance.randint(0, 30))) for _ in range(2)]
             file = self.write("f", noise[0] + b"<here>" + noise[1])
             if noise[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"<here>" in noise[0] + noise[1]:

@@ -27,7 +27,7 @@ from openagentic_sdk.tools.shell.helper import descendants, process_parents
 from openagentic_sdk.tools.shell.output import keep_output, keep_text, output_paths
 from openagentic_sdk.tools.shell.process import stop_helper
 from tests.pythons import Process
-from tests.size import LARGE, full_size
+from tests.size import LARGE, full_size, sized
 from tests.waiting import until
 
 from .support import WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
@@ -304,7 +304,8 @@ class NothingSurvives(WorkspaceTestCase):
 
     def test_a_process_that_forks_as_fast_as_it_can_is_ended(self) -> None:
         marker = unique_seconds()
-        bomb = f"f() {{ for i in 1 2 3 4 5 6 7 8; do setsid sleep {marker} & done; }}; for n in {{1..40}}; do f & done"
+        times = f"{{1..{sized(12, 40, 40)}}}"
+        bomb = f"f() {{ for i in 1 2 3 4 5 6 7 8; do setsid sleep {marker} & done; }}; for n in {times}; do f & done"
         self.bash(f"{bomb}; sleep 60", timeout_s=0.3)
         self.assert_gone(marker)
 

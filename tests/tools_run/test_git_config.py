@@ -13,6 +13,7 @@ from typing import Any
 from openagentic_sdk.kernel.tool import Services, ToolContext
 from openagentic_sdk.tools.shell.file_policy import CommandRules
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import full_size_but
 
 from .support import WorkspaceTestCase, close_run
 from .test_file_policy import Rules
@@ -157,6 +158,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
         self.assertEqual(os.listdir(self.ran), [])
 
 
+@full_size_but("test_runs_nothing_that_the_repository_names", "test_of_a_worktree_is_read_where_it_stands")
 class GitInBubblewrap(GitOfAProjectThatIsNotTrusted):
     rung = "bwrap"
 

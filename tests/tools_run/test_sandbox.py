@@ -22,7 +22,7 @@ from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox import filter_program
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from tests.pythons import Process
-from tests.size import FULL, IN_MEMORY, LARGE, full_size
+from tests.size import FULL, IN_MEMORY, LARGE, full_size, full_size_but
 
 from .support import WorkspaceTestCase, close_run, processes_with
 
@@ -329,6 +329,12 @@ class Confined(WorkspaceTestCase):
         self.assertEqual(len(list(self.workspace.iterdir())), 8)
 
 
+@full_size_but(
+    "test_the_workspace_and_temp_can_be_written_and_nothing_else",
+    "test_git_and_settings_stay_as_they_are_even_when_they_do_not_exist_yet",
+    "test_no_capability_is_left_and_none_can_be_gained",
+    "test_it_sees_and_signals_no_process_outside",
+)
 class ConfinedByBubblewrap(Confined):
     rung = "bwrap"
     on_copy = False
