@@ -77,6 +77,8 @@ __all__ = ["FileSessionStore", "SessionStore"]
 
 FOLDED_TOGETHER = 256
 REQUESTS_NAME = "requests"
+# What NFS and FUSE rename a removed file to while somebody has it open.
+_OPEN_FILES = (".nfs", ".fuse_hidden")
 _REQUEST_ID = regex(rb'"request_id":\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -310,6 +312,8 @@ class FileSessionStore(ListedFiles):
                     raise SessionLockedError(session_id, "a process that replaced its log: try again")
                 with self._inbox.without(lambda each: each[1] == session_id):
                     rename_durably(self._disk, folder, doomed, sync=self.durability != "flush")
+        # After closing the log: network file systems keep a file that is open, and the folder around it.
+        with storage_errors(session_id, "cannot be deleted"):
             # Our folder, and those left by processes killed while deleting; another process may be removing them, too.
             self._index.forget(session_id)
             with contextlib.suppress(OSError):
@@ -317,7 +321,9 @@ class FileSessionStore(ListedFiles):
             for path in folder.parent.glob(".deleted-*"):
                 remove_tree(path)
             sweep_unfinished(folder.parent)
-            if doomed.exists():
+            if doomed.exists() and not _has_open_files(doomed):
+                remove_tree(doomed)  # whose last reader may have closed it just now
+            if doomed.exists() and not _has_open_files(doomed):
                 raise OSError(errno.EACCES, f"a part could not be removed and is in {doomed}")
 
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -464,3 +470,8 @@ class _Passed:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _has_open_files(folder: Path) -> bool:
+    """Whether only readers keep a removed folder: their file system removes the files when they close them."""
+    return any(name.startswith(_OPEN_FILES) for _, _, names in os.walk(folder) for name in names)

@@ -104,7 +104,7 @@ class FilesTest(SceneTest):
             self.skipTest("this file system is case-sensitive")
         with self.assertRaises(SessionNotFoundError):
             self.store.read_events("abc")
-        with self.assertRaises(SessionExistsError):
+        with self.assertRaisesRegex(OptionsError, "ignores case, and session 'ABC' exists"):
             self.store.create_session(session_id="abc")
         self.assertFalse(self.store.session_exists("abc"))
         self.assertEqual(self.store.read_events("ABC"), [])

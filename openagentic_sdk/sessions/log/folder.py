@@ -85,6 +85,18 @@ def _is_spelled_otherwise(path: str, info: os.stat_result) -> bool:
     return ignores_case and name not in os.listdir(parent)
 
 
+def _taken(folder: Path) -> OptionsError | SessionExistsError:
+    """The error of a session that cannot be created in this folder, which exists."""
+    names = os.listdir(folder.parent)
+    alike = [] if folder.name in names else [name for name in names if name.casefold() == folder.name.casefold()]
+    if not alike:
+        return SessionExistsError(folder.name)
+    return OptionsError(
+        f"session {folder.name!r} cannot be created: this file system ignores case, and session {alike[0]!r} exists: choose "
+        "another id"
+    )
+
+
 def build_folder(
     disk: Disk,
     parent: Path,
@@ -113,7 +125,7 @@ def build_folder(
         )
     with storage_errors(name, "cannot be created"):
         if folder.exists():
-            raise SessionExistsError(name)
+            raise _taken(folder)
         missing = takewhile(lambda path: not path.exists(), chain((parent,), parent.parents))
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
@@ -128,7 +140,7 @@ def build_folder(
                     if folder.exists():
                         # Another process was faster: a rename never replaces a folder with contents (rename(2),
                         # ENOTEMPTY).
-                        raise SessionExistsError(name) from error
+                        raise _taken(folder) from error
                     raise
             except BaseException:  # after any error, leave no incomplete session
                 remove_tree(unfinished)
