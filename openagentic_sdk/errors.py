@@ -416,7 +416,7 @@ class ToolNotFoundError(ToolError):
     """The model asked for a tool that does not exist."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no tool {name!r}: the tools are {', '.join(known) or '(none)'}")
+        super().__init__(f"there is no tool {name!r:.200}: the tools are {', '.join(known) or '(none)'}")
         self.name, self.known = name, known
 
 

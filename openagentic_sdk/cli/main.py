@@ -7,6 +7,7 @@ so that `--help` answers at once.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any, NoReturn, TextIO
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
+from ..ground.system import working_dir
 from ..ground.text import printable
 from ..ground.words import look_alikes
 from ..version import __version__
@@ -136,11 +138,22 @@ def _run(argv: Sequence[str]) -> int:
         return _fail(error)
 
 
+# A disk, a quota or a file that is full, a device that fails, a stream that is open for reading only.
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
+
 def _fail(error: OSError) -> int:
     """Complain about a file, or about the output, whose errors name no file; silently if its reader has gone."""
-    if not isinstance(error, BrokenPipeError):
-        _complain(f"{error.filename or 'the output cannot be written'}: {error.strerror or error}", FAILED)
-    return FAILED
+    if isinstance(error, BrokenPipeError):
+        return FAILED
+    where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")
+    if where:
+        return _complain(f"{where}: {error.strerror or error}", FAILED)
+    try:
+        working_dir()
+    except OptionsError as removed:  # a relative path in a folder that is gone fails without a name, too
+        return _complain(removed, USAGE)
+    return _complain(error, FAILED)
 
 
 def _silence(stream: TextIO) -> None:

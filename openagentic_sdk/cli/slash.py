@@ -234,5 +234,5 @@ def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], mo
         matches = [
             entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))
         ]
-        return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in matches[:200]]
+        return [f"{prefix}{entry.name}{'/' if os.path.isdir(entry) else ''}" for entry in matches[:200]]
     return sorted(name for name in models if word and name.startswith(word))

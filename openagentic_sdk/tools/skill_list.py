@@ -12,6 +12,7 @@ from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
 from ..skills.names import name_key
 from .base import Tool
+from .files.workspace import can_name_a_file
 from .labels import OWN_SESSION
 from .schema import object_schema, string
 
@@ -19,6 +20,8 @@ _PROJECT_DIR = string("The project to look in; the current one when left out.")
 
 
 def _absolute(path: str, ctx: ToolContext) -> str:
+    if not can_name_a_file(path):
+        raise ToolError(f"{path!r} is not a folder: omit project_dir to see this project's skills")
     return os.path.abspath(os.path.join(ctx.cwd, path))
 
 

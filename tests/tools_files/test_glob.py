@@ -10,11 +10,17 @@ import time
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.cli.slash import completions
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.find.gitignore import IgnoreFile
 from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
+from openagentic_sdk.tools.grep import GrepTool
+from openagentic_sdk.tools.read import ReadTool
+from openagentic_sdk.tools.skill_list import SkillListTool
+from openagentic_sdk.tools.write import WriteTool
 from tests.size import sized
 
 from .support import Rules, ScratchCase, load_cases
@@ -109,6 +115,29 @@ class Trees(ScratchCase):
                 self.assertEqual(sorted(found), sorted(expected))
         with self.assertRaisesRegex(ToolInputError, "unknown file type 'cobol'"):
             self.call(GlobTool(), pattern="*", type="cobol")
+
+    def test_half_of_a_surrogate_pair_is_no_path_and_no_query(self) -> None:
+        self.write("a.txt", "tea")
+        for tool, input in (
+            (ReadTool(), {"file_path": "\ud800"}),
+            (WriteTool(), {"file_path": "\ud800", "content": "x"}),
+            (EditTool(), {"file_path": "\ud800", "old": "a", "new": "b"}),
+            (GlobTool(), {"pattern": "*", "root": "\ud800"}),
+            (GrepTool(), {"query": "tea", "root": "\ud800"}),
+            (GrepTool(), {"query": "\ud800"}),
+            (SkillListTool(), {"project_dir": "\ud800"}),
+            (SkillListTool(), {"project_dir": "a\0"}),
+        ):
+            with self.subTest(input), self.assertRaisesRegex(ToolError, "is not a (path|folder|regular expression)"):
+                self.call(tool, **input)
+
+    def test_a_link_that_leads_in_a_circle_ends_no_search(self) -> None:
+        self.write("a.txt", "tea")
+        (self.root / "one").symlink_to("two")
+        (self.root / "two").symlink_to("one")
+        self.assertEqual(self.call(GlobTool(), pattern="**/*")["matches"], ["a.txt"])
+        self.assertEqual(self.call(GrepTool(), query="tea")["total"], 1)
+        self.assertEqual(completions("@", False, cwd=str(self.root), names=()), ["@a.txt", "@one", "@two"])
 
     def test_links_to_files_are_listed_and_links_to_folders_are_not_entered(self) -> None:
         self.write_all(["real/f", "real/loop/g"])

@@ -200,7 +200,7 @@ class EventPrinter:
         use = self._uses.get(tool_use_id)
         if use is None:
             return f"  [call {on_one_line(tool_use_id)}]"
-        name = self._styled(f"[{on_one_line(use.name)}]", "cyan")
+        name = self._styled(f"[{on_one_line(use.name, 80)}]", "cyan")
         about = describe_input(use.name, use.input, self._cwd)
         return _indent(f"  {name} {about}".rstrip(), self._depths[tool_use_id])
 

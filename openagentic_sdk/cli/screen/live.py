@@ -222,7 +222,7 @@ class LivePrinter(EventPrinter):
         use = self._uses.get(event.tool_use_id)
         if use is not None and use.name == "TodoWrite" and event.outcome == "ok":
             return  # the list itself stands below
-        name = on_one_line(use.name) if use else f"call {on_one_line(event.tool_use_id)}"
+        name = on_one_line(use.name, 80) if use else f"call {on_one_line(event.tool_use_id)}"
         about = describe_input(use.name, use.input, self._cwd) if use else ""
         mark, style = _MARKS.get(event.outcome, ("?", "yellow"))
         styled = self._screen.styled

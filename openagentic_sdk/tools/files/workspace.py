@@ -36,9 +36,9 @@ class ResolvedPath:
 def resolve_path(path: str, cwd: str) -> ResolvedPath:
     """Resolve `path` in the folder `cwd`. `~` alone and a leading `~/` are the home folder; nothing else is expanded.
 
-    Raises `ToolError` for an empty path, one with a NUL, and an ambiguous one, whose `..` follows a link.
+    Raises `ToolError` for an empty path, one that no file can have, and an ambiguous one, whose `..` follows a link.
     """
-    if not path or "\0" in path:
+    if not path or not can_name_a_file(path):
         raise ToolError(f"{path!r} is not a path: give the path of a file, absolute or relative to {cwd}")
     expanded = os.path.expanduser(path) if path == "~" or path.startswith("~/") else path
     # POSIX distinguishes a leading double slash; the kernel does not.
@@ -48,6 +48,14 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     if ".." in joined.split("/") and os.path.realpath(joined) != real:
         raise ToolError(f"{path!r} goes through a link and back up with '..': name the file without '..'")
     return ResolvedPath(lexical, real)
+
+
+def can_name_a_file(path: str) -> bool:
+    """Whether the system accepts the text as a path: no NUL, and no half of a surrogate pair, which a model may write."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:

@@ -56,6 +56,7 @@ class Query:
         max_line_chars: int = 500,
         block_bytes: int = 1 << 20,
     ) -> None:
+        pattern.encode()  # a model may write half of a surrogate pair, which no file contains: a ValueError
         self.pattern, self.multiline = pattern, multiline
         self.mode, self.before, self.after = mode, before, after
         self.max_hits, self.max_line_chars = max_hits, max_line_chars

@@ -101,7 +101,7 @@ def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _DirEn
     try:
         with os.scandir(fd) as scan:
             entries = list(scan)
-        names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
+        names = [entry.name for entry in entries if _is_file(entry)]
         folders: _DirEntries = []
         if len(names) < len(entries):  # never `.git`, never through a link
             folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
@@ -121,6 +121,14 @@ def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _DirEn
         ignored = _ignored([entry.name for entry in folders], levels, here.prefix, folders=True)
         folders = [entry for entry in folders if entry.name not in ignored]
     return names, entries, folders, levels
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file, or a link to one; a link that leads in a circle or where nobody may look is none."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _open_listed(here: _WaitingFolder) -> int:

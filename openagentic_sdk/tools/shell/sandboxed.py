@@ -357,7 +357,7 @@ def named_channel(command: str, cwd: str, roots: Sequence[str]) -> str | None:
     for folder in dict.fromkeys((cwd, *roots)):
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
-                if not (entry.is_file() or entry.is_dir() or entry.is_symlink()) and _is_channel(entry.path):
+                if not (entry.is_symlink() or entry.is_file() or entry.is_dir()) and _is_channel(entry.path):
                     return entry.name
     return None
 
