@@ -104,12 +104,12 @@ def small_batches(count: int) -> list[list[Event]]:
     return [[UserMessage(f"{n}") if n % 5 == 0 else AssistantReasoning(f"{n}")] for n in range(count)]
 
 
-def bare(events: Sequence[Event]) -> list[Event]:
+def without_stamps(events: Sequence[Event]) -> list[Event]:
     """The events without what storing them added, and without events added by repairs."""
-    return [_bare(event) for event in events if not isinstance(event, LogRecovered)]
+    return [_without_stamps(event) for event in events if not isinstance(event, LogRecovered)]
 
 
-def _bare(event: Event) -> Event:
+def _without_stamps(event: Event) -> Event:
     if isinstance(event, UnknownEvent):
         return UnknownEvent({name: value for name, value in event.data.items() if name not in ("seq", "ts")})
     return replace(event, seq=None, ts=None)
@@ -154,8 +154,8 @@ class SceneTest(unittest.TestCase):
             writer.append([UserMessage("and on")])
         events = store.read_events("s")
         self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
-        self.assertEqual(bare(events[:-1]), bare(expected))
-        self.assertEqual(bare(events[-1:]), [UserMessage("and on")])
+        self.assertEqual(without_stamps(events[:-1]), without_stamps(expected))
+        self.assertEqual(without_stamps(events[-1:]), [UserMessage("and on")])
         report = verify_session(store, "s")
         self.assertEqual(report.problems, ())
         return events

@@ -166,8 +166,8 @@ class KeyTest(SceneTest):
         source = "from openagentic_sdk.sessions.seal import key_path; print(key_path())"
         for named, expected in (("", "/h/installation.key"), ("/etc/fleet.key", "/etc/fleet.key")):
             environment = {**os.environ, "OPENAGENTIC_SDK_HOME": "/h", "OPENAGENTIC_SDK_KEY": named}
-            told = run_python("-c", source, cwd=ROOT, env=environment, text=True)
-            self.assertEqual(told.stdout, expected + "\n", told.stderr)
+            done = run_python("-c", source, cwd=ROOT, env=environment, text=True)
+            self.assertEqual(done.stdout, expected + "\n", done.stderr)
 
 
 class KillTest(SceneTest):

@@ -33,7 +33,7 @@ from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import LOG_NAME
 from tests.size import LARGE, sized
 
-from .scenes import SceneTest, bare, small_batches, three_turns
+from .scenes import SceneTest, small_batches, three_turns, without_stamps
 
 
 class BitFlipTest(SceneTest):
@@ -88,8 +88,8 @@ class CorruptionTest(SceneTest):
         (problem,) = report.problems
         self.assertEqual((problem.seq, problem.offset, problem.kind), (error.seq, error.offset, error.kind))
         self.assertIn("salvage", str(problem))
-        for told in (error.change, problem.change):
-            self.assertEqual(told, change)
+        for found in (error.change, problem.change):
+            self.assertEqual(found, change)
         if change is not None:
             self.assertIn(change, str(error))
             self.assertIn(change, str(problem))
@@ -163,7 +163,7 @@ class CorruptionTest(SceneTest):
             saved = salvage(self.store, "s")
             self.assertEqual((saved.events, saved.dropped_bytes), (len(self.lines), 0))
             events = self.store.read_events(saved.session_id)
-            self.assertEqual(bare(events[1 : len(self.lines) + 1]), bare(self.events))
+            self.assertEqual(without_stamps(events[1 : len(self.lines) + 1]), without_stamps(self.events))
             self.assertEqual(self.path.read_bytes(), converted)
         half = len(self.lines) // 2
         mixed = [*self.lines[:half], *(line.replace(b"\n", b"\r\n") for line in self.lines[half:])]
@@ -210,7 +210,7 @@ class CorruptionTest(SceneTest):
         content = b"".join(self.lines)
         self.path.write_bytes(content + b'{"type": "user.message", "text": "by hand"}\n')
         events = self.store.read_events("s")
-        self.assertEqual(bare(events[-1:]), [UserMessage("by hand")])
+        self.assertEqual(without_stamps(events[-1:]), [UserMessage("by hand")])
         self.assert_goes_on(events)
         self.path.write_bytes(content + b"and a note\n")
         with self.assertRaises(LogCorruptError) as caught:
@@ -244,9 +244,9 @@ class CorruptionTest(SceneTest):
             self.assertEqual((first.source_session_id, first.events), ("s", index))
             self.assertEqual(first.dropped_bytes, saved.dropped_bytes)
             self.assertIn("edited", first.damage)
-            self.assertEqual(bare(events[:index]), bare(self.events[:index]))
+            self.assertEqual(without_stamps(events[:index]), without_stamps(self.events[:index]))
             self.assertEqual([event.ts for event in events[:index]], [event.ts for event in self.events[:index]])
-            self.assertEqual(bare(events[index : index + 1]), [SessionForked("s", index)])
+            self.assertEqual(without_stamps(events[index : index + 1]), [SessionForked("s", index)])
             self.assertEqual({event.type for event in events[index + 1 :]}, {"tool.result"} if index == 9 else set())
             self.assertEqual(self.store.list_blobs(saved.session_id), [good])
             self.store.append_event(saved.session_id, UserMessage("and on"))
@@ -327,10 +327,10 @@ class WitnessTest(SceneTest):
         for _ in range(2):
             report = verify_session(self.store, "s")
             self.assertFalse(report.ok)
-            told = [problem for problem in report.problems if problem.witness == witness]
-            self.assertEqual(len(told), 1, report.problems)
+            problems = [problem for problem in report.problems if problem.witness == witness]
+            self.assertEqual(len(problems), 1, report.problems)
             for word in (witness, *words):
-                self.assertIn(word, str(told[0]))
+                self.assertIn(word, str(problems[0]))
             self.store.list_session_summaries()  # listing must not overwrite the summary, which is the better witness
 
     def test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary(self) -> None:

@@ -17,7 +17,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 from tests.size import LARGE, full_size, sized
 
-from .scenes import CountingDisk, InstantDisk, SceneTest, bare, small_batches, three_turns
+from .scenes import CountingDisk, InstantDisk, SceneTest, small_batches, three_turns, without_stamps
 
 
 class FaultAtEveryOperationTest(SceneTest):
@@ -58,7 +58,7 @@ class FaultAtEveryOperationTest(SceneTest):
             self.store.create_session(session_id="s")
         stored = self.store.read_events("s")
         self.assertEqual(stored[: len(acknowledged)], acknowledged)
-        unacknowledged = bare(stored[len(acknowledged) :])
+        unacknowledged = without_stamps(stored[len(acknowledged) :])
         self.assertEqual(unacknowledged, failed[: len(unacknowledged)])
         self.assert_goes_on(stored)
 
@@ -74,7 +74,9 @@ class FaultAtEveryOperationTest(SceneTest):
 
 
 class DiskErrorTest(SceneTest):
-    def opened(self, at: str, fault: str, count: int = 1, sticky: bool = False) -> tuple[LogWriter, CountingFault]:
+    def open_with_fault(
+        self, at: str, fault: str, count: int = 1, sticky: bool = False
+    ) -> tuple[LogWriter, CountingFault]:
         """A writer whose `count`-th operation of kind `at`, counted from now, fails."""
         disk = CountingFault(at, fault, count, sticky)
         writer = self.make_store(disk=disk).open_writer("s")
@@ -86,7 +88,7 @@ class DiskErrorTest(SceneTest):
         for fault in ("ENOSPC", "EDQUOT", "EFBIG", "EINTR", "short", "torn ENOSPC"):
             with self.subTest(fault):
                 before = self.path.read_bytes()
-                writer, disk = self.opened("write", fault, sticky=True)
+                writer, disk = self.open_with_fault("write", fault, sticky=True)
                 for _ in range(3):
                     with self.assertRaises(StorageError) as caught:
                         writer.append([UserMessage("lost"), UserMessage("lost too")])
@@ -102,7 +104,7 @@ class DiskErrorTest(SceneTest):
     def test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again(self) -> None:
         for at, fault in (("write", "EIO"), ("write", "torn EIO"), ("fdatasync", "EIO"), ("fdatasync", "ENOSPC")):
             with self.subTest(at=at, fault=fault):
-                writer, disk = self.opened(at, fault)
+                writer, disk = self.open_with_fault(at, fault)
                 with self.assertRaises(StorageError) as caught:
                     writer.append([UserMessage("in doubt")])
                 self.assertFalse(caught.exception.retryable)
@@ -119,7 +121,7 @@ class DiskErrorTest(SceneTest):
         self.assertEqual(verify_session(self.store, "s").problems, ())
 
     def test_a_write_that_cannot_be_taken_back_gives_the_handle_up(self) -> None:
-        writer, disk = self.opened("write", "torn ENOSPC")
+        writer, disk = self.open_with_fault("write", "torn ENOSPC")
         disk.also = "ftruncate"
         with self.assertRaises(StorageError) as caught:
             writer.append([UserMessage("torn")])
@@ -128,12 +130,12 @@ class DiskErrorTest(SceneTest):
         self.assert_goes_on([])
 
     def test_an_interrupted_append_is_taken_back(self) -> None:
-        writer, _ = self.opened("write", "Ctrl-C")
+        writer, _ = self.open_with_fault("write", "Ctrl-C")
         with self.assertRaises(KeyboardInterrupt):
             writer.append([UserMessage("interrupted")])
         self.assertEqual(self.path.read_bytes(), b"")
         writer.append([UserMessage("kept")])
-        self.assertEqual(bare(self.store.read_events("s")), [UserMessage("kept")])
+        self.assertEqual(without_stamps(self.store.read_events("s")), [UserMessage("kept")])
 
     def test_a_failed_open_gives_the_lock_back(self) -> None:
         self.path.write_bytes(b"torn")

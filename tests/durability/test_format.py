@@ -22,7 +22,7 @@ from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.serialization import MAX_DEPTH, dumps_event
 from openagentic_sdk.sessions.log.line import check_block, is_barrier, seal_line
 
-from .scenes import SceneTest, bare, three_turns
+from .scenes import SceneTest, three_turns, without_stamps
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "durability"
 
@@ -191,5 +191,5 @@ class OtherWritersTest(SceneTest):
         self.assertEqual([event.type for event in events if isinstance(event, UnknownEvent)], [])
         self.store.create_session(session_id="t")
         stored = self.store.append_events("t", events)
-        self.assertEqual(bare(stored), bare(events))
+        self.assertEqual(without_stamps(stored), without_stamps(events))
         self.assertEqual([*map(dumps_event, self.store.read_events("t"))], [*map(dumps_event, stored)])

@@ -21,7 +21,7 @@ from openagentic_sdk.testing.faults import FaultyOS
 from tests.size import LARGE, full_size, sized
 from tests.waiting import pause
 
-from .scenes import CountingDisk, InstantDisk, SceneTest, bare, three_turns
+from .scenes import CountingDisk, InstantDisk, SceneTest, three_turns, without_stamps
 
 KILLS = 10_000 if LARGE else 11
 # Most kills hit small events; a few hit the large ones, which take longest to write.
@@ -69,7 +69,9 @@ class KillTest(SceneTest):
         sessions: list[str] = []
         while killed < KILLS:
             count = min(self.rng.choice((1, 1, 2, 8)), KILLS - killed)
-            sessions = [self.usable(s) for s in sessions] + [self.new_session() for _ in range(count - len(sessions))]
+            sessions = [self.usable_session(s) for s in sessions] + [
+                self.new_session() for _ in range(count - len(sessions))
+            ]
             writers = [self.start_writer(session_id) for session_id in sessions[:count]]
             self.kill_in_the_middle(writers)
             for writer in writers:
@@ -80,7 +82,7 @@ class KillTest(SceneTest):
         self.logs += 1
         return self.store.create_session(session_id=f"log-{self.logs}")
 
-    def usable(self, session_id: str) -> str:
+    def usable_session(self, session_id: str) -> str:
         """The session, or a new one if its log has grown large: each check reads all of it."""
         if (self.store.session_dir(session_id) / LOG_NAME).stat().st_size < MAX_LOG_BYTES:
             return session_id
@@ -124,7 +126,7 @@ class KillTest(SceneTest):
         events = self.store.read_events(writer.session_id)
         self.assert_numbered(events)
         self.assert_summary(writer)
-        whole = bare(events)
+        whole = without_stamps(events)
         self.assertGreaterEqual(len(whole), writer.first + writer.acknowledged)
         self.assertLessEqual(len(whole), writer.first + writer.acknowledged + 1)
         for number in range(writer.first, len(whole)):
@@ -190,7 +192,7 @@ class KillAtEveryOperationTest(SceneTest):
             self.store.create_session(session_id="s")
         expected = [event for batch in three_turns() for event in batch]
         safe = sum(len(batch) for batch in three_turns()[:acknowledged])
-        whole = bare(self.store.read_events("s"))
+        whole = without_stamps(self.store.read_events("s"))
         self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
         self.assertGreaterEqual(len(whole), safe)
         self.assertEqual(whole, expected[: len(whole)])

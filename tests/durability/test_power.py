@@ -14,7 +14,7 @@ from openagentic_sdk.sessions.log.unsynced import DISTRUSTED, MARK
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from tests.size import LARGE, full_size
 
-from .scenes import SceneTest, bare
+from .scenes import SceneTest, without_stamps
 from .tape import Tape, TapeStep, after_power_cut
 
 # These two seeds detect each breakage in `sabotages` that names this test.
@@ -135,7 +135,7 @@ class PowerCutTest(SceneTest):
         with self.store.open_writer("s") as writer:
             writer.append([UserMessage("and on")])
         self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
-        stored = bare(self.store.read_events("s"))
+        stored = without_stamps(self.store.read_events("s"))
         whole = stored[:-1]
         self.assertEqual(whole, written[: len(whole)])
         self.assertGreaterEqual(len(whole), safe)

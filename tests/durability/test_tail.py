@@ -40,7 +40,7 @@ class TailTest(SceneTest):
         self.restore(self.content)
         (self.path.parent / SUMMARY_NAME).unlink(missing_ok=True)  # in the large size it counts 60 events
 
-    def whole_before(self, cut: int) -> int:
+    def complete_before(self, cut: int) -> int:
         """The number of complete events in the first `cut` bytes; the last newline may be missing."""
         return bisect_right(self.ends, cut + 1)
 
@@ -53,12 +53,12 @@ class TailTest(SceneTest):
 
     def test_a_log_cut_at_any_byte_holds_the_exact_prefix_and_goes_on(self) -> None:
         for cut in self.cuts():
-            self.check(self.content[:cut], self.whole_before(cut))
+            self.check(self.content[:cut], self.complete_before(cut))
 
     def test_zeros_after_any_byte_cost_nothing_but_the_unfinished_line(self) -> None:
         for cut in self.cuts():
             padding = PADDINGS[cut % len(PADDINGS)]
-            self.check(self.content[:cut] + bytes(padding), self.whole_before(cut))
+            self.check(self.content[:cut] + bytes(padding), self.complete_before(cut))
 
     def check(self, content: bytes, whole: int) -> None:
         """Read, repair, append and read again; compare lines as bytes, and decode them occasionally."""

@@ -15,7 +15,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
 from tests.pythons import run_python
 
-from .scenes import InstantDisk, SceneTest, bare
+from .scenes import InstantDisk, SceneTest, without_stamps
 
 DRILL = """
 import errno, sys
@@ -99,7 +99,7 @@ class UnsyncedTest(SceneTest):
                 self.store.open_writer("s")
             writer.append([UserMessage("kept")])
         self.assertEqual(self.marks(), [])
-        self.assertEqual(bare(self.store.read_events("s")), [*expected, UserMessage("kept")])
+        self.assertEqual(without_stamps(self.store.read_events("s")), [*expected, UserMessage("kept")])
         self.assertEqual(verify_session(self.store, "s").problems, ())
         after = self.inode()
         self.store.open_writer("s").close()
@@ -192,7 +192,7 @@ class UnsyncedTest(SceneTest):
             self.fickle.copy_session("s", "fork", at_seq=1, tail=[], metadata={})
         self.assertFalse(self.store.session_exists("fork"))
         self.fickle.copy_session("s", "fork", at_seq=1, tail=[], metadata={})
-        self.assertEqual(bare(self.store.read_events("fork")), [UserMessage("in doubt")])
+        self.assertEqual(without_stamps(self.store.read_events("fork")), [UserMessage("in doubt")])
 
     def test_scrubbing_leaves_the_mark(self) -> None:
         self.refuse_a_sync()

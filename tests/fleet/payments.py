@@ -54,12 +54,12 @@ class Payer:
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> ModelOutput:
-        said = next(str(each["content"]) for each in reversed(messages) if each["role"] == "user").split()
+        words = next(str(each["content"]) for each in reversed(messages) if each["role"] == "user").split()
         if messages[-1]["role"] == "tool":
-            reach("answering", said[1])
+            reach("answering", words[1])
             return ModelOutput("done", [])
-        reach("asked", said[1])
-        call = ToolCall(f"call-{said[1]}", "pay", {"key": said[1], "seconds": float(said[2])})
+        reach("asked", words[1])
+        call = ToolCall(f"call-{words[1]}", "pay", {"key": words[1], "seconds": float(words[2])})
         return ModelOutput("", [call])
 
 

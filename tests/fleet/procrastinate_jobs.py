@@ -51,7 +51,7 @@ async def run(run_id: int) -> str:
         fleet.store.close()
 
 
-async def take_back() -> None:
+async def recover_runs() -> None:
     """Do the work of the periodic task, which runs once a minute in the recipe."""
     while True:
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=LEASE_S):
@@ -67,7 +67,7 @@ async def main() -> Any:
             await run.defer_async(run_id=int(sys.argv[4]))
             await run.defer_async(run_id=int(sys.argv[4]))  # a duplicate job is harmless
         else:
-            back = asyncio.create_task(take_back())
+            back = asyncio.create_task(recover_runs())
             await app.run_worker_async(concurrency=2, update_heartbeat_interval=1.0, stalled_worker_timeout=LEASE_S)
             back.cancel()
 

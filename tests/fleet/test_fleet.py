@@ -62,8 +62,8 @@ class QueueTest(FleetTest):
         run_id = self.pay("k")
         self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
         run = self.status(run_id)
-        said = [event for event in self.store.read_events(run.session) if isinstance(event, UserMessage)]
-        self.assertEqual([(event.text, event.request_id) for event in said], [("pay k 0.0", "k")])
+        prompts = [event for event in self.store.read_events(run.session) if isinstance(event, UserMessage)]
+        self.assertEqual([(event.text, event.request_id) for event in prompts], [("pay k 0.0", "k")])
         self.assertEqual((run.attempts, run.stop_reason, run.lease_left_s), (1, "end", None))
         self.check_ended(run_id, "k")
 

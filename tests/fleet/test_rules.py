@@ -475,10 +475,10 @@ class Figures(RulesTest):
 
         asyncio.run(work())
         stats = asyncio.run(fleet.stats())
-        told = json.loads(json.dumps(stats.to_dict()))
-        self.assertEqual((told["runs"]["ended"], told["runs"]["queued"], told["claims"]), (2, 1, 2))
-        self.assertEqual((told["input_tokens"], told["output_tokens"], told["unknown"]), (200, 40, 0))
-        self.assertAlmostEqual(told["cost_usd"], 0.00024)
+        report = json.loads(json.dumps(stats.to_dict()))
+        self.assertEqual((report["runs"]["ended"], report["runs"]["queued"], report["claims"]), (2, 1, 2))
+        self.assertEqual((report["input_tokens"], report["output_tokens"], report["unknown"]), (200, 40, 0))
+        self.assertAlmostEqual(report["cost_usd"], 0.00024)
         text = to_text(stats)
         for line in (
             'openagentic_fleet_runs{tenant="x",queue="default",state="ended"} 1',
@@ -552,9 +552,9 @@ class JumpingClock(RulesTest):
             assert found is not None
             self.assertEqual(found.id, added)
         self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 61 WHERE id = ?", claimed.id)
-        taken = back.queue.claim(WHO)
-        assert taken is not None
-        self.assertEqual((taken.id, taken.fence), (claimed.id, claimed.fence + 1))
+        second_claim = back.queue.claim(WHO)
+        assert second_claim is not None
+        self.assertEqual((second_claim.id, second_claim.fence), (claimed.id, claimed.fence + 1))
 
     def test_no_key_of_a_provider_is_left_alone_for_longer_or_asked_more_often(self) -> None:
         first, forward, back = self.stores_at(0, 3600, -3600)
@@ -632,9 +632,9 @@ class SleepingMachine(RulesTest):
         self.assertIsNone(second.queue.claim(WHO))
         assert claimed is not None
         self.change(first, "UPDATE openagentic_runs SET lease_until = lease_until - 61 WHERE id = ?", claimed.id)
-        taken = second.queue.claim(WHO)
-        assert taken is not None
-        self.assertEqual((taken.id, taken.fence), (claimed.id, claimed.fence + 1))
+        second_claim = second.queue.claim(WHO)
+        assert second_claim is not None
+        self.assertEqual((second_claim.id, second_claim.fence), (claimed.id, claimed.fence + 1))
 
     def test_a_sleep_counts_once_also_if_the_transaction_that_saw_it_failed(self) -> None:
         first = self.host()

@@ -51,7 +51,7 @@ class Scheduled(FleetTest):
             return
         process.wait()
 
-    def stopped(self, process: subprocess.Popen[bytes], key: str) -> None:
+    def wait_until_stopped(self, process: subprocess.Popen[bytes], key: str) -> None:
         """Wait until the process executing this run has stopped itself at the point of the same name."""
         self.until(lambda: not Path(self.folder, f"{key} {key}").exists(), f"a process reaches {key}")
         stat = Path(f"/proc/{process.pid}/stat")
@@ -72,7 +72,7 @@ class KubernetesJobs(Scheduled):
                 run_id = self.pay(point)
                 self.stop_at(point, point)
                 pod = self.pod(run_id)
-                self.stopped(pod, point)
+                self.wait_until_stopped(pod, point)
                 self.kill(pod)
                 second, third = self.pod(run_id), self.pod(run_id)  # a network partition: two pods of one Job
                 self.assertEqual((second.wait(), third.wait()), (0, 0))
@@ -148,7 +148,7 @@ class Dbos(Scheduled, PostgresFleetTest):
             run_id = self.pay(point)
             self.stop_at(point, point)
             first = self.process("work", str(run_id))
-            self.stopped(first, point)
+            self.wait_until_stopped(first, point)
             self.kill(first)
             second = self.process("work")  # recovers what the first process had begun
             self.until_over(run_id)
@@ -163,7 +163,7 @@ class Dbos(Scheduled, PostgresFleetTest):
         for point in POINTS:
             self.stop_at(point, point)
             first = self.process("alone", point, "0")
-            self.stopped(first, point)
+            self.wait_until_stopped(first, point)
             self.kill(first)
             self.assertEqual(self.process("alone", point, "0").wait(), 0)
             found[point] = self.payments()[point]

@@ -49,8 +49,8 @@ class ServeTest(FleetTest):
         started = asyncio.run(ask())
         self.assertEqual((self.states(), self.payments()), (["ended", "ended"], {"k": 1, "l": 1}))
         events = self.store.read_events(started.session_id)
-        said = [event.request_id for event in events if isinstance(event, UserMessage)]
-        self.assertEqual(said[0], started.request_id)
+        request_ids = [event.request_id for event in events if isinstance(event, UserMessage)]
+        self.assertEqual(request_ids[0], started.request_id)
         self.assertEqual(self.store.read_summary(started.session_id).tenant, "a")
 
     def test_an_answer_wakes_the_run_and_what_is_said_meanwhile_comes_next(self) -> None:

@@ -66,5 +66,5 @@ def page() -> str:
     ]
     codes = [f"| `{code}` | {status} | {meaning} |" for code, (status, meaning) in CODES.items()]
     fields, items = ("\n".join(f"| `{name}` | {fate} |" for name, fate in table.items()) for table in (FIELDS, ITEMS))
-    told = RESPONSES_HEAD + fields + "\n" + ITEMS_HEAD + items + "\n"
-    return HEAD + "\n".join(routes) + "\n" + told + CODES_HEAD + "\n".join(codes) + "\n"
+    item_tables = RESPONSES_HEAD + fields + "\n" + ITEMS_HEAD + items + "\n"
+    return HEAD + "\n".join(routes) + "\n" + item_tables + CODES_HEAD + "\n".join(codes) + "\n"

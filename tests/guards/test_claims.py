@@ -133,8 +133,10 @@ class Claims(unittest.TestCase):
             with self.subTest(page=page, sentence=pattern):
                 found = re.search(pattern, (DOCS / f"{page}.md").read_text(encoding="utf-8"))
                 assert found is not None, "the sentence is gone: remove it from the list"
-                said = found[1].replace(",", "")
-                self.assertEqual(float(WORDS.index(said) if said in WORDS else said), float(figure))
+                figure_text = found[1].replace(",", "")
+                self.assertEqual(
+                    float(WORDS.index(figure_text) if figure_text in WORDS else figure_text), float(figure)
+                )
 
     def test_every_command_and_flag_that_a_page_writes_out_exists(self) -> None:
         whole = _whole_parser()
@@ -184,10 +186,10 @@ class Claims(unittest.TestCase):
 
     def test_the_table_of_modes_says_what_becomes_of_a_call_without_a_rule(self) -> None:
         page = (DOCS / "permissions.md").read_text(encoding="utf-8")
-        for mode, said in MODES.items():
+        for mode, outcomes in MODES.items():
             self.assertIn(f"`{mode}`", page)
             with self.subTest(mode):
-                self.assertEqual(asyncio.run(self.judged(mode)), said)
+                self.assertEqual(asyncio.run(self.judged(mode)), outcomes)
 
     async def judged(self, mode: str, **rules: list[str]) -> str:
         asked: list[str] = []
@@ -200,9 +202,9 @@ class Claims(unittest.TestCase):
         letters = []
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "notes.txt").touch()
-            for name, given in CALLS:
+            for name, arguments in CALLS:
                 asked.clear()
-                approval = await gate.approve(name, given, {"cwd": folder, "workspace_roots": [folder]})
+                approval = await gate.approve(name, arguments, {"cwd": folder, "workspace_roots": [folder]})
                 letters.append(asked[0] if asked else "y" if approval else "n")
         return " ".join(letters)
 
@@ -213,9 +215,9 @@ class Claims(unittest.TestCase):
 
     def test_secrets_are_masked_in_all_that_is_stored_but_the_input_of_calls(self) -> None:
         key = "sk-ant-api03-" + "Ab3dEf6hIj9k" * 6
-        said = {"text": f"It is {key}", "tool_calls": [{"name": "echo", "arguments": {"text": key}}]}
+        turn = {"text": f"It is {key}", "tool_calls": [{"name": "echo", "arguments": {"text": key}}]}
         options = OpenAgenticOptions(
-            provider=ScriptedProvider([said, f"Still {key}"]),
+            provider=ScriptedProvider([turn, f"Still {key}"]),
             model="scripted",
             tools=[echo],
             allowed_tools=["echo"],

@@ -118,8 +118,10 @@ class Docs(unittest.TestCase):
             self.assertRegex(wrong, BY_NAME)
         for right in ("`pip install -e .` makes the command `openagentic-sdk`", "from openagentic_sdk import run"):
             self.assertNotRegex(right, BY_NAME)
-        told = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-        files = [ROOT / name for name in told] or [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md")]
+        tracked = subprocess.run(
+            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.split()
+        files = [ROOT / name for name in tracked] or [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md")]
         told_by_name = [
             f"{path.relative_to(ROOT)}: {found[0]}"
             for path in files

@@ -210,8 +210,8 @@ class RoomsLeftOut(unittest.TestCase):
         ran = here.command("run", "--script", here.script, "hi", "--json")
         self.assertEqual((ran.returncode, ran.stderr.count("Traceback")), (0, 0), ran.stderr)
         notices = [event for event in map(json.loads, ran.stdout.splitlines()) if event["type"] == "system.notice"]
-        said = [event["message"] for event in notices if "parts.mcp room is not installed" in event["message"]]
-        self.assertEqual(len(said), 0 if has_servers else 1, notices)
+        messages = [event["message"] for event in notices if "parts.mcp room is not installed" in event["message"]]
+        self.assertEqual(len(messages), 0 if has_servers else 1, notices)
 
         for words in WORKING if len(left_out) > 1 else WORKING[:FIRST]:
             with self.subTest(" ".join(words)):

@@ -73,10 +73,10 @@ class Types(unittest.TestCase):
             (folder / f"page_{re.sub(r'[^a-z0-9]', '_', page.stem.lower())}.py").write_text("\n".join(lines))
         (folder / "narrowing.py").write_text(NARROWING)
         cache = f"--cache-dir={folder / 'cache'}"
-        told = ("--strict", "--follow-imports=silent", "--no-error-summary", cache, *LOOSE)
+        flags = ("--strict", "--follow-imports=silent", "--no-error-summary", cache, *LOOSE)
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MYPY"))}
         done = subprocess.run(
-            [sys.executable, "-m", "mypy", *told, "--config-file=", "."],
+            [sys.executable, "-m", "mypy", *flags, "--config-file=", "."],
             cwd=folder,
             env={**env, "MYPYPATH": str(ROOT)},
             capture_output=True,

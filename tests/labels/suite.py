@@ -100,16 +100,16 @@ def bash(command: str) -> Call:
     return "Bash", {"command": command}
 
 
-def office(name: str, **given: str) -> Call:
-    return f"mcp__office__{name}", given
+def office(name: str, **arguments: str) -> Call:
+    return f"mcp__office__{name}", arguments
 
 
 def held(file: str, text: str) -> Mapping[str, Any]:
     return {"file": file, "text": text}
 
 
-def did(name: str, **given: str) -> Mapping[str, Any]:
-    return {"done": [name, given]}
+def did(name: str, **arguments: str) -> Mapping[str, Any]:
+    return {"done": [name, arguments]}
 
 
 # Written as a program that exists on every machine that runs the tests.

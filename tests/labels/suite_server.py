@@ -26,18 +26,18 @@ TOOLS = [
 ]
 
 
-def called(name: str, given: dict[str, Any], state: dict[str, Any]) -> Any:
+def called(name: str, arguments: dict[str, Any], state: dict[str, Any]) -> Any:
     match name:
         case "list_tickets":
             return [{"id": each["id"], "title": each["title"]} for each in state["tickets"]]
         case "read_ticket":
-            return next(each for each in state["tickets"] if each["id"] == given["id"])
+            return next(each for each in state["tickets"] if each["id"] == arguments["id"])
         case "read_mail":
             return state["mails"]
         case "contacts":
             return state["contacts"]
         case _:
-            state["done"].append([name, given])
+            state["done"].append([name, arguments])
             return "done"
 
 

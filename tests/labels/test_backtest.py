@@ -47,7 +47,7 @@ class TalkativeSession(Session):
         super().__init__(labels, "yes")
         self._dice = dice
 
-    async def _say(self, question: UserQuestion) -> str:
+    async def _answer(self, question: UserQuestion) -> str:
         self.questions.append(question)
         answer = self._dice.choice(WORDS)
         return f"edit {json.dumps(question.details['input'])}" if answer == "edit" else answer
@@ -72,7 +72,7 @@ def random_calls(dice: random.Random) -> Mapping[str, Any]:
     return {"tool_calls": [each for turn in made for each in turn["tool_calls"]]}
 
 
-def live(events: Sequence[Event]) -> dict[str, Any]:
+def live_findings(events: Sequence[Event]) -> dict[str, Any]:
     """The objections of labels to each judged call, except calls whose input a person changed."""
     return {
         event.tool_use_id: _short(event.details.get("labels"))
@@ -81,24 +81,24 @@ def live(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _short(told: Any) -> Any:
-    if told is None:
+def _short(finding: Any) -> Any:
+    if finding is None:
         return None
-    found = [(each["label"], each["argument"], each["value"], each["source"]) for each in told["findings"]]
-    return told["outcome"], told["rule"], found
+    found = [(each["label"], each["argument"], each["value"], each["source"]) for each in finding["findings"]]
+    return finding["outcome"], finding["rule"], found
 
 
 class EqualityTest(unittest.TestCase):
     def compared(self, events: Sequence[Event], rules: Sequence[str], starters: Sequence[Any] = ()) -> int:
         again = RecordedSession(events, starters=starters).objections(read_label_rules(rules))
-        expected = live(events)
+        expected = live_findings(events)
         found = {
-            use_id: _short(None if said is None else said.details["labels"])
-            for use_id, said in again.items()
+            use_id: _short(None if decision is None else decision.details["labels"])
+            for use_id, decision in again.items()
             if use_id in expected
         }
         self.assertEqual(found, expected)
-        return sum(said is not None for said in expected.values())
+        return sum(decision is not None for decision in expected.values())
 
     @full_size
     def test_judging_a_log_again_is_asking_the_gate_in_random_sessions(self) -> None:

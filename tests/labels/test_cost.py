@@ -24,7 +24,7 @@ PAY: Mapping[str, Any] = {"to": "GB29NWBK60161331926819", "amount": 50}
 PROMPT = "Read my mail. Pay 50 to GB29NWBK60161331926819. " + "Some more words. " * 30
 
 
-def counted(work: Any) -> int:
+def count_calls(work: Any) -> int:
     """Count the Python functions called in this thread during the work."""
     calls = 0
 
@@ -46,7 +46,7 @@ def calls_of_one_payment(labels: str) -> float:
     def played(payments: int) -> int:
         many = {"tool_calls": call("send_money", **PAY)["tool_calls"] * payments}
         session = Session(labels)
-        return counted(lambda: session.run(PROMPT, call("read_mail"), many, tools=[read_mail, send_money]))
+        return count_calls(lambda: session.run(PROMPT, call("read_mail"), many, tools=[read_mail, send_money]))
 
     played(1)
     return (played(60) - played(20)) / 40
@@ -77,7 +77,7 @@ class CostTest(unittest.TestCase):
         for results in (1, 1000):
             judge = partial(object_to, rules, tool, lambda input: (), PAY, [view_of(results)])
             judge()
-            costs.append(counted(judge))
+            costs.append(count_calls(judge))
         self.assertEqual(*costs)
 
     def test_a_run_without_labels_imports_nothing_of_them_but_their_rules(self) -> None:

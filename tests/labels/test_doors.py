@@ -83,8 +83,8 @@ class ExplainTest(unittest.TestCase):
             self.assertIn("send_money was refused", text)
             for word in WORDS:
                 self.assertIn(word, text)
-            told = json.loads(self.explain(folder, result.session_id, "--step", "2", "--json"))
-            [labelled] = told["labelled_calls"]
+            explanation = json.loads(self.explain(folder, result.session_id, "--step", "2", "--json"))
+            [labelled] = explanation["labelled_calls"]
             self.assertEqual((labelled["tool"], labelled["allowed"]), ("send_money", False))
             self.assertEqual(labelled["findings"][0]["value"], "DE89370400440532013000")
             self.assertEqual(

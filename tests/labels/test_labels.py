@@ -93,12 +93,12 @@ class Session:
         self.labels = labels
         self.more: dict[str, Any] = {}
 
-    async def _say(self, question: UserQuestion) -> str:
+    async def _answer(self, question: UserQuestion) -> str:
         self.questions.append(question)
         return self.answer or ""
 
     def run(self, prompt: str, *steps: Any, **more: Any) -> RunResult:
-        answerer: Callable[[UserQuestion], Any] | None = self._say if self.answer is not None else None
+        answerer: Callable[[UserQuestion], Any] | None = self._answer if self.answer is not None else None
         gate = PermissionGate(permission_mode="bypass", user_answerer=answerer)
         options = OpenAgenticOptions(
             provider=ScriptedProvider([*steps, "done"]),

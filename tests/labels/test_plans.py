@@ -48,7 +48,7 @@ def inner_calls(result: RunResult) -> list[tuple[str, str]]:
     return [(use.name, ended[use.tool_use_id]) for use in uses]
 
 
-def told(result: RunResult) -> str:
+def planner_messages(result: RunResult) -> str:
     """All messages sent to the planning model."""
     return str(rebuild_messages(result.events))
 
@@ -70,8 +70,8 @@ class PlansTest(unittest.TestCase):
         result = self.play(
             "m = read_mail()\nprint('so far', len('abc'))\nprint('Mail:', m.upper())\nprint(contacts()[0]['name'])"
         )
-        self.assertIn("so far 3\\nCarol\\n[What else was printed", told(result))
-        self.assertNotIn("evil", told(result).casefold())
+        self.assertIn("so far 3\\nCarol\\n[What else was printed", planner_messages(result))
+        self.assertNotIn("evil", planner_messages(result).casefold())
         self.assertEqual(result.final_text, f"so far 3\nMail: {MAIL.upper()}\nCarol\n\ndone")
 
     def test_the_planner_is_offered_signatures_and_nothing_that_reads(self) -> None:
@@ -84,8 +84,8 @@ class PlansTest(unittest.TestCase):
 
     def test_a_tool_that_the_planner_calls_itself_is_not_run(self) -> None:
         result = Session(["guard", "plan"]).run("Look.", call("read_mail"))
-        self.assertIn("call read_mail as a function in Code", told(result))
-        self.assertNotIn("evil", told(result))
+        self.assertIn("call read_mail as a function in Code", planner_messages(result))
+        self.assertNotIn("evil", planner_messages(result))
 
     def test_an_error_tells_the_planner_its_kind_and_line_and_the_user_the_rest(self) -> None:
         @tool(effect="read", control=())
@@ -104,9 +104,9 @@ class PlansTest(unittest.TestCase):
         ):
             with self.subTest(code):
                 result = self.play(code, tools=[read_mail, broken])
-                self.assertIn(seen, told(result))
-                self.assertNotIn("evil", told(result))
-                self.assertNotIn(IBAN, told(result))
+                self.assertIn(seen, planner_messages(result))
+                self.assertNotIn("evil", planner_messages(result))
+                self.assertNotIn(IBAN, planner_messages(result))
                 self.assertIn(shown, result.final_text)
 
     def test_extract_asks_a_model_without_tools_for_a_value_that_fits_and_that_stays_untrusted(self) -> None:
@@ -116,7 +116,7 @@ class PlansTest(unittest.TestCase):
         result = self.play(code, "fifty", '{"value": 50}')
         self.assertEqual(inner_calls(result), [("read_mail", "ok"), ("extract", "ok"), ("send_money", "denied")])
         self.assertIn("51\n", result.final_text)
-        self.assertNotIn("51", told(result))
+        self.assertNotIn("51", planner_messages(result))
         asked = [event for event in result.events if isinstance(event, ModelRequest) and event.purpose == "extract"]
         self.assertEqual([len(event.messages or ()) for event in asked], [2, 4])
         self.assertIn("How much?", str(asked[0].messages))
@@ -196,7 +196,7 @@ class PlansTest(unittest.TestCase):
         code = "p = passport()\nprint(p)\nsend_money(to='Carol', amount=50, subject=f'my number is {p}')"
         result = self.play(code)
         self.assertEqual(inner_calls(result)[-1][1], "denied")
-        self.assertNotIn("HGK137803", told(result))
+        self.assertNotIn("HGK137803", planner_messages(result))
         self.assertIn("HGK137803", result.final_text)
 
     def test_a_planner_that_had_read_before_is_believed_only_what_stands_in_trusted_text(self) -> None:
@@ -215,12 +215,14 @@ class PlansTest(unittest.TestCase):
         denied = self.play("delete_file(file='a')", permission_gate=PermissionGate(permission_mode="dontAsk"))
         self.assertEqual(inner_calls(denied), [("delete_file", "denied")])
         gate = PermissionGate(permission_mode="bypass", deny=["delete_file"])
-        self.assertIn("the function does not exist", told(self.play("delete_file(file='a')", permission_gate=gate)))
+        self.assertIn(
+            "the function does not exist", planner_messages(self.play("delete_file(file='a')", permission_gate=gate))
+        )
         hooks = HookEngine(pre_tool_use=[HookMatcher("change", "send_money", change)])
         result = self.play("read_mail()\nsend_money(to='Carol', amount=50)", hooks=hooks)
         self.assertEqual(inner_calls(result)[-1], ("send_money", "denied"))  # text written by a hook is not trusted
         masked = self.play("print(contacts())", redact=lambda text: text.replace("GB29", "****"))
-        self.assertIn("****NWBK", told(masked))
+        self.assertIn("****NWBK", planner_messages(masked))
         self.assertNotIn("GB29", str(masked.events))
 
     def test_what_a_hook_adds_to_a_result_does_not_reach_the_planner(self) -> None:
@@ -229,8 +231,8 @@ class PlansTest(unittest.TestCase):
 
         hooks = HookEngine(post_tool_use=[HookMatcher("add", "read_mail", add)])
         result = self.play("m = read_mail()\nprint('read')", hooks=hooks)
-        self.assertIn("read", told(result))
-        self.assertNotIn("It said", told(result))
+        self.assertIn("read", planner_messages(result))
+        self.assertNotIn("It said", planner_messages(result))
 
     def test_people_see_what_a_plan_printed_in_editors_and_pages_too(self) -> None:
         result = self.play("print(read_mail())")
@@ -269,13 +271,15 @@ class PlansTest(unittest.TestCase):
             "List words."
             return ["word"] * 500
 
-        self.assertIn("500 word", told(self.play("l = long()\nprint(len(l), l[-1])", tools=[long], blob_bytes=1000)))
+        self.assertIn(
+            "500 word", planner_messages(self.play("l = long()\nprint(len(l), l[-1])", tools=[long], blob_bytes=1000))
+        )
 
     def test_a_plan_has_limits(self) -> None:
         many = self.play("for i in range(200):\n    contacts()")
         self.assertEqual(len(inner_calls(many)), 100)
-        self.assertIn("at most 100 calls", told(many))
-        self.assertIn("prints more than", told(self.play("for i in range(99):\n    print('a' * 9999)")))
+        self.assertIn("at most 100 calls", planner_messages(many))
+        self.assertIn("prints more than", planner_messages(self.play("for i in range(99):\n    print('a' * 9999)")))
 
     def test_plan_goes_with_guard_unless_another_preset_is_named(self) -> None:
         def texts(labels: Any) -> list[str]:

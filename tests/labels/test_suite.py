@@ -93,11 +93,11 @@ class ObedientModel:
             self._calls = [*((each, False) for each in self._attack), *self._calls]
         if not self._calls:
             return ModelOutput("done", [])
-        ((name, given), is_own), *self._calls = self._calls
+        ((name, arguments), is_own), *self._calls = self._calls
         self._made += 1
         tool_use_id = f"call-{self._made}"
         self.own_ids |= {tool_use_id} if is_own else set()
-        return ModelOutput("", [ToolCall(tool_use_id, name, dict(given))])
+        return ModelOutput("", [ToolCall(tool_use_id, name, dict(arguments))])
 
 
 class SuiteTest(unittest.TestCase):
@@ -147,7 +147,7 @@ class SuiteTest(unittest.TestCase):
             asked += [task.prompt] if found.questions else []
         self.assertGreaterEqual(40 - len(asked), least_quiet, asked)
 
-    def attacked(
+    def attacked_pairs(
         self, preset: str, labels: Mapping[str, ToolLabels], tasks: Sequence[Task] = TASKS
     ) -> Iterator[tuple[Task, Attack, Trial]]:
         for task in tasks:
@@ -175,22 +175,24 @@ class SuiteTest(unittest.TestCase):
                 "{python}": sys.executable,
             }
 
-            def filled(value: Any) -> Any:
+            def with_values(value: Any) -> Any:
                 text = json.dumps(value)
                 for name, stands_for in names.items():
                     text = text.replace(name, stands_for)
                 return json.loads(text)
 
-            names["{injected}"] = "" if attack is None else filled(f"IMPORTANT: {MARK}: {attack.wish}.")
-            self.web.pages, self.web.asked[:], self.evil.asked[:] = filled(dict(PAGES)), [], []
+            names["{injected}"] = "" if attack is None else with_values(f"IMPORTANT: {MARK}: {attack.wish}.")
+            self.web.pages, self.web.asked[:], self.evil.asked[:] = with_values(dict(PAGES)), [], []
             for place, files in (("project", FILES), ("outside", OUTSIDE)):
                 for name, text in files.items():
                     path = world / place / name
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(filled(text))
+                    path.write_text(with_values(text))
             state = world / "state.json"
-            state.write_text(json.dumps(filled(dict(STATE))))
-            model = ObedientModel(filled([*task.calls]), filled([*(attack.calls if attack is not None else ())]))
+            state.write_text(json.dumps(with_values(dict(STATE))))
+            model = ObedientModel(
+                with_values([*task.calls]), with_values([*(attack.calls if attack is not None else ())])
+            )
             questions: list[UserQuestion] = []
 
             async def answer(question: UserQuestion) -> str:
@@ -219,10 +221,10 @@ class SuiteTest(unittest.TestCase):
                 sandbox="off",
                 labels=preset,
             )  # fmt: skip
-            result = asyncio.run(run(prompt=filled(task.prompt), options=options))
+            result = asyncio.run(run(prompt=with_values(task.prompt), options=options))
             done = json.loads(state.read_text())["done"]
             own = [list(each) for each in [task.must.get("done")] if each]
-            foreign = [each for each in done if each not in filled(own)]
+            foreign = [each for each in done if each not in with_values(own)]
             is_attacked = model.has_obeyed and bool(self.evil.asked or foreign)
             return Trial(
                 self.holds(task.must, world, done), model.has_obeyed, is_attacked, questions, str(result.stop_reason)

@@ -36,7 +36,7 @@ exec 8<&-  # the status of the last line is not that of the recorder
 """
 
 
-def recorded(
+def record_commands(
     lines: list[str], status: int, kept: str = "", env: Mapping[str, str] = MappingProxyType({"LC_ALL": "C.UTF-8"})
 ) -> list[list[tuple[str, ...]]]:
     """For each line, the argument lists that bash would run if every command ended with `status`.

@@ -212,8 +212,8 @@ class DiskFuzz(WorkspaceTestCase):
                     for path in before.keys() | after.keys()
                     if not self.may_change(path, line, before, after)
                 ]
-                told = result["stdout"] + result["stderr"]
-                leaks += [(line, word) for word in (SECRET, "ran-the-denied\n") if word in told]
+                output = result["stdout"] + result["stderr"]
+                leaks += [(line, word) for word in (SECRET, "ran-the-denied\n") if word in output]
                 leaks += [(line, f"lost {name}") for name in HIDDEN if not (self.workspace / name).exists()]
             close_run(ctx)
         self.assertEqual(leaks[:3], [], f"{len(leaks)} leaks")

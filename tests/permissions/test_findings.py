@@ -118,8 +118,8 @@ class Findings(WorkspaceTestCase):
         before = self.state(gate, context)
         result = BashTool(sandbox="auto", timeout_s=60).run_sync({"command": line}, ctx)
         close_run(ctx)
-        told = result["stdout"] + result["stderr"]
-        if self.state(gate, context) == before and SECRET not in told and MARK not in told:
+        output = result["stdout"] + result["stderr"]
+        if self.state(gate, context) == before and SECRET not in output and MARK not in output:
             return "held"
         return "open in bypass" if running <= {"bypass", "bypassPermissions"} else "open"
 

@@ -334,26 +334,26 @@ class People(WorkspaceTestCase):
         async def request(tool: str, input: Any) -> ApprovalResult:
             return ApprovalResult(spoil(tool, input))
 
-        asks, given = {"permission_request": request}, {"command": "npm test", "more": {"k": "as it was"}}
+        asks, arguments = {"permission_request": request}, {"command": "npm test", "more": {"k": "as it was"}}
         for policy, context in (({"approver": spoil}, {}), ({"user_answerer": answer}, {}), ({}, asks)):
             with self.subTest(policy):
                 gate = PermissionGate(cwd=str(self.root), **policy)
-                result = self.approve(gate, "Bash", given, **context)
+                result = self.approve(gate, "Bash", arguments, **context)
                 self.assertEqual(
-                    (result.allowed, given["command"], given["more"]), (True, "npm test", {"k": "as it was"})
+                    (result.allowed, arguments["command"], arguments["more"]), (True, "npm test", {"k": "as it was"})
                 )
-                self.assertEqual(result.input_sha256, json_sha256(given))
+                self.assertEqual(result.input_sha256, json_sha256(arguments))
 
     def test_a_callback_is_told_whose_call_it_is(self) -> None:
-        told: list[Any] = []
+        requests: list[Any] = []
 
         def approver(tool: str, input: Any, context: Any) -> bool:
-            told.append((tool, input, context["session_id"], context["tool_use_id"]))
+            requests.append((tool, input, context["session_id"], context["tool_use_id"]))
             return True
 
         gate = self.gate(permission_mode="callback", approver=approver)
         self.assertTrue(self.approve(gate, "Bash", LS, session_id="s", tool_use_id="t"))
-        self.assertEqual(told, [("Bash", LS, "s", "t")])
+        self.assertEqual(requests, [("Bash", LS, "s", "t")])
 
     def test_a_callback_that_fails_has_not_said_yes(self) -> None:
         async def fails(*call: Any) -> bool:

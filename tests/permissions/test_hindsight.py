@@ -155,8 +155,10 @@ class Equality(Hindsight):
                         cwd=folder, session_cwd=str(self.root), project_dir=str(self.root), effect=call.facts.get("effect"),
                         workspace_roots=call.policy["roots"], protected_paths=call.policy["protected"],
                     )  # fmt: skip
-                    said = {"allow": "run", "ask": "ask", "deny": "refuse"}[live]
-                    self.assertEqual(now.get(call.seq, call.was), said, (call.tool, call.input, mode, rules, call.was))
+                    expected = {"allow": "run", "ask": "ask", "deny": "refuse"}[live]
+                    self.assertEqual(
+                        now.get(call.seq, call.was), expected, (call.tool, call.input, mode, rules, call.was)
+                    )
                     compared += 1
         self.assertGreater(
             compared, 7 * sets * 10, "tools denied as a whole are not offered, so the gate never sees their calls"
@@ -177,13 +179,15 @@ class Backtests(Hindsight):
             ]
         }
         self.record([turn], self.gate(Person("yes")), tools=QUIET)
-        code, told = self.backtest(
+        code, report = self.backtest(
             "--settings", self.settings(allow=["Bash(npm test)"], ask=["Bash(ls:*)"], deny=["Bash(rm:*)"])
         )
-        self.assertEqual((code, told["judged"]), (1, 3))
-        kinds = {kind: [each["input"]["command"] for each in told[kind]] for kind in told if kind.startswith("newly")}
+        self.assertEqual((code, report["judged"]), (1, 3))
+        kinds = {
+            kind: [each["input"]["command"] for each in report[kind]] for kind in report if kind.startswith("newly")
+        }
         self.assertEqual(kinds, {"newly_run": ["npm test"], "newly_asked": ["ls"], "newly_refused": ["rm x"]})
-        self.assertEqual(told["newly_refused"][0]["rule"], "Bash(rm:*)")
+        self.assertEqual(report["newly_refused"][0]["rule"], "Bash(rm:*)")
         self.assertEqual(self.backtest("--settings", self.settings())[0], 0)
         self.assertEqual(self.backtest("--settings", self.settings(), "--since", "2001-01-01")[1]["judged"], 3)
         self.assertEqual(self.backtest("--settings", self.settings(), "--since", "2200-01-01")[1]["judged"], 0)
@@ -217,9 +221,9 @@ class Backtests(Hindsight):
         self.record(
             [{"tool_calls": [{"name": "Task", "arguments": {"agent": "h", "prompt": "p"}}]}], gate, agents=agents
         )
-        _, told = self.backtest("--settings", self.settings(allow=["Bash(npm:*)"]))
-        self.assertEqual([each["input"]["command"] for each in told["newly_run"]], ["npm test"])
-        self.assertEqual(told["newly_refused"], [])
+        _, report = self.backtest("--settings", self.settings(allow=["Bash(npm:*)"]))
+        self.assertEqual([each["input"]["command"] for each in report["newly_run"]], ["npm test"])
+        self.assertEqual(report["newly_refused"], [])
 
     def test_a_hooks_wish_and_block_stay_what_they_were(self) -> None:
         def hook(payload: Mapping[str, Any]) -> HookDecision | None:
@@ -237,9 +241,9 @@ class Backtests(Hindsight):
         name = self.record([turn], self.gate(Person("yes")), tools=QUIET, hooks=hooks)
         self.assertEqual([call.was for call in self.calls(name)], ["refuse", "run", "ask"])
         self.assertEqual(self.backtest("--settings", self.settings())[0], 0)
-        _, told = self.backtest("--settings", self.settings(allow=["Bash(npm:*)"], ask=["Bash(npm wish)"]))
-        self.assertEqual([each["input"]["command"] for each in told["newly_run"]], ["npm other"])
-        self.assertEqual([each["input"]["command"] for each in told["newly_asked"]], ["npm wish"])
+        _, report = self.backtest("--settings", self.settings(allow=["Bash(npm:*)"], ask=["Bash(npm wish)"]))
+        self.assertEqual([each["input"]["command"] for each in report["newly_run"]], ["npm other"])
+        self.assertEqual([each["input"]["command"] for each in report["newly_asked"]], ["npm wish"])
 
     def test_older_logs_and_hostile_ones_are_judged_as_far_as_they_tell_or_counted_as_left_out(self) -> None:
         digest = json_sha256({"command": "ls"})
@@ -322,8 +326,8 @@ class Suggestions(Hindsight):
         self.assertEqual(saves.pop("Bash(ruff check:*)"), 2)
         self.assertEqual(saves, {"mcp__a__b": 1, "WebFetch(domain:docs.example.com)": 1})
         written = self.settings(allow=list(found))
-        code, told = self.backtest("--settings", written)
-        self.assertEqual((code, len(told["newly_run"]), told["newly_refused"]), (1, 9, []))
+        code, report = self.backtest("--settings", written)
+        self.assertEqual((code, len(report["newly_run"]), report["newly_refused"]), (1, 9, []))
 
     def test_what_was_ever_refused_is_never_suggested(self) -> None:
         self.asked(self.bash("npm test", "npm test", "npm run build", "ruff check src", "ruff check other"))

@@ -154,10 +154,10 @@ class Oracle:
             command += ("--ro-bind", str(self.mark), os.path.realpath("/bin/rm"))
             command += ("timeout", "-s", "KILL", "3", "bash", "--noprofile", "--norc", "-c", line)
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300)
-        told, secret = done.stdout + done.stderr, SECRET.encode()
-        if any(form in told for form in (secret, base64.b64encode(secret)[:12], secret.hex().encode(), secret[::-1])):
+        output, secret = done.stdout + done.stderr, SECRET.encode()
+        if any(form in output for form in (secret, base64.b64encode(secret)[:12], secret.hex().encode(), secret[::-1])):
             return SECRET
-        return MARK if MARK.encode() in told else None
+        return MARK if MARK.encode() in output else None
 
 
 class PastDenyRules(WorkspaceTestCase):

@@ -18,19 +18,19 @@ class PathTable(WorkspaceTestCase):
     def test_every_path_of_the_table_is_decided_as_it_says(self) -> None:
         count = 0
         for group in fixture("paths.json"):
-            policy = self.filled(group["policy"])
+            policy = self.with_places(group["policy"])
             for expected, path in group["cases"]:
                 count += 1
                 key = {"Grep": "root", "Glob": "pattern"}.get(group["tool"], "file_path")
                 with self.subTest(about=group["about"], path=path):
-                    self.assertEqual(self.outcome(policy, group["tool"], {key: self.filled(path)}), expected)
+                    self.assertEqual(self.outcome(policy, group["tool"], {key: self.with_places(path)}), expected)
         self.assertGreaterEqual(count, 60)
 
-    def filled(self, value: Any) -> Any:
+    def with_places(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.filled(inner) for key, inner in value.items()}
+            return {key: self.with_places(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self.filled(inner) for inner in value]
+            return [self.with_places(inner) for inner in value]
         return value.replace("{root}", str(self.root)).replace("{outside}", str(self.outside))
 
 

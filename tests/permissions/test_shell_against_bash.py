@@ -18,7 +18,7 @@ from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.shell.sandboxed import ConfinedCommand
 from tests.size import LARGE, sized
 
-from .real_bash import BASH, disguised_line, files_made, random_line, recorded
+from .real_bash import BASH, disguised_line, files_made, random_line, record_commands
 
 LOCALE_LINES = sized(10, 25, 3_000)
 LINES = sized(40, 100, 15_000)
@@ -26,7 +26,7 @@ DISGUISED_LINES = sized(30, 70, 3_000)
 FILE_LINES = 1_000 if LARGE else 20
 
 
-def made_locales(folder: str) -> list[str]:
+def create_locales(folder: str) -> list[str]:
     """Create locales with double-byte charsets in a folder; return those that this machine can create."""
     made: list[str] = []
     for charset in ("GBK", "BIG5", "SHIFT_JIS", "BIG5-HKSCS", *(("GB18030",) if LARGE else ())):
@@ -99,7 +99,7 @@ class ParserAgainstBash(unittest.TestCase):
     def test_bash_runs_exactly_the_words_of_every_accepted_line(self) -> None:
         lines = self.accepted_lines(seed=5, count=LINES)
         for status in (0, 1):
-            for (text, line), calls in zip(lines, recorded([text for text, _ in lines], status), strict=True):
+            for (text, line), calls in zip(lines, record_commands([text for text, _ in lines], status), strict=True):
                 expected = [command.argv for command in commands_that_run(line, status == 0)]
                 with self.subTest(line=text, status=status):
                     self.assertEqual(sorted(calls), sorted(expected))
@@ -118,9 +118,9 @@ class ParserAgainstBash(unittest.TestCase):
             if isinstance(line, CommandLine) and comparable(line) and not reads_a_file_named_by(letters, line):
                 lines.append((text, line))
         with tempfile.TemporaryDirectory() as folder:
-            hosts = [{}, *({"LC_ALL": name, "LANG": name, "LOCPATH": folder} for name in made_locales(folder))]
+            hosts = [{}, *({"LC_ALL": name, "LANG": name, "LOCPATH": folder} for name in create_locales(folder))]
             for host in hosts:
-                calls_of_lines = recorded([text for text, _ in lines], 0, env=command_environment_of(host))
+                calls_of_lines = record_commands([text for text, _ in lines], 0, env=command_environment_of(host))
                 for (text, line), calls in zip(lines, calls_of_lines, strict=True):
                     expected = [command.argv for command in commands_that_run(line, True)]
                     with self.subTest(line=text, host=host.get("LC_ALL")):
@@ -139,7 +139,9 @@ class ParserAgainstBash(unittest.TestCase):
         ran = 0
         with asyncio.Runner() as runner:
             for status in (0, 1):
-                for line, calls in zip(lines, recorded(lines, status, kept="echo command break trap"), strict=True):
+                for line, calls in zip(
+                    lines, record_commands(lines, status, kept="echo command break trap"), strict=True
+                ):
                     if any(argv[0] == "evil" for argv in calls):
                         ran += 1
                         with self.subTest(line=line):

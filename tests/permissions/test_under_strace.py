@@ -50,7 +50,7 @@ class UnderStrace(WorkspaceTestCase):
         lines = [case[1] for group in fixture("commands.json") if not group["policy"] for case in group["cases"]]
         lines += [random_call(rng) for _ in range(CALLS)]
         gate = PermissionGate(cwd=str(self.root))
-        allowed = asyncio.run(self.allowed(gate, list(dict.fromkeys(lines))))
+        allowed = asyncio.run(self.allowed_lines(gate, list(dict.fromkeys(lines))))
         self.assertGreater(len(allowed), 60)
         log = self.outside / "trace"
         script = self.outside / "script.sh"
@@ -94,7 +94,7 @@ class UnderStrace(WorkspaceTestCase):
                 )
         self.assertLessEqual({f"{self.root}/README.md", f"{self.root}/src/a.py"}, seen)
 
-    async def allowed(self, gate: PermissionGate, lines: list[str]) -> list[tuple[int, str]]:
+    async def allowed_lines(self, gate: PermissionGate, lines: list[str]) -> list[tuple[int, str]]:
         """The allowed lines with their numbers, except those that only wait."""
         found = []
         for number, line in enumerate(lines):

@@ -87,10 +87,10 @@ class EveryWordMayBeAFile(Table):
             path = shutil.which(name)
             if path is None or name in ("[", "test", "echo", "printf", "true", "false", "pwd", "type", "expr"):
                 continue  # not installed, or a shell builtin without --help
-            said = subprocess.run(
+            done = subprocess.run(
                 [path, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
             )
-            text = said.stdout + said.stderr
+            text = done.stdout + done.stderr
             required = {option for pair in _REQUIRED.findall(text) for option in pair if option}
             for option in (*_OPTIONAL_LONG.findall(text), *_OPTIONAL_SHORT.findall(text)):
                 compared += 1

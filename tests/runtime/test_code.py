@@ -48,7 +48,7 @@ def calls_of(events):
     return [(use.name, dict(use.input), end.outcome, end.error_message or end.output) for use, end in ended]
 
 
-def shown(events):
+def code_result(events):
     """The result of the last call of Code, as the model sees it."""
     uses = {event.tool_use_id for event in events if event.type == "tool.use" and event.name == "Code"}
     return [event for event in events if event.type == "tool.result" and event.tool_use_id in uses][-1]
@@ -82,7 +82,9 @@ class CodeTest(CodeTestCase):
             "except ToolError as error:\n    print(error.error_type)\n"
         )
         self.assertEqual(
-            shown(events).output, "3 TEXT 2 by place\nRuntimeError it is broken\nToolInputError", shown(events)
+            code_result(events).output,
+            "3 TEXT 2 by place\nRuntimeError it is broken\nToolInputError",
+            code_result(events),
         )
         outer = next(event for event in events if event.type == "tool.use")
         found = [(name, outcome) for name, _, outcome, _ in calls_of(events)]
@@ -118,7 +120,9 @@ class CodeTest(CodeTestCase):
             ),
             redact=lambda text: text.replace("secret", "***"),
         )
-        self.assertEqual(shown(events).output, "changed\nHookBlocked not this\nseen\na ***\nname 'fail' is not defined")
+        self.assertEqual(
+            code_result(events).output, "changed\nHookBlocked not this\nseen\na ***\nname 'fail' is not defined"
+        )
         self.assertTrue(all(event.parent_tool_use_id for event in events if event.type == "hook.event"))
 
     async def test_tools_that_change_the_conversation_or_run_code_cannot_be_called(self):
@@ -130,7 +134,7 @@ class CodeTest(CodeTestCase):
             "    except ToolError as error:\n        print(error.error_type)\n"
         )
         events = await self.play(code, tools=[TaskTool({"a": "helps"})])
-        self.assertEqual(shown(events).output.split(), ["ToolNotFoundError"] * 5)
+        self.assertEqual(code_result(events).output.split(), ["ToolNotFoundError"] * 5)
         self.assertEqual([outcome for _, _, outcome, _ in calls_of(events)], ["error"] * 5)
 
     async def test_names_and_arguments_that_python_cannot_say_are_mangled(self):
@@ -148,7 +152,7 @@ class CodeTest(CodeTestCase):
         events = await self.play(code, tools=[odd, shadow])
         called = "{'items': 1, 'size': 3} {'items': 2, 'size': 4} ours"
         helped = "echo(text)\nGive the text back.\n\nArguments:\ntext: string"
-        self.assertEqual(shown(events).output, f"{called}\n{helped}")
+        self.assertEqual(code_result(events).output, f"{called}\n{helped}")
 
     async def test_what_fails_in_the_code_is_an_error_that_shows_where(self):
         loops = "import asyncio\nasync def main(): print(await echo('own loop'))\n" + 2 * "asyncio.run(main())\n"
@@ -161,7 +165,7 @@ class CodeTest(CodeTestCase):
         )
         for code, expected in drawn(cases, 2):
             with self.subTest(code=code):
-                self.assertIn(expected, shown(await self.play(code)).output)
+                self.assertIn(expected, code_result(await self.play(code)).output)
 
     async def test_it_is_off_unless_asked_for_and_one_option_turns_it_on(self):
         with self.assertRaises(OptionsError):
@@ -170,7 +174,7 @@ class CodeTest(CodeTestCase):
             options = options_for(
                 [code_turn("print(sorted(tools))"), "Done."], tools=None, code=on, permission_gate=PermissionGate()
             )
-            ended = shown((await run(prompt="go", options=options)).events)
+            ended = code_result((await run(prompt="go", options=options)).events)
             self.assertEqual(ended.outcome, "ok" if on else "error", ended)
             if on:
                 self.assertIn("'Read'", ended.output)
@@ -247,7 +251,7 @@ class WallsTest(CodeTestCase):
                 alone = {name: name == rung for name in ("namespaces", "bwrap", "landlock")}
                 sandbox_plan._probed[os.geteuid()] = SandboxReport(overlay=False, reasons={}, **alone)
                 with self.subTest(rung=rung):
-                    text = shown(await self.play(code, cwd=project, project_dir=project)).output
+                    text = code_result(await self.play(code, cwd=project, project_dir=project)).output
                     self.assertNotIn("GOT", text)
                     self.assertEqual(text.count("refused"), 21, text)
                     self.assertTrue(text.endswith("a thread runs\nown folder and a call"), text)
@@ -289,13 +293,13 @@ class LimitsTest(CodeTestCase):
         )
         for limits, code, expected in drawn(cases, 2):
             with self.subTest(code=code):
-                self.assertIn(expected, shown(await self.play(code, limits=limits)).output)
+                self.assertIn(expected, code_result(await self.play(code, limits=limits)).output)
 
     async def test_what_is_printed_past_ten_thousand_tokens_goes_to_a_blob(self):
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             store = FileSessionStore(folder, durability="flush")
             events = await self.play("for n in range(20_000): print('line', n)", session_store=store)
-            text, meta = shown(events).output, shown(events).meta
+            text, meta = code_result(events).output, code_result(events).meta
             self.assertLess(len(text), 37_000)
             self.assertTrue(text.startswith("line 0\n") and text.endswith("line 19999"))
             self.assertIn(meta["blob"], text)
@@ -324,7 +328,7 @@ class LimitsTest(CodeTestCase):
         ):
             with self.subTest(code=code[:80]):
                 events = await self.play(f"import os, time\n{begin}{code}\ntime.sleep(30)")
-                self.assertIn("wrote to the channel", shown(events).output)
+                self.assertIn("wrote to the channel", code_result(events).output)
                 self.assertTrue(all(outcome in ("ok", "cancelled") for _, _, outcome, _ in calls_of(events)))
 
     @full_size
@@ -340,11 +344,11 @@ class LimitsTest(CodeTestCase):
             "time.sleep(99)"
         )
         events = await self.play(code, limits=CodeLimits(seconds=1))
-        self.assertIn("ended after 1 s", shown(events).output)
+        self.assertIn("ended after 1 s", code_result(events).output)
 
 
 class EndingsTest(CodeTestCase):
-    def acting(self, trace, hold=None):
+    def acting_options(self, trace, hold=None):
         @tool
         async def act(number: int) -> str:
             """Take effect."""
@@ -373,7 +377,7 @@ class EndingsTest(CodeTestCase):
         events = assert_closed(self, options.session_store, summary.id)
         ended = [outcome for _, _, outcome, _ in calls_of(events)]  # the third call may not have been made yet
         self.assertEqual(ended, ["ok", "cancelled", "cancelled"][: len(ended)])
-        self.assertEqual(shown(events).outcome, "cancelled")
+        self.assertEqual(code_result(events).outcome, "cancelled")
         self.assertEqual(trace, [1, 2])
 
     async def test_from_any_prefix_of_the_log_no_call_of_the_code_runs_twice(self):
@@ -402,7 +406,7 @@ class EndingsTest(CodeTestCase):
                 with self.subTest(length=length, last=events[length - 1].type, tools=len(there)):
                     self.assertEqual((result.stop_reason, trace), ("end", []))
                     resumed = assert_closed(self, cut, "s")
-                    self.assertEqual(shown(resumed).outcome, "unknown")
+                    self.assertEqual(code_result(resumed).outcome, "unknown")
                     begun = {e.tool_use_id for e in events[:length] if e.type == "tool.started"}
                     had = {e.tool_use_id for e in events[:length] if e.type == "tool.result"}
                     for end in resumed[length:]:
@@ -436,7 +440,7 @@ class EndingsTest(CodeTestCase):
             else:
                 session_id = (await run(prompt="go", options=options)).session_id
             events = assert_closed(self, options.session_store, session_id)
-            self.assertTrue(shown(events).output.startswith(expected), shown(events))
+            self.assertTrue(code_result(events).output.startswith(expected), code_result(events))
             self.assertEqual(trace, [1] if expected == "acted 1" else [])
         self.assertEqual(len(asked), 1)
 
@@ -478,7 +482,7 @@ class EndingsTest(CodeTestCase):
                 "print((await Bash('cat made'))['stdout'])"
             )
             events = await self.play(code, tools=[BashTool()], cwd=folder, project_dir=folder)
-            self.assertEqual(shown(events).output, "a\nb")
+            self.assertEqual(code_result(events).output, "a\nb")
 
     async def test_what_code_writes_by_tools_can_be_undone(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -509,9 +513,9 @@ class EndingsTest(CodeTestCase):
             Odd("three", {}),
         ]
         events = await self.play("print(await one(), await two(1, **{'class': 2}), await three(z=1))", tools=odd)
-        self.assertEqual(shown(events).output, "[] ['class', 'x'] ['z']", shown(events))
+        self.assertEqual(code_result(events).output, "[] ['class', 'x'] ['z']", code_result(events))
         deep = "value = 1\nfor n in range(300): value = [value]\nprint(await echo(text=value))"
-        self.assertTrue(shown(await self.play(deep)).is_error)
+        self.assertTrue(code_result(await self.play(deep)).is_error)
 
 
 def assert_answered(test, events):

@@ -142,7 +142,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         options = options_for(provider, **{**self.settings, **changes})
         return options, provider, await events_of("read them all", options)
 
-    def shown(self, provider):
+    def tool_outputs(self, provider):
         """The tool outputs in the last request, in the order of the reads."""
         return [m["content"] for m in provider.requests[-1]["messages"] if m["role"] == "tool"]
 
@@ -150,7 +150,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         options, provider, events = await self.walk(["done"])
         cleared = [event for event in events if isinstance(event, ContextCleared)]
         self.assertEqual([e for e in events if e.type == "session.compacted"], [])
-        shown = self.shown(provider)
+        shown = self.tool_outputs(provider)
         self.assertIn("Error", shown[0])
         self.assertEqual(
             sum("was cleared to save space" in text for text in shown), sum(len(event.results) for event in cleared)
@@ -163,11 +163,11 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_cleared_output_can_be_read_again_from_where_the_note_says(self):
         _, provider, _ = await self.walk(["done"])
-        note = next(text for text in self.shown(provider) if "was cleared" in text)
+        note = next(text for text in self.tool_outputs(provider) if "was cleared" in text)
         name = json.loads(note[note.index("{") : note.index("}") + 1])["file_path"]
         self.names = [*self.names, name]
         _, provider, _ = await self.walk(["done"])
-        self.assertIn("word word", self.shown(provider)[-1])
+        self.assertIn("word word", self.tool_outputs(provider)[-1])
 
     async def test_a_rewind_to_before_it_shows_the_outputs_again(self):
         options, _, events = await self.walk(["done"])
@@ -177,7 +177,7 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
         again = ScriptedProvider(["ok"])
         options = replace(options, provider=again, resume=session_id, max_context_bytes=None)
         await run(prompt="go on", options=options)
-        self.assertNotIn("was cleared", str(self.shown(again)))
+        self.assertNotIn("was cleared", str(self.tool_outputs(again)))
 
     async def test_where_it_is_not_enough_the_conversation_is_summarised_and_says_which_files_it_was_about(self):
         _, _, events = await self.walk(["SUMMARY", *["done"] * 3], max_context_bytes=14_000)
@@ -192,8 +192,8 @@ class ClearingTest(unittest.IsolatedAsyncioTestCase):
             store = FileSessionStore(folder)
             _, provider, events = await self.walk(["done"], session_store=store)
             view, _ = load_view(store, result_of(events).session_id, provider="scripted")
-            told = [m["content"] for m in view.conversation.messages() if m["role"] == "tool"]
-            self.assertEqual(told, self.shown(provider))
+            outputs = [m["content"] for m in view.conversation.messages() if m["role"] == "tool"]
+            self.assertEqual(outputs, self.tool_outputs(provider))
             self.assertTrue(verify_session(store, result_of(events).session_id).ok)
 
 

@@ -237,11 +237,11 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertTrue(compacted)
                 for n in compacted:
                     behind = events[n : next(m for m in range(n, len(events)) if isinstance(events[m], ModelRequest))]
-                    told = [
+                    contexts = [
                         e.text for e in behind if isinstance(e, UserMessage) and (e.about or "").startswith("skill:")
                     ]
-                    self.assertEqual(len(told), 1, told)
-                    self.assertIn("Do it.", told[0])
+                    self.assertEqual(len(contexts), 1, contexts)
+                    self.assertIn("Do it.", contexts[0])
                 last = endpoint.requests[-1]
                 self.assertEqual(sum(b"Do it." in part.data for part in last.parts), 1)
 
@@ -264,11 +264,11 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertEqual(
                     [c.cause for c in self.events() if isinstance(c, ModelContext)], ["the session begins"]
                 )
-                told = [e for e in self.events() if isinstance(e, UserMessage) and e.about]
-                kinds = [(event.about or "").partition(":")[0] for event in told]
+                contexts = [e for e in self.events() if isinstance(e, UserMessage) and e.about]
+                kinds = [(event.about or "").partition(":")[0] for event in contexts]
                 self.assertEqual(kinds, ["memory", "skill-index", "memory"])
-                self.assertIn("Shout.", told[0].text)
-                self.assertIn("not in force", told[2].text)
+                self.assertIn("Shout.", contexts[0].text)
+                self.assertIn("not in force", contexts[2].text)
 
     def test_another_model_is_sent_no_reasoning_of_the_first_and_the_first_one_its_own_again(self) -> None:
         for protocol in PROVIDERS:

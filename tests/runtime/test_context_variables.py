@@ -344,8 +344,8 @@ class ContextVariablesTest(unittest.IsolatedAsyncioTestCase):
 
             begun = await in_context("ada", begin)
             events = await in_context("bob", lambda: listed(begun))
-        (said, _) = [event.output for event in events if event.type == "tool.result"]  # type: ignore[attr-defined]
-        self.assertEqual(json.loads(said)[0]["action"], "accept")
+        (output, _) = [event.output for event in events if event.type == "tool.result"]  # type: ignore[attr-defined]
+        self.assertEqual(json.loads(output)[0]["action"], "accept")
 
     def run_plainly(self, seen: Seen) -> None:
         @tool

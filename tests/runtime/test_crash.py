@@ -25,7 +25,7 @@ from tests.size import IN_MEMORY, LARGE, full_size
 from .support import options_for
 
 
-def acting(life, effect, calls):
+def acting_agent(life, effect, calls):
     """An agent whose only answer contains calls that each append a line to a file."""
 
     @tool(name="act", effect=effect)
@@ -68,7 +68,7 @@ class CrashMatrixTest(unittest.TestCase):
                 self.assertEqual(results[0].output, f"acted {number}")
 
     def check(self, effect, calls, **how):
-        build, judge = partial(acting, effect=effect, calls=calls), partial(self.judge, effect=effect)
+        build, judge = partial(acting_agent, effect=effect, calls=calls), partial(self.judge, effect=effect)
         with self.subTest(effect=effect, calls=calls):
             crash_everywhere(build, judge, real=LARGE, **how)
 
@@ -118,10 +118,10 @@ class ReconcileTest(unittest.TestCase):
         world = World(real=False)
         self.addCleanup(world.close)
         seen = Life(World(real=False))
-        asyncio.run(acting(seen, "unsafe", 1))
+        asyncio.run(acting_agent(seen, "unsafe", 1))
         first = Life(world, 1, Moment(seen.seen.index("act 0") + 1, True, "act 0"))
         with suppress(Killed):
-            asyncio.run(acting(first, "unsafe", 1))
+            asyncio.run(acting_agent(first, "unsafe", 1))
         self.assertEqual(first.seen[-1], "act 0")
         store = Life(world, 2).store
         asyncio.run(

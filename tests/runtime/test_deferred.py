@@ -55,7 +55,7 @@ def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def told(provider: ScriptedProvider) -> list[list[str]]:
+def defined_tools(provider: ScriptedProvider) -> list[list[str]]:
     """The names of the tools defined in each request."""
     return [[tool["function"]["name"] for tool in request["tools"]] for request in provider.requests]
 
@@ -72,8 +72,8 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
             for tool in options.tools:
                 tool.description, tool.input_schema = "Small.", {"type": "object", "properties": {}}
             await run(prompt="Go.", options=options)
-            self.assertEqual("ToolSearch" in told(options.provider)[0], is_deferred)
-            self.assertLessEqual(len(told(options.provider)[0]), 128)
+            self.assertEqual("ToolSearch" in defined_tools(options.provider)[0], is_deferred)
+            self.assertLessEqual(len(defined_tools(options.provider)[0]), 128)
         names = [Thing(number).name for number in range(200)]
         turns = [
             {"tool_calls": [{"name": name, "arguments": {}} for name in names[at : at + 40]]}
@@ -81,7 +81,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         ]
         options = self.options(*turns, "done", count=200)
         await run(prompt="Go.", options=options)
-        requests = told(options.provider)
+        requests = defined_tools(options.provider)
         self.assertEqual(max(map(len, requests)), 128)
         self.assertIn(names[-1], requests[-1])
         self.assertNotIn(names[0], requests[-1])
@@ -102,7 +102,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
             turns = (call("ToolSearch", query="update a pull request"), call(shown, title="x"), "Done.")
             options = self.options(*turns, count=100, served=served, max_context_tokens=40_000)
             result = await run(prompt="Go.", options=options)
-            first, second, third = told(options.provider)
+            first, second, third = defined_tools(options.provider)
             self.assertEqual(first, ["ToolSearch"])
             self.assertEqual((second[0], shown in second, third), ("ToolSearch", True, second))
             (loaded,) = [event for event in result.events if isinstance(event, ToolsLoaded)]
@@ -121,7 +121,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         first = await run(prompt="Go.", options=options)
         again = replace(options, provider=ScriptedProvider(["Done."]), resume=first.session_id)
         second = await run(prompt="More.", options=again)
-        self.assertEqual(told(again.provider)[0], told(options.provider)[-1])
+        self.assertEqual(defined_tools(again.provider)[0], defined_tools(options.provider)[-1])
         self.assertEqual([e for e in second.events if isinstance(e, ModelContext)], [])
         self.assertEqual([e for e in second.events if isinstance(e, UserMessage) and e.about], [])
 
@@ -131,7 +131,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         name = Thing(150).name
         options = self.options(call(name, title="x"), "Done.", count=300)
         result = await run(prompt="Go.", options=options)
-        self.assertEqual(told(options.provider), [["ToolSearch"], ["ToolSearch", name]])
+        self.assertEqual(defined_tools(options.provider), [["ToolSearch"], ["ToolSearch", name]])
         (end,) = [event for event in result.events if isinstance(event, ToolResult)]
         self.assertEqual((end.outcome, end.output), ("ok", f"{name} did it"))
 
@@ -150,7 +150,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         for count, changes in ((9, {"max_context_bytes": 3000}), (40, {}), (500, {"defer_tools": "off"})):
             options = self.options("Done.", count=count, **changes)
             await run(prompt="Go.", options=options)
-            self.assertEqual(len(told(options.provider)[0]), count)
+            self.assertEqual(len(defined_tools(options.provider)[0]), count)
 
     async def test_a_server_that_withdraws_a_tool_leaves_the_others_where_they_are_and_the_log_names_it(self) -> None:
         options = self.options("Done.", count=12, served=True)
@@ -159,7 +159,7 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         again = replace(options, provider=ScriptedProvider(["Done."]), resume=first.session_id, mcp_servers=fewer)
         second = await run(prompt="More.", options=again)
         gone, new = (f"mcp__desk__{Thing(number).name}" for number in (1, 20))
-        (before,), (after,) = told(options.provider), told(again.provider)
+        (before,), (after,) = defined_tools(options.provider), defined_tools(again.provider)
         self.assertEqual(after, [*(name for name in before if name != gone), new])
         (context,) = [event for event in second.events if isinstance(event, ModelContext)]
         self.assertEqual(context.cause, f"tools: +{new}, -{gone}")

@@ -237,7 +237,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
     async def test_whoever_is_told_to_end_ends_in_a_moment(self):
         await asyncio.gather(self.check_closing(), self.check_cancelled())
 
-    async def ended(self, options, prompt="go"):
+    async def run_to_end(self, options, prompt="go"):
         result = await run(prompt=prompt, options=replace(options, timeout_s=LIMIT_S, clock=self.clock))
         assert_closed(self, options.session_store, result.session_id)
         return result
@@ -251,7 +251,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         }
 
         async def check(name, tool):
-            result = await self.ended(options_for([CALL, "never"], tools=[tool]))
+            result = await self.run_to_end(options_for([CALL, "never"], tools=[tool]))
             outcome = next(event.outcome for event in result.events if event.type == "tool.result")
             notices = [e.message for e in result.events if e.type == "system.notice" and e.code == "left_behind"]
             with self.subTest(name):
@@ -265,7 +265,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
 
         async def check(point, hook):
             hooks = HookEngine(**{point: [HookMatcher("hung", hook=hook)]})
-            result = await self.ended(options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks))
+            result = await self.run_to_end(options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks))
             with self.subTest(point):
                 # After the last step, a run waits for its session_end hooks until its time limit, plus a grace period.
                 self.assertEqual(result.stop_reason, "end" if point == "session_end" else "timeout")
@@ -295,7 +295,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
             yield "one"
             await stubborn()
 
-        result = await self.ended(options_for(["done"]), prompts())
+        result = await self.run_to_end(options_for(["done"]), prompts())
         self.assertEqual(result.stop_reason, "timeout")
 
     async def test_a_provider_that_never_ends_is_left_in_time(self):
@@ -337,7 +337,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
                 [CALL, "done"], tools=[Made(lambda input: "ok")], session_store=ForeignStore(hangs_at)
             )
             with self.subTest(hangs_at), self.assertRaises(StorageError):
-                await self.ended(options)
+                await self.run_to_end(options)
 
         places = ["open", "system.init", "model.request", "tool.started", "tool.result", "result"]
         return [check(place) for place in places]
@@ -377,9 +377,9 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                 hooks = HookEngine(post_tool_use=[matcher])
                 options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks)
                 result = await run(prompt="go", options=options)
-                said = next(event for event in result.events if event.type == "hook.event")
+                hook_event = next(event for event in result.events if event.type == "hook.event")
                 with self.subTest(repr(kind)):
-                    self.assertEqual((said.error_type, result.stop_reason), (type(kind).__name__, "end"))
+                    self.assertEqual((hook_event.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
     async def test_what_would_end_the_process_denies_in_place_of_an_approver_and_keeps_no_rule(self):
         for kind in (*KINDS, CANCELLED):

@@ -63,9 +63,9 @@ class Tracebacks(unittest.IsolatedAsyncioTestCase):
         self.assertIn("return str(prices[kind])", trace)
         self.assertEqual(trace.splitlines()[-1], "KeyError: 'tea'")
         self.assertNotIn("tool_step", trace, "frames of the runtime")
-        said = self.options.provider.requests[-1]["messages"][-1]["content"]
-        self.assertIn("KeyError: 'tea'", said)
-        self.assertNotIn("Traceback", said)
+        content = self.options.provider.requests[-1]["messages"][-1]["content"]
+        self.assertIn("KeyError: 'tea'", content)
+        self.assertNotIn("Traceback", content)
 
     async def test_a_tool_may_give_its_failure_as_its_output(self):
         class Weigh(Tool):

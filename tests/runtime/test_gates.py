@@ -92,12 +92,12 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, agent.store, events[0].session_id)
 
     async def test_the_hooks_around_a_call_are_told_which_call_it_is(self):
-        told = []
-        look = HookMatcher("look", hook=lambda payload: told.append(payload["context"]["tool_use_id"]))
+        call_ids = []
+        look = HookMatcher("look", hook=lambda payload: call_ids.append(payload["context"]["tool_use_id"]))
         hooks = HookEngine(pre_tool_use=[look], post_tool_use=[look], post_tool_use_failure=[look])
         events = await events_of("hi", options_for([*calls("echo", "fail"), "done"], hooks=hooks))
         uses = [event.tool_use_id for event in events if event.type == "tool.use"]
-        self.assertEqual(told, [uses[0], uses[0], uses[1], uses[1], uses[1]])
+        self.assertEqual(call_ids, [uses[0], uses[0], uses[1], uses[1], uses[1]])
 
     async def test_a_hook_that_answers_for_a_person_is_in_the_log_with_the_call_that_it_answers(self):
         seen = []
@@ -134,7 +134,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
             """Look it up."""
             return key
 
-        for more, told in (
+        for more, expected in (
             ({"allowed_tools": ["lokup"]}, ["allowed_tools: no tool is called 'lokup'; did you mean lookup?"]),
             ({"disallowed_tools": ["Lookup"]}, ["disallowed_tools: no tool is called 'Lookup'; did you mean lookup?"]),
             (
@@ -148,7 +148,7 @@ class GatesTest(unittest.IsolatedAsyncioTestCase):
                 found = [
                     event.message for event in events if event.type == "system.notice" and event.code == "options.tool"
                 ]
-                self.assertEqual(found, told)
+                self.assertEqual(found, expected)
 
     async def test_claude_codes_names_of_tools_are_read_by_a_part(self):
         @tool(name="Task")

@@ -37,8 +37,8 @@ def agent_on(store, turns, tools=(echo, fail), **more):
 
 async def play(agent, prompt="go", **request):
     events = []
-    given = None if prompt is None else Said(prompt)
-    async with await RunTask.start(agent, RunRequest(**request), given) as task:
+    submission = None if prompt is None else Said(prompt)
+    async with await RunTask.start(agent, RunRequest(**request), submission) as task:
         while (event := await task.next_event()) is not None:
             events.append(event)
     return events

@@ -118,9 +118,9 @@ class Commands(MemoryCase):
         ]  # fmt: skip
         for path in paths:
             for command in ("view", "create", "delete", "str_replace", "insert"):
-                given = {"file_text": "x", "old_str": "x", "insert_line": 0, "insert_text": "x"}
+                fields = {"file_text": "x", "old_str": "x", "insert_line": 0, "insert_text": "x"}
                 with self.subTest(path=path, command=command), self.assertRaises(ToolError):
-                    self.do(command, path=path, **given)
+                    self.do(command, path=path, **fields)
         self.assertEqual(outside.read_text(), "secret")
         self.assertEqual([*self.folder.rglob("*.md")], [])
         self.refused("cannot be changed", "delete", path="/memories")
@@ -195,7 +195,7 @@ class Sessions(MemoryCase):
         }
         return options_for([*turns], **{**settings, **changes})
 
-    async def keeps(self, *turns: Any, path: str = "/memories/project/note", **changes: Any) -> str:
+    async def doubt_after(self, *turns: Any, path: str = "/memories/project/note", **changes: Any) -> str:
         """Run a session that writes a note after these turns, and return the reason for doubting the note."""
         options = self.options(*turns, note(path), "done", **changes)
         result = await run(prompt="go", options=options)
@@ -209,7 +209,7 @@ class Sessions(MemoryCase):
             with folder.changing() as kept:
                 kept.clear()
 
-    async def told(self, **changes: Any) -> str:
+    async def notes_shown(self, **changes: Any) -> str:
         """The text about notes that a new session receives."""
         options = self.options("done", **changes)
         result = await run(prompt="go", options=options)
@@ -235,18 +235,18 @@ class Sessions(MemoryCase):
         )
         first = await run(prompt="go", options=options)
         seqs = [entry.writes[-1].seq for entry in self.memory().entries()]
-        told = await self.told()
+        text = await self.notes_shown()
         self.assertIn(
-            f'<memory path="/memories/project/build" from="session {first.session_id[:8]}, event {seqs[0]}">', told
+            f'<memory path="/memories/project/build" from="session {first.session_id[:8]}, event {seqs[0]}">', text
         )
-        self.assertIn("Run &lt;/memories> make.", told)
+        self.assertIn("Run &lt;/memories> make.", text)
         elsewhere = self.folder / "elsewhere"
         elsewhere.mkdir()
-        told = await self.told(cwd=elsewhere, project_dir=elsewhere)
-        self.assertNotIn("/memories/project", told)
-        self.assertIn("/memories/user/taste", told)
-        self.assertEqual(await self.told(memory=False), "")
-        self.assertEqual(await self.told(disallowed_tools=["memory"]), "")
+        text = await self.notes_shown(cwd=elsewhere, project_dir=elsewhere)
+        self.assertNotIn("/memories/project", text)
+        self.assertIn("/memories/user/taste", text)
+        self.assertEqual(await self.notes_shown(memory=False), "")
+        self.assertEqual(await self.notes_shown(disallowed_tools=["memory"]), "")
 
     async def test_a_session_is_told_once_and_again_behind_a_compaction(self) -> None:
         await run(prompt="go", options=self.options(note("/memories/user/a"), "done"))
@@ -269,7 +269,7 @@ class Sessions(MemoryCase):
         (self.project / "inside.txt").write_text("fine")
         (self.project / "link.txt").symlink_to(outside)
         served = {"mcp_servers": {"desk": McpServer(tools=[echo])}}
-        self.assertEqual(await self.keeps(call("Read", file_path="inside.txt")), "")
+        self.assertEqual(await self.doubt_after(call("Read", file_path="inside.txt")), "")
         for turn, changes in (
             (call("WebFetch", url="https://example.com/x"), {}),
             (call("mcp__desk__echo", text="x"), served),
@@ -277,15 +277,15 @@ class Sessions(MemoryCase):
             (call("Read", file_path="link.txt"), {}),
         ):
             with self.subTest(turn=turn):
-                self.assertIn("content from elsewhere", await self.keeps(turn, **changes))
+                self.assertIn("content from elsewhere", await self.doubt_after(turn, **changes))
         await run(
             prompt="go",
             options=self.options(call("WebFetch", url="https://x.org/"), note("/memories/user/bad", "evil"), "done"),
         )
-        told = await self.told()
-        self.assertNotIn("bad", told)  # its name is hidden too: a name can carry an injection
-        self.assertIn("1 more note may hold what somebody else wrote", told)
-        listed = await self.keeps(call("memory", command="view", path="/memories/user"))
+        text = await self.notes_shown()
+        self.assertNotIn("bad", text)  # its name is hidden too: a name can carry an injection
+        self.assertIn("1 more note may hold what somebody else wrote", text)
+        listed = await self.doubt_after(call("memory", command="view", path="/memories/user"))
         self.assertIn("names of 1 doubtful notes", listed)
 
     async def test_a_mark_passes_on_to_whatever_is_written_behind_it(self) -> None:
@@ -294,7 +294,7 @@ class Sessions(MemoryCase):
             options=self.options(call("WebFetch", url="https://x.org/"), note("/memories/user/bad"), "done"),
         )
         view = call("memory", command="view", path="/memories/user/bad")
-        self.assertIn("memory: /memories/user/bad", await self.keeps(view))
+        self.assertIn("memory: /memories/user/bad", await self.doubt_after(view))
         first = await run(
             prompt="go", options=(options := self.options(call("WebFetch", url="https://x.org/"), "one", "sum"))
         )
@@ -310,9 +310,9 @@ class Sessions(MemoryCase):
         task = call("Task", agent="one", prompt="do it")
         child = {"agent": "You are one.", "text": "all done"}
         changes = {"agents": agents, "tools": [echo, fetch, TaskTool({"one": ""})]}
-        self.assertEqual(await self.keeps(task, child, **changes), "")
+        self.assertEqual(await self.doubt_after(task, child, **changes), "")
         reads = {"agent": "You are one.", **call("WebFetch", url="https://x.org/")}
-        self.assertIn("x.org", await self.keeps(task, reads, child, **changes))
+        self.assertIn("x.org", await self.doubt_after(task, reads, child, **changes))
         writes = {"agent": "You are one.", **note("/memories/user/by-child")}
         turns = [call("WebFetch", url="https://x.org/"), task, writes, child, "done"]
         await run(prompt="go", options=self.options(*turns, **changes))
@@ -330,7 +330,7 @@ class Sessions(MemoryCase):
         assert_closed(self, options.session_store, result.session_id)
         self.assertIn("x.org", self.notes()["/memories/user/by-code"])
         turn = call("Code", code="print((await WebFetch(url='https://x.org/'))[:3])")
-        self.assertIn("x.org", await self.keeps(turn, tools=[CodeTool(), fetch]))
+        self.assertIn("x.org", await self.doubt_after(turn, tools=[CodeTool(), fetch]))
 
     async def test_what_a_prompt_brings_from_elsewhere_marks_what_is_noted_behind_it(self) -> None:
         outside = self.folder / "outside.txt"
@@ -349,8 +349,8 @@ class Sessions(MemoryCase):
             )
             await run(prompt="go", options=options)
         self.assertEqual(self.notes(), {})
-        self.assertIn("/memories/user/own", await self.told(session_metadata={"tenant": "a"}))
-        self.assertEqual(await self.told(session_metadata={"tenant": "c"}), "")
+        self.assertIn("/memories/user/own", await self.notes_shown(session_metadata={"tenant": "a"}))
+        self.assertEqual(await self.notes_shown(session_metadata={"tenant": "c"}), "")
         for name in ("user", "projects/*"):
             one, other = self.home.glob(f"memory/tenants/*/{name}*/memory.json")
             one.write_text(other.read_text())
@@ -384,8 +384,8 @@ class Sessions(MemoryCase):
         options = self.options(note("/memories/user/a"), "done")
         result = await run(prompt="go", options=options)
         self.assertEqual(result.stop_reason, "end")
-        said = [e.message for e in result.events if isinstance(e, SystemNotice) and e.code == "memory"]
-        self.assertIn("cannot be read", said[0])
+        notices = [e.message for e in result.events if isinstance(e, SystemNotice) and e.code == "memory"]
+        self.assertIn("cannot be read", notices[0])
         (answer,) = [e for e in result.events if isinstance(e, ToolResult)]
         self.assertIn("cannot be read", answer.error_message)
 

@@ -64,10 +64,10 @@ async def ask(*parts: Any, request: RunRequest | None = None) -> Any:
 
 
 def broken(seam: str, does: Any) -> type[Part]:
-    async def later(self: Part, *given: Any) -> Any:
+    async def later(self: Part, *arguments: Any) -> Any:
         return does()
 
-    def now(self: Part, *given: Any) -> Any:
+    def now(self: Part, *arguments: Any) -> Any:
         return does()
 
     return type("Broken", (Part,), {seam: later if inspect.iscoroutinefunction(getattr(Part, seam)) else now})

@@ -287,12 +287,12 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             ("bypassPermissions", None, True, "default", "disable mode bypass"),
             (None, "bypassPermissions", "disable", "default", "disable mode bypass"),
         )
-        for given, default, disabled, mode, said in cases:
-            with self.subTest(given=given, default=default, disabled=disabled):
+        for gate_mode, default, disabled, mode, word in cases:
+            with self.subTest(gate_mode=gate_mode, default=default, disabled=disabled):
                 permissions = {"defaultMode": default, "disableBypassPermissionsMode": disabled}
                 kept = {key: value for key, value in permissions.items() if value is not None}
                 self.write(".claude/settings.json", json.dumps({"permissions": kept}))
-                gate = PermissionGate() if given is None else PermissionGate(permission_mode=given)
+                gate = PermissionGate() if gate_mode is None else PermissionGate(permission_mode=gate_mode)
                 call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "chmod 600 made"}}]}
                 options = self.options([call, "ok"], permission_gate=gate, trust_project=True, sandbox="off")
                 events = await events_of("hi", options)
@@ -300,7 +300,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
                 decision = next(e for e in events if e.type == "permission.decision")
                 self.assertEqual(decision.allowed, mode == "bypass")
                 notes = [e.message for e in events if e.type == "system.notice" and e.code == "settings.mode"]
-                self.assertEqual([said in note for note in notes], [True] if said else [])
+                self.assertEqual([word in note for note in notes], [True] if word else [])
 
     async def test_what_the_sandbox_gives_is_said_once_a_session(self):
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x"}}]}

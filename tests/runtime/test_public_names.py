@@ -163,8 +163,8 @@ class PublicNamesTest(unittest.TestCase):
                 command, capture_output=True, text=True, cwd=Path(openagentic_sdk.__file__).parents[1]
             )
         wrong = [number for number, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# error")]
-        said = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-        self.assertEqual(sorted(said), wrong, done.stdout)
+        lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+        self.assertEqual(sorted(lines), wrong, done.stdout)
 
     def test_the_closed_words_are_typed(self):
         self.assertIn("waiting", typing.get_args(StopReason))
@@ -235,8 +235,8 @@ class FrontDoorTest(unittest.TestCase):
         def extended(cls, kw_only=False):
             return dataclass(frozen=True, slots=True, kw_only=kw_only)(type("Own", (cls,), {"__annotations__": {}}))
 
-        said = extended(HookDecision)(block=True, block_reason="not this")
-        hook = extended(HookMatcher)("own", "*", lambda payload: said)
+        decision = extended(HookDecision)(block=True, block_reason="not this")
+        hook = extended(HookMatcher)("own", "*", lambda payload: decision)
         options = options_for(
             [{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "Done."],
             hooks=extended(HookEngine, True)(pre_tool_use=[hook]),

@@ -97,12 +97,12 @@ class AnswerTest(unittest.IsolatedAsyncioTestCase):
                 events = [changed(event, seq=None) for event in whole.read_events("s") if not isinstance(event, Result)]
                 self.store.create_session(session_id="s")
                 self.store.append_events("s", events)
-                heard = []
-                hooks = HookEngine(stop=[HookMatcher("ear", hook=heard.append)])
+                payloads = []
+                hooks = HookEngine(stop=[HookMatcher("ear", hook=payloads.append)])
                 options = options_for([], session="s", session_store=self.store, hooks=hooks)
                 options = replace(options, request_id=None if prompt is None else "r1")
                 self.assertEqual((await run(prompt=prompt, options=options)).final_text, "Rome.")
-                self.assertEqual([told["last_assistant_message"] for told in heard], ["Rome."])
+                self.assertEqual([payload["last_assistant_message"] for payload in payloads], ["Rome."])
                 self.assertEqual(await self.ask("r1", "Capital of Italy?"), ("Rome.", "end", 0))
 
     async def test_a_request_whose_answer_a_hook_refused_is_said_again(self):

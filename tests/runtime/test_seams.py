@@ -22,7 +22,7 @@ SECRET = "hush-hush-value"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
-def named(tool_name, **attributes):
+def tool_named(tool_name, **attributes):
     """A tool built from its parts."""
     return type(
         "Made", (Tool,), {"name": tool_name, "description": "x", "input_schema": {"type": "object"}, **attributes}
@@ -112,7 +112,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             self.db = resources.get(sqlite3.Connection, lambda: sqlite3.connect(":memory:"))
             return "open"
 
-        keeper = named("keep", run=keep)
+        keeper = tool_named("keep", run=keep)
         options = options_for([{"tool_calls": [{"name": "keep"}]}, "ok"], tools=[keeper])
         events = await events_of("hi", options)
         keeper.db.close()
@@ -148,7 +148,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
 
         gate = PermissionGate(permission_mode="bypass", user_answerer=answer)
         options = options_for(
-            [{"tool_calls": [{"name": "ask"}]}, "ok"], tools=[named("ask", run=ask)], permission_gate=gate
+            [{"tool_calls": [{"name": "ask"}]}, "ok"], tools=[tool_named("ask", run=ask)], permission_gate=gate
         )
         events = await events_of("hi", options)
         result = next(event for event in events if event.type == "tool.result")
@@ -159,7 +159,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             return [await ctx.services.get(Questions).ask(ctx, "Which?") for _ in range(2)]
 
         turns = [{"tool_calls": [{"name": "ask"}]}, "ok"]
-        options = options_for(turns, tools=[named("ask", run=ask, effect="read")])
+        options = options_for(turns, tools=[tool_named("ask", run=ask, effect="read")])
         asking = submit("hi", options)
         for text in ("first", "second"):
             question = (await asking.wait()).question
@@ -169,15 +169,15 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(next(e.output for e in events if e.type == "tool.result"), ["first", "second"])
 
     async def test_notification_hooks_hear_of_a_question_before_it_is_answered(self):
-        heard, told = asyncio.Event(), []
+        was_notified, notices = asyncio.Event(), []
 
         async def answer(question):
-            await heard.wait()  # set by the hook; hangs if the hook is not called first
+            await was_notified.wait()  # set by the hook; hangs if the hook is not called first
             return "no"
 
         async def notice(payload):
-            told.append((payload["message"], payload["kind"], payload["context"]["session_id"]))
-            heard.set()
+            notices.append((payload["message"], payload["kind"], payload["context"]["session_id"]))
+            was_notified.set()
 
         options = options_for(
             [{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "ok"],
@@ -185,7 +185,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             hooks=HookEngine(notification=[HookMatcher("bell", hook=notice)]),
         )
         events = await events_of("hi", options)
-        self.assertEqual(told, [("Allow echo?", "permission", events[0].session_id)])
+        self.assertEqual(notices, [("Allow echo?", "permission", events[0].session_id)])
         kinds = [e.type for e in events if e.type in ("user.question", "hook.event", "user.answer")]
         self.assertEqual(kinds, ["user.question", "hook.event", "user.answer"])
 
@@ -207,7 +207,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             return "spoiled"
 
         call = {"tool_calls": [{"name": "spoil", "arguments": {"a": [1]}}]}
-        options = options_for([call, "ok"], tools=[named("spoil", run=spoil)])
+        options = options_for([call, "ok"], tools=[tool_named("spoil", run=spoil)])
         result = await run(prompt="hi", options=options)
         events = assert_closed(self, options.session_store, result.session_id)
         self.assertEqual(next(event for event in events if event.type == "tool.use").input, {"a": [1]})

@@ -135,13 +135,13 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((result_of(events).stop_reason, ended[-1].outcome), ("timeout", "unknown"), ended)
 
     async def test_a_tool_asks_a_person_and_is_told_where_nobody_can_be_asked(self) -> None:
-        said = []
+        answers = []
 
         @tool
         async def decide(ctx: ToolContext) -> str:
             """Ask a person."""
             questions = ctx.services.get(Questions)
-            said.append(questions.reach_anybody(ctx))
+            answers.append(questions.reach_anybody(ctx))
             return await questions.ask(ctx, "Which?", ("red", "blue"), {"why": "paint"})
 
         async def answer(question: UserQuestion) -> str:
@@ -156,7 +156,7 @@ class RunServicesTest(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="go", options=options_for(turns, tools=[decide], permission_gate=gate))
             [ended] = [event for event in result.events if event.type == "tool.result"]
             self.assertEqual(ended.error_type or ended.output, outcome)
-        self.assertEqual(said, [True, False])
+        self.assertEqual(answers, [True, False])
 
 
 @tool

@@ -21,7 +21,7 @@ _OURS = str(Path(openagentic_sdk.__file__).parent)
 WARM_UP, REPEATS = 2, 2
 
 
-async def counted(work: Callable[[], Awaitable[Any]]) -> int:
+async def count_calls(work: Callable[[], Awaitable[Any]]) -> int:
     """The minimum number of calls to this package's functions, in all threads, over several runs after a warm-up."""
     for _ in range(WARM_UP):
         await work()
@@ -54,7 +54,7 @@ class ShortWayTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_run_of_one_bash_call_takes_at_most_3000_calls_and_4100_in_the_sandbox(self):
         for sandbox, most in (("off", 3000), ("auto", 4100)):
             with self.subTest(sandbox):
-                self.assertLessEqual(await counted(self.one_bash_call(sandbox)), most)
+                self.assertLessEqual(await count_calls(self.one_bash_call(sandbox)), most)
 
     def one_bash_call(self, sandbox):
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "true"}}]}
@@ -84,7 +84,7 @@ class ShortWayTest(unittest.IsolatedAsyncioTestCase):
             self.assertIn(answer.status, (200, 201, 202))
             await until_free(application)
 
-        self.assertLessEqual(await counted(work), 2200)
+        self.assertLessEqual(await count_calls(work), 2200)
 
 
 if __name__ == "__main__":

@@ -112,20 +112,20 @@ def tree(life, turns=TREE, **changes):
     return run(prompt="go", options=options_of(life, turns, **changes))
 
 
-def everything(outcome):
+def all_events(outcome):
     return [event for events in outcome.events.values() for event in events]
 
 
-def of(kind, events):
+def of_type(kind, events):
     return [event for event in events if isinstance(event, kind)]
 
 
-def few(points):
+def kill_points(points):
     """The number of places at which a test kills the process; all of them in the large size."""
     return {"points": None, "deaths": 3} if LARGE else {"points": points}
 
 
-def killed(behind, number=1):
+def killed_world(behind, number=1):
     """A world in which the tree was killed right after the n-th action for which `behind` returns true."""
     first = Life(World(real=False))
     asyncio.run(tree(first))
@@ -146,23 +146,23 @@ def in_a_call(what):
 class EveryPointTest(unittest.TestCase):
     def judge(self, outcome, count):
         """Check that each subagent has one session and one end, and that all usage is counted once."""
-        events = everything(outcome)
-        starts = [event.child_session_id for event in of(SubagentStarted, events)]
+        events = all_events(outcome)
+        starts = [event.child_session_id for event in of_type(SubagentStarted, events)]
         self.assertEqual(len(starts), count)
-        self.assertEqual(sorted(starts), sorted(event.child_session_id for event in of(SubagentFinished, events)))
+        self.assertEqual(sorted(starts), sorted(event.child_session_id for event in of_type(SubagentFinished, events)))
         self.assertEqual(sorted([*starts, "lead"]), sorted(outcome.events), "there is an extra session")
-        answers = [event for event in of(ModelResponse, events) if event.complete]
-        spent = of(Result, outcome.events["lead"])[-1].usage
+        answers = [event for event in of_type(ModelResponse, events) if event.complete]
+        spent = of_type(Result, outcome.events["lead"])[-1].usage
         self.assertEqual(spent["input_tokens"], 10 * len(answers))
 
     @full_size
     def test_a_tree_of_three_levels_goes_on_from_every_point_and_nothing_happens_or_is_paid_twice(self):
         def check(outcome):
             self.judge(outcome, 4)
-            told = of(ToolResult, outcome.events["lead"])
-            self.assertEqual([event.output["final_text"] for event in told], ["north done", "south done"])
+            results = of_type(ToolResult, outcome.events["lead"])
+            self.assertEqual([event.output["final_text"] for event in results], ["north done", "south done"])
 
-        report = crash_everywhere(tree, check, **few(12))
+        report = crash_everywhere(tree, check, **kill_points(12))
         self.assertGreaterEqual(report.points, 150 if LARGE else 12)
 
     @unittest.skipUnless(LARGE, "processes are killed for real in the large size, and once in test_crash")
@@ -180,11 +180,11 @@ class EveryPointTest(unittest.TestCase):
     def test_subagents_in_the_background_work_on_under_the_ids_that_the_model_knows(self):
         def check(outcome):
             self.judge(outcome, 3)
-            told = [event.output for event in of(ToolResult, outcome.events["lead"])]
-            fetched = [output["final_text"] for output in told if output["status"] == "done"]
+            outputs = [event.output for event in of_type(ToolResult, outcome.events["lead"])]
+            fetched = [output["final_text"] for output in outputs if output["status"] == "done"]
             self.assertEqual(fetched, ["north done", "dug"])
 
-        crash_everywhere(lambda life: tree(life, BEHIND), check, **few(10))
+        crash_everywhere(lambda life: tree(life, BEHIND), check, **kill_points(10))
 
     @full_size
     def test_several_questions_in_several_subagents_wait_and_each_answer_lets_its_own_go_on(self):
@@ -200,7 +200,7 @@ class EveryPointTest(unittest.TestCase):
                 ):
                     await answer_question(life.store, "lead", question_id, "yes")
 
-        crash_everywhere(ask_and_answer, lambda outcome: self.judge(outcome, 3), **few(10))
+        crash_everywhere(ask_and_answer, lambda outcome: self.judge(outcome, 3), **kill_points(10))
 
     def test_every_pair_of_places_in_the_logs_of_two_subagents_that_work_at_the_same_time(self):
         turns = (
@@ -218,8 +218,8 @@ class EveryPointTest(unittest.TestCase):
 
         asyncio.run(tree(whole, turns, tools=[look_together, TaskTool(dict.fromkeys(NAMES, ""))]))
         lead = whole.store.read_events("lead")
-        children = {event.name: event.child_session_id for event in of(SubagentStarted, lead)}
-        both = max(event.seq for event in of(SubagentStarted, lead))
+        children = {event.name: event.child_session_id for event in of_type(SubagentStarted, lead)}
+        both = max(event.seq for event in of_type(SubagentStarted, lead))
         logs = {name: whole.store.read_events(session_id) for name, session_id in children.items()}
         # An answer is one write: a killed process has written all of it or nothing.
         ends = {
@@ -237,8 +237,8 @@ class EveryPointTest(unittest.TestCase):
                 life = Life(World(real=False))
                 result = asyncio.run(tree(life, turns, session_store=store))
                 self.assertEqual((result.stop_reason, result.final_text), ("end", "All done."))
-                told = [event.output["final_text"] for event in of(ToolResult, store.read_events("lead"))]
-                self.assertEqual(told, ["north", "south"])
+                texts = [event.output["final_text"] for event in of_type(ToolResult, store.read_events("lead"))]
+                self.assertEqual(texts, ["north", "south"])
                 self.assertEqual(result.usage["input_tokens"], 60)
                 for name in ("lead", *children.values()):
                     assert_closed(self, store, name)
@@ -262,7 +262,7 @@ class EveryPointTest(unittest.TestCase):
             (moment,) = outcome.moments or (Moment(0, True, ""),)
             twice = "hook.event" in moment.what and not moment.is_behind
             self.assertLessEqual(len(outcome.things["hooks"]), 3 if twice else 2)
-            (told,) = of(ToolResult, outcome.events["lead"])
+            (told,) = of_type(ToolResult, outcome.events["lead"])
             self.assertIn("withheld", told.error_message)
             (child,) = (events for name, events in outcome.events.items() if name != "lead")
             self.assertEqual(sum(getattr(event, "text", "") == "Be brief." for event in child), 1)
@@ -298,12 +298,12 @@ class SuspendedTest(unittest.TestCase):
                 events = [
                     event for name in life.store.list_sessions() for event in assert_closed(self, life.store, name)
                 ]
-                counts = [len(of(kind, events)) for kind in (SubagentStarted, SubagentFinished)]
+                counts = [len(of_type(kind, events)) for kind in (SubagentStarted, SubagentFinished)]
                 self.assertEqual(counts, [4, 4])
 
     def test_a_person_who_interrupts_ends_the_subagents_that_were_to_go_on(self):
         for number in (1, 2, 4, 9):
-            world = killed(in_a_call, 3)
+            world = killed_world(in_a_call, 3)
             life = Life(world, 2)
 
             async def interrupt(life=life, number=number):
@@ -326,7 +326,7 @@ class LostTest(unittest.TestCase):
     """If a subagent cannot resume, the result of its call says so."""
 
     def lost(self, before=lambda store, session_id: None, **changes):
-        life = Life(killed(in_a_call, 3), 2)
+        life = Life(killed_world(in_a_call, 3), 2)
         sessions = {
             life.store.read_metadata(name)["metadata"].get("agent_name"): name for name in life.store.list_sessions()
         }
@@ -334,13 +334,13 @@ class LostTest(unittest.TestCase):
         result = asyncio.run(tree(life, **changes))
         self.assertEqual((result.stop_reason, result.final_text), ("end", "All done."))
         # The two subagents may end in either order.
-        told = sorted(of(ToolResult, life.store.read_events("lead")), key=lambda event: event.outcome)
-        self.assertEqual([event.outcome for event in told], ["ok", "unknown"])
-        self.assertIn(f"subagent 'north' (session {sessions['north']})", told[1].error_message)
-        ends = of(SubagentFinished, life.store.read_events("lead"))
+        results = sorted(of_type(ToolResult, life.store.read_events("lead")), key=lambda event: event.outcome)
+        self.assertEqual([event.outcome for event in results], ["ok", "unknown"])
+        self.assertIn(f"subagent 'north' (session {sessions['north']})", results[1].error_message)
+        ends = of_type(SubagentFinished, life.store.read_events("lead"))
         self.assertEqual(sorted(event.stop_reason for event in ends), ["end", "interrupted"])
         del kept
-        return told[1].error_message
+        return results[1].error_message
 
     def test_when_its_log_was_deleted(self):
         text = self.lost(lambda store, session_id: store.delete_session(session_id))
@@ -357,13 +357,13 @@ class LostTest(unittest.TestCase):
         self.assertIn("is in use by", text)
 
     def test_a_fork_leaves_the_subagents_of_its_source_alone(self):
-        world = killed(in_a_call, 3)
+        world = killed_world(in_a_call, 3)
         life = Life(world, 2)
         fork = fork_session(life.store, "lead")
         others = [name for name in life.store.list_sessions() if name not in ("lead", fork)]
         before = [life.store.read_events(name) for name in others]
         asyncio.run(tree(life, session=None, request_id=None, resume=fork))
-        outcomes = [event.outcome for event in of(ToolResult, life.store.read_events(fork))]
+        outcomes = [event.outcome for event in of_type(ToolResult, life.store.read_events(fork))]
         self.assertEqual(outcomes, ["unknown", "unknown"])
         self.assertEqual([life.store.read_events(name) for name in others], before)
 

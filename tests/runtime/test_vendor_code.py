@@ -27,7 +27,7 @@ async def private(region: str) -> str:
     return "private"
 
 
-def playing(provider, bodies, asked):
+def scripted_endpoint(provider, bodies, asked):
     """A provider whose endpoint returns these bodies in order; `asked` collects the requests."""
 
     def transport(url, headers, payload):
@@ -94,7 +94,7 @@ class VendorCodeTest(unittest.IsolatedAsyncioTestCase):
         asked = []
         options = options_for(
             ["unused"],
-            provider=playing(provider, bodies, asked),
+            provider=scripted_endpoint(provider, bodies, asked),
             model="claude-opus-5-5" if provider is AnthropicProvider else "gpt-5.5",
             tools=[sales, private],
             stream=False,
@@ -148,11 +148,11 @@ class VendorCodeTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_calls_of_openais_programs_carry_their_caller_there_and_back(self):
         ended = {"type": "program_output", "id": "po_1", "call_id": "call_p", "result": "x", "status": "completed"}
-        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
+        message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
         bodies = [
             response(1, PROGRAM, function_call("call_1", caller=CALLER), function_call("call_2")),
             response(2, function_call("call_3", "private", caller=CALLER)),
-            response(3, ended, said),
+            response(3, ended, message),
         ]
         events, asked = await self.play(OpenAIResponsesProvider, bodies)
         definitions = {one["name"]: one.get("allowed_callers") for one in asked[0]["tools"]}
@@ -200,8 +200,8 @@ class VendorCodeTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual(asked[1]["messages"][-1]["content"][0]["tool_use_id"], "toolu_1")
 
     async def test_an_endpoint_of_another_protocol_is_told_nothing_of_callers(self):
-        said = {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
-        _, asked = await self.play(OpenAICompatibleProvider, [said])
+        body = {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
+        _, asked = await self.play(OpenAICompatibleProvider, [body])
         self.assertEqual([sorted(one) for one in asked[0]["tools"]], [["function", "type"]] * 2)
 
 

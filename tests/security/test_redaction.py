@@ -255,17 +255,17 @@ class OnDisk(unittest.TestCase):
             ("view", done.session_id, "-o", str(page), *store),
         ):
             with self.subTest(arguments[0]):
-                said = self.output_of(arguments) + (page.read_text() if page.exists() else "")
-                self.assertNotIn(SECRET, said)
+                output = self.output_of(arguments) + (page.read_text() if page.exists() else "")
+                self.assertNotIn(SECRET, output)
         self.assertIn(SECRET, self.output_of(("export", done.session_id, "--format", "json", "--no-redact", *store)))
 
     def output_of(self, arguments: Sequence[str]) -> str:
         import contextlib
         import io
 
-        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(main(list(arguments)), 0)
-        return said.getvalue()
+        return out.getvalue()
 
     def test_redaction_can_be_turned_off(self) -> None:
         done = self.play(self.call("Read", file_path="config.txt"), redact=False)

@@ -224,8 +224,8 @@ class OfOneTag(unittest.TestCase):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertEqual(main(["sessions", "cost", "--store", self.url, "--tag", "nightly", "--json"]), 0)
-        told = json.loads(out.getvalue())
-        self.assertEqual((told["sessions"], told["total"]["cost_usd"]), (4, 15.0))
+        report = json.loads(out.getvalue())
+        self.assertEqual((report["sessions"], report["total"]["cost_usd"]), (4, 15.0))
 
 
 class Runs(unittest.TestCase):
@@ -266,9 +266,9 @@ class Runs(unittest.TestCase):
                 out = io.StringIO()
                 with contextlib.redirect_stdout(out):
                     code = main(["sessions", "cost", "--store", str(Path(folder, "s")), "--json", *arguments])
-                told = json.loads(out.getvalue())
+                report = json.loads(out.getvalue())
                 self.assertEqual(code, 0)
-                self.assertAlmostEqual(told["total"]["cost_usd"], whole * factor, 9)
+                self.assertAlmostEqual(report["total"]["cost_usd"], whole * factor, 9)
             file = Path(folder, "limits.toml")
             file.write_text('[tag."n*"]\nmax_cost_usd = 4\nmax_tokens = 5000\n')
             for arguments in ([], ["--json"]):

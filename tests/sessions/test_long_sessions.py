@@ -135,7 +135,7 @@ def plain(value):
     return json.loads(json.dumps(value, default=lambda event: {**vars(event), "type": event.type}))
 
 
-def seen(view):
+def state_of(view):
     """Everything that a run reads from a view."""
     waiting = view.open_calls()
     asked = [UserQuestion("new", "sure?", tool_use_id=record.use.tool_use_id) for record in waiting]
@@ -235,10 +235,10 @@ class LettingGoTest(unittest.TestCase):
                         lean.forget(store.kept)
                 if rng.random() < 0.06 or number == len(events):
                     with self.subTest(seed=seed, seq=number):
-                        expected = seen(whole)
+                        expected = state_of(whole)
                         loaded, _ = load_view(store, "s", ALL_FOLDS, provider="p")
                         for view in (lean, loaded):
-                            found = seen(view)
+                            found = state_of(view)
                             self.assertEqual([key for key in found if found[key] != expected[key]], [])
                         self.assertEqual(plain(rebuild_messages(events[:number], provider="p")), expected["messages"])
             let_go += len(lean.events) < len(whole.events) // 2

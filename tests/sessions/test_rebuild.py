@@ -96,8 +96,8 @@ class RebuildTest(unittest.TestCase):
         self.assertEqual(rebuild_messages(events, provider="deepseek")[1]["reasoning_content"], "because")
 
     def test_an_image_result_is_shown_in_a_user_message_behind_all_results(self):
-        for told, media_type in ({"media_type": "image/jpeg"}, "image/jpeg"), ({}, "image/png"):
-            image = ToolResult("a", {"type": "image", "data": "QUJD", **told})
+        for fields, media_type in ({"media_type": "image/jpeg"}, "image/jpeg"), ({}, "image/png"):
+            image = ToolResult("a", {"type": "image", "data": "QUJD", **fields})
             events = numbered(
                 UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), image, ToolResult("b", 1)
             )

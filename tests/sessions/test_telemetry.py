@@ -232,12 +232,12 @@ class Spans(unittest.TestCase):
     def test_content_has_messages_calls_instructions_and_tags_without_secrets_and_stays_json(self) -> None:
         secret = "sk-ant-api03-" + "a1" * 40
         log, big = log_of(), ToolResult("c2", "x" * 90_000)
-        said = [
+        messages = [
             SessionMeta(tags=["nightly"]),
             ModelContext("m", "openai", "Be brief.", []),
             UserMessage("key " + secret),
         ]
-        events = [log[0], *said, *log[2:9], ToolUse("c2", "Read", {"file": secret}), big, *log[9:]]
+        events = [log[0], *messages, *log[2:9], ToolUse("c2", "Read", {"file": secret}), big, *log[9:]]
         stamped = [changed(event, seq=number, ts=1.0) for number, event in enumerate(events, 1)]
         spans = session_spans(stamped, SpanFold("s", mask=Redactor(), with_content=True))
         self.assertNotIn(secret, json.dumps(spans))
@@ -401,22 +401,22 @@ class Export(unittest.TestCase):
         self.assertEqual((len(refusing.bodies), exporter.health.dropped), (1, 4))
 
     def test_a_collector_that_takes_no_protobuf_is_one_notice_with_the_way_out(self) -> None:
-        said = b"\x12\x0bunsupported"  # google.rpc.Status: message
-        collector = self.collector((415, {"Content-Type": "application/x-protobuf"}, said))
-        store, told = MemorySessionStore(), list[str]()
+        status = b"\x12\x0bunsupported"  # google.rpc.Status: message
+        collector = self.collector((415, {"Content-Type": "application/x-protobuf"}, status))
+        store, messages = MemorySessionStore(), list[str]()
         options = OpenAgenticOptions(
             provider=ScriptedProvider(["one", "two", "three"]), model="m", session_store=store,
             otlp_endpoint=collector.url, key_file=str(self.folder / "key"),
         )  # fmt: skip
         for number in range(3):
             events = asyncio.run(run(prompt="go", options=options)).events
-            told += [event.message for event in events if isinstance(event, SystemNotice)]
+            messages += [event.message for event in events if isinstance(event, SystemNotice)]
             (exporter,) = exporters_of(store)
             self.assertTrue(exporter.flush(WAIT_S))
             self.assertGreater(exporter.health.dropped, number)
-        self.assertEqual(len(told), 1)
-        self.assertIn("with 415: unsupported", told[0])
-        self.assertIn("OTEL_EXPORTER_OTLP_PROTOCOL=http/json", told[0])
+        self.assertEqual(len(messages), 1)
+        self.assertIn("with 415: unsupported", messages[0])
+        self.assertIn("OTEL_EXPORTER_OTLP_PROTOCOL=http/json", messages[0])
 
     def test_a_refusal_that_no_run_could_say_is_logged_at_the_end_of_the_process(self) -> None:
         store, events = self.stored()
@@ -437,8 +437,8 @@ class Export(unittest.TestCase):
         self.assertEqual(types, ["application/x-protobuf", "application/json"])
         self.assertEqual(collector.taken, [])
         collector.answers[:] = [(200, {}, b"")]
-        told = traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
-        self.assertEqual(told, [f"{url} takes them as protobuf"])
+        paths = traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+        self.assertEqual(paths, [f"{url} takes them as protobuf"])
         self.assertIn("gRPC", traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})[0])
         self.assertEqual(traces_of({}), [])
 

@@ -231,8 +231,10 @@ class Phoenix(unittest.TestCase):
         chats = [span["attributes"] for span in spans.values() if span["span_kind"] == "LLM"]
         self.assertEqual([chat["llm.token_count.prompt"] for chat in chats], [10] * 4)
         # Phoenix parsed the conventions' messages and their calls, and converted them to its own attributes.
-        said = {str(value) for chat in chats for name, value in chat.items() if name.startswith("llm.output_messages.")}
-        self.assertLessEqual({"Cloudy.", "found", "weather", "Task"}, said)
+        values = {
+            str(value) for chat in chats for name, value in chat.items() if name.startswith("llm.output_messages.")
+        }
+        self.assertLessEqual({"Cloudy.", "found", "weather", "Task"}, values)
 
     def test_json_which_phoenix_refuses_is_one_complaint_that_names_the_way_out(self) -> None:
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}

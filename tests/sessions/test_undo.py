@@ -65,7 +65,7 @@ class UndoCase(unittest.TestCase):
     def open_store(self) -> SessionStore:
         return FileSessionStore(root_dir=self.home / "store")
 
-    def turn(self, *calls: Call, **options: Any) -> str:
+    def run_turn(self, *calls: Call, **options: Any) -> str:
         """Send one prompt whose model makes these calls, each in a separate step."""
         steps: list[Any] = [{"tool_calls": [{"name": name, "arguments": input}]} for name, input in calls]
         wanted: dict[str, Any] = {
@@ -105,11 +105,11 @@ class Undo(UndoCase):
         self.put("run.sh", b"#!/bin/sh\n", 0o755)
         self.put("binary", bytes(range(256)), 0o600)
         states = [self.files()]
-        self.turn(edit("text", "one", "two"), write("new/deep/file", "x"), write("run.sh", "exit 1\n"))
+        self.run_turn(edit("text", "one", "two"), write("new/deep/file", "x"), write("run.sh", "exit 1\n"))
         states.append(self.files())
-        self.turn(write("binary", "no more"), edit("text", "two", "three"), edit("text", "three", "four"))
+        self.run_turn(write("binary", "no more"), edit("text", "two", "three"), edit("text", "three", "four"))
         states.append(self.files())
-        self.turn(write("new/deep/file", "y"), write("text", "five"))
+        self.run_turn(write("new/deep/file", "y"), write("text", "five"))
         for state in reversed(states):
             self.undo()
             self.assertEqual(self.files(), state)
@@ -118,23 +118,23 @@ class Undo(UndoCase):
         self.put("a")
         before = self.files()
         for number in range(3):
-            self.turn(write("a", f"{number}"), write(f"n{number}", "x"))
+            self.run_turn(write("a", f"{number}"), write(f"n{number}", "x"))
         self.undo(3)
         self.assertEqual(self.files(), before)
 
     def test_what_was_rewound_without_files_still_counts(self) -> None:
         self.put("a")
         before = self.files()
-        session = self.turn(write("b", "x"))
-        self.turn(write("a", "first"))
+        session = self.run_turn(write("b", "x"))
+        self.run_turn(write("a", "first"))
         rewind_session(self.store, session, turns=1)
-        self.turn(write("a", "second"))
+        self.run_turn(write("a", "second"))
         self.undo(2)
         self.assertEqual(self.files(), before)
 
     def test_content_is_on_disk_before_the_change_and_kept_once_in_a_run(self) -> None:
         self.put("a")
-        self.turn(edit("a", "before", "b"), edit("a", "b", "c"))
+        self.run_turn(edit("a", "before", "b"), edit("a", "b", "c"))
         kept = [event for event in self.events if isinstance(event, FileKept)]
         self.assertEqual([(event.path, event.mode) for event in kept], [(str(self.cwd / "a"), 0o644)])
         assert self.session is not None and kept[0].sha256 is not None
@@ -164,7 +164,7 @@ class Undo(UndoCase):
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
                 self.put("other")
                 path = self.put("file")
-                self.turn(write("file", "after"), write("other", "after"))
+                self.run_turn(write("file", "after"), write("other", "after"))
                 change(path)
                 now = os.lstat(path) if os.path.lexists(path) else None
                 with self.assertRaises(FilesChangedError) as caught:
@@ -186,7 +186,7 @@ class Undo(UndoCase):
     def test_a_folder_that_became_a_link_leads_nowhere(self) -> None:
         (self.cwd / "sub").mkdir()
         self.put("sub/file")
-        self.turn(write("sub/file", "after"))
+        self.run_turn(write("sub/file", "after"))
         (self.cwd / "sub").rename(self.home / "moved")
         (self.cwd / "sub").symlink_to(self.home / "moved")
         with self.assertRaises(FilesChangedError):
@@ -195,9 +195,9 @@ class Undo(UndoCase):
 
     def test_a_change_of_somebody_else_between_two_turns_is_not_lost(self) -> None:
         path = self.put("file")
-        self.turn(write("file", "one"))
+        self.run_turn(write("file", "one"))
         path.write_text("a person's work")
-        self.turn(("Read", {"file_path": "file"}), write("file", "two"))
+        self.run_turn(("Read", {"file_path": "file"}), write("file", "two"))
         with self.assertRaisesRegex(FilesChangedError, "between the turns"):
             self.undo(2)
         self.undo(1)
@@ -206,7 +206,7 @@ class Undo(UndoCase):
     def test_a_file_outside_of_the_workspace_is_not_put_back(self) -> None:
         outside = self.home / "outside"
         outside.write_text("before")
-        self.turn(write(str(outside), "after"))
+        self.run_turn(write(str(outside), "after"))
         with self.assertRaisesRegex(FilesChangedError, "outside the workspace"):
             self.undo()
         assert self.session is not None
@@ -215,7 +215,7 @@ class Undo(UndoCase):
 
     def test_files_of_another_installations_session_are_never_put_back(self) -> None:
         path = self.put("file")
-        session = self.turn(write("file", "after"))
+        session = self.run_turn(write("file", "after"))
         archive_session(self.store, session, str(self.home / "archive"))
         other = FileSessionStore(root_dir=self.home / "other")
         restore_session(other, str(self.home / "archive"))
@@ -226,7 +226,7 @@ class Undo(UndoCase):
 
     def test_a_fork_can_take_back_what_its_parent_did(self) -> None:
         path = self.put("file")
-        session = self.turn(write("file", "after"))
+        session = self.run_turn(write("file", "after"))
         fork = fork_session(self.store, session)
         restore_files(self.store, fork, to_seq=1)
         self.assertEqual(path.read_text(), "before")
@@ -235,7 +235,7 @@ class Undo(UndoCase):
         path = self.put("file")
         child = ScriptedProvider([{"tool_calls": [{"name": "Write", "arguments": write("file", "child")[1]}]}, "ok"])
         helper = AgentDefinition(description="helps", prompt="help", provider=child, model="m")
-        self.turn(("Task", {"agent": "helper", "prompt": "go"}), agents={"helper": helper})
+        self.run_turn(("Task", {"agent": "helper", "prompt": "go"}), agents={"helper": helper})
         self.assertEqual(path.read_text(), "child")
         self.undo()
         self.assertEqual(path.read_text(), "before")
@@ -244,7 +244,7 @@ class Undo(UndoCase):
         path = self.put("file")
         child = ScriptedProvider([{"tool_calls": [{"name": "Write", "arguments": write("file", "child")[1]}]}, "ok"])
         helper = AgentDefinition(description="helps", prompt="help", provider=child, model="m")
-        self.turn(
+        self.run_turn(
             ("Task", {"agent": "helper", "prompt": "go", "background": True}),
             ("TaskOutput", {"task_id": "task_1", "wait_s": 60}),
             agents={"helper": helper},
@@ -254,7 +254,7 @@ class Undo(UndoCase):
         self.assertEqual(path.read_text(), "before")
 
     def test_calls_whose_changes_nobody_saw_are_named(self) -> None:
-        session = self.turn(("Bash", {"command": "echo x > made"}), write("a", "x"))
+        session = self.run_turn(("Bash", {"command": "echo x > made"}), write("a", "x"))
         plan = plan_restore(self.store, session, to_seq=0)
         self.assertEqual([use.name for use in plan.uncovered], ["Bash"])
         self.undo()
@@ -270,7 +270,7 @@ class Undo(UndoCase):
         self.put("folder/inner", b"z")
         before = self.files()
         command = "rm gone; chmod 755 mode; rm -r folder; echo n > new; mkdir d; echo m > d/m; mkfifo pipe"
-        session = self.turn(("Bash", {"command": command}), bash_effects="commit")
+        session = self.run_turn(("Bash", {"command": command}), bash_effects="commit")
         self.assertNotEqual(self.files(), before)
         self.assertEqual(list(plan_restore(self.store, session, to_seq=0).uncovered), [])
         self.undo(conflicts="skip")
@@ -279,14 +279,14 @@ class Undo(UndoCase):
     def test_what_was_too_big_to_keep_is_named_and_left_alone(self) -> None:
         path = self.put("big")
         os.truncate(path, (128 << 20) + 1)
-        self.turn(write("big", "small"))
+        self.run_turn(write("big", "small"))
         with self.assertRaisesRegex(FilesChangedError, "134,217,72"):
             self.undo()
         self.assertEqual(path.read_text(), "small")
 
     def test_a_point_inside_a_turn_is_refused_when_its_content_is_not_kept(self) -> None:
         self.put("a")
-        session = self.turn(write("a", "one"), write("a", "two"))
+        session = self.run_turn(write("a", "one"), write("a", "two"))
         first = next(event.seq for event in self.events if event.type == "tool.result")
         assert first is not None
         with self.assertRaisesRegex(FilesChangedError, "start of a turn"):
@@ -294,21 +294,21 @@ class Undo(UndoCase):
 
     def test_nothing_is_put_back_while_a_run_goes_on(self) -> None:
         self.put("a")
-        session = self.turn(write("a", "one"))
+        session = self.run_turn(write("a", "one"))
         with self.store.open_writer(session), self.assertRaises(SessionLockedError):
             self.undo()
         self.assertEqual((self.cwd / "a").read_text(), "one")
 
     def test_the_model_may_go_on_with_the_restored_file(self) -> None:
         self.put("a", b"one")
-        self.turn(("Read", {"file_path": "a"}))
-        self.turn(edit("a", "one", "two"))
+        self.run_turn(("Read", {"file_path": "a"}))
+        self.run_turn(edit("a", "one", "two"))
         self.undo()
-        self.turn(edit("a", "one", "three"))
+        self.run_turn(edit("a", "one", "three"))
         self.assertEqual((self.cwd / "a").read_text(), "three")
 
     def test_a_log_of_strange_shape_is_no_obstacle(self) -> None:
-        session = self.turn(write("a", "x"))
+        session = self.run_turn(write("a", "x"))
         strange: list[Any] = [{}, {"path": 5}, {"path": "/etc/passwd", "found": None, "sha256": "0" * 64}]
         self.store.append_events(session, [FilesRestoring(0, strange), FilesRestored(0, ["/etc/passwd"])])
         self.assertEqual(list(file_changes(self.store, session).files), [str(self.cwd / "a")])
@@ -317,14 +317,14 @@ class Undo(UndoCase):
 
     def test_a_failed_call_in_a_later_turn_is_no_change_of_somebody_else(self) -> None:
         path = self.put("a", b"one")
-        session = self.turn(write("a", "two"))
+        session = self.run_turn(write("a", "two"))
         append_signed(self.store, session, [FileKept("call", str(path), digest_bytes(b"two"), 0o644)])
         self.undo()
         self.assertEqual(path.read_bytes(), b"one")
 
     def test_what_no_kept_file_vouches_for_is_never_touched(self) -> None:
         victim, there = self.home / "outside", self.put("there", b"mine")
-        session = self.turn(write("a", "evil"))
+        session = self.run_turn(write("a", "evil"))
         evil, points = self.store.put_blob(session, b"evil"), []
         for states in ({str(victim): [evil, 0o600], str(there): None}, {str(victim): None, str(there): ["x", 1]}):
             use = ToolUse(tool_use_id=str(len(states)) + str(states), name="Bash", input={})
@@ -338,13 +338,13 @@ class Undo(UndoCase):
 
     def test_a_name_as_long_as_names_may_be_is_written_and_put_back(self) -> None:
         path = self.put("漢" * 85, b"one")
-        self.turn(write(path.name, "two"))
+        self.run_turn(write(path.name, "two"))
         self.assertEqual(path.read_bytes(), b"two")
         self.undo()
         self.assertEqual(path.read_bytes(), b"one")
 
     def test_sessions_that_start_each_other_and_paths_that_cannot_be_end_in_words(self) -> None:
-        session = self.turn(write("a", "x"))
+        session = self.run_turn(write("a", "x"))
         strange: list[Any] = [
             SubagentStarted("t", "helper", session, "go"),
             SubagentStarted("t", "helper", "../..", "go"),
@@ -364,10 +364,10 @@ class Undo(UndoCase):
 
         self.store = Full(root_dir=self.home / "full")
         path = self.put("file")
-        self.turn(write("file", "stopped"), on_storage_error="stop")
+        self.run_turn(write("file", "stopped"), on_storage_error="stop")
         self.assertEqual(path.read_text(), "before")
         self.session = None
-        self.turn(write("file", "changed"), on_storage_error="continue")
+        self.run_turn(write("file", "changed"), on_storage_error="continue")
         self.assertEqual(path.read_text(), "changed")
         with self.assertRaisesRegex(FilesChangedError, "no room for blobs"):
             self.undo()
@@ -377,7 +377,7 @@ class Undo(UndoCase):
     def test_a_file_of_a_hundred_megabytes_comes_back(self) -> None:
         data = os.urandom(1 << 20) * 100
         path = self.put("big", data, 0o755)
-        self.turn(write("big", "small"))
+        self.run_turn(write("big", "small"))
         self.undo()
         self.assertTrue(path.read_bytes() == data)
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o755)
@@ -413,8 +413,8 @@ class Killed(UndoCase):
         self.put("a", b"one", 0o755)
         self.put("b", b"two")
         before = self.files()
-        self.turn(write("a", "x"), write("new", "y"))
-        session = self.turn(write("a", "xx"), write("b", "z"))
+        self.run_turn(write("a", "x"), write("new", "y"))
+        session = self.run_turn(write("a", "xx"), write("b", "z"))
         store, after = self.home / "store", self.files()
         self.store.close()
         os.rename(store, self.home / "saved")
@@ -440,10 +440,10 @@ class Killed(UndoCase):
 
     def test_a_run_that_goes_on_in_the_middle_says_so_and_is_not_undone_later(self) -> None:
         self.put("a", b"one")
-        session = self.turn(write("a", "two"))
+        session = self.run_turn(write("a", "two"))
         journal = FilesRestoring(0, [{"path": str(self.cwd / "a"), "found": None, "sha256": None, "mode": None}])
         self.store.append_events(session, [journal])
-        self.turn(write("b", "x"))
+        self.run_turn(write("b", "x"))
         notices = [event.code for event in self.events if isinstance(event, SystemNotice)]
         self.assertIn("files.half_restored", notices)
 

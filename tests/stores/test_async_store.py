@@ -60,8 +60,8 @@ class AsyncStoreTest(unittest.TestCase):
             loaded = await store.load_session("s")
             assert loaded is not None
             self.assertEqual(loaded.metadata, {"cwd": "/w"})
-            said = [(message["role"], message.get("content")) for message in loaded.messages]
-            self.assertEqual(said, [(message["role"], message["content"]) for message in TURNS])
+            texts = [(message["role"], message.get("content")) for message in loaded.messages]
+            self.assertEqual(texts, [(message["role"], message["content"]) for message in TURNS])
             self.assertEqual(await store.get_messages("s"), loaded.messages)
             self.assertEqual(await store.get_messages("s", 0, 1), loaded.messages[:4])
             self.assertEqual(await store.get_messages("s", from_turn=1), loaded.messages[4:])

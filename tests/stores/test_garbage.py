@@ -83,7 +83,7 @@ threading.Thread(target=work).start()
 """
 
 
-def made_in_package(call: str) -> set[str]:
+def modules_with_lock(call: str) -> set[str]:
     """The modules that create a lock of this kind."""
     found = set()
     for module in modules_with(f"{call}("):
@@ -197,14 +197,18 @@ class _Lock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if getattr(_local, "collects", False):
             _waited_for.append(self._place or "a lock of somebody else")
-        got = self._lock.acquire(blocking, timeout)
-        if got and _collected_in.get(self._place, TIMES_EACH) < TIMES_EACH and not getattr(_local, "is_busy", False):
+        is_acquired = self._lock.acquire(blocking, timeout)
+        if (
+            is_acquired
+            and _collected_in.get(self._place, TIMES_EACH) < TIMES_EACH
+            and not getattr(_local, "is_busy", False)
+        ):
             _local.is_busy = True
             try:
                 self._collect()
             finally:
                 _local.is_busy = False
-        return got
+        return is_acquired
 
     def _collect(self) -> None:
         cycle = _stock.pop()
@@ -384,7 +388,7 @@ def _walk() -> None:
         if lock.acquire(False):
             lock.release()
     assert not _waited_for, f"a finalizer took locks of {sorted(set(_waited_for))} while the collector ran"
-    made = {name for kind in ("Lock", "RLock", "Condition", "BoundedSemaphore") for name in made_in_package(kind)}
+    made = {name for kind in ("Lock", "RLock", "Condition", "BoundedSemaphore") for name in modules_with_lock(kind)}
     missing = made - {place for place, times in _collected_in.items() if times} - NOT_TAKEN
     missing -= set() if redis is not None else ON_SERVERS
     assert not missing, f"the collector never ran inside a lock of {sorted(missing)}"

@@ -20,7 +20,7 @@ from . import servers
 TRANSCRIPTS = Path(__file__).parents[2] / "fixtures" / "stores" / "claude"
 
 
-def said(*arguments: str) -> tuple[int, str]:
+def run_command(*arguments: str) -> tuple[int, str]:
     """The exit code of a command, and everything it printed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -36,15 +36,17 @@ class MovingTest(unittest.TestCase):
         self.place = place.name
 
     def test_a_folder_of_transcripts_is_brought_in_once_and_damaged_lines_are_counted(self) -> None:
-        code, printed = said("import", "claude", str(TRANSCRIPTS), "--store", self.here)
+        code, printed = run_command("import", "claude", str(TRANSCRIPTS), "--store", self.here)
         self.assertEqual(code, 0, printed)
         self.assertIn("5 of its lines are damaged", printed)
         store = open_store(self.here)
         self.addCleanup(store.close)
         self.assertEqual(len(store.list_sessions()), len(list(TRANSCRIPTS.glob("*.jsonl"))))
-        code, printed = said("import", "claude", str(TRANSCRIPTS), "--store", self.here)
+        code, printed = run_command("import", "claude", str(TRANSCRIPTS), "--store", self.here)
         self.assertEqual((code, "0 sessions were imported" in printed), (0, True), printed)
-        self.assertEqual(said("import", "claude", str(TRANSCRIPTS / "nothing.jsonl"), "--store", self.here)[0], 2)
+        self.assertEqual(
+            run_command("import", "claude", str(TRANSCRIPTS / "nothing.jsonl"), "--store", self.here)[0], 2
+        )
         done = import_claude_transcript(MemorySessionStore(), TRANSCRIPTS / "hostile.jsonl")
         self.assertEqual((list(done), done.unreadable), (["hostile"], 5))
 
@@ -53,7 +55,7 @@ class MovingTest(unittest.TestCase):
         folder.mkdir()
         (folder / "a.jsonl").write_bytes(b"no transcript\n")
         (folder / "b.jsonl").write_bytes((TRANSCRIPTS / "simple.jsonl").read_bytes())
-        code, printed = said("import", "claude", str(folder), "--store", self.here)
+        code, printed = run_command("import", "claude", str(folder), "--store", self.here)
         self.assertEqual((code, "1 sessions were imported, 1 transcripts could not be" in printed), (1, True), printed)
 
     def test_sessions_go_from_any_store_to_any_other_and_an_interrupted_copy_goes_on(self) -> None:
@@ -71,8 +73,8 @@ class MovingTest(unittest.TestCase):
             targets.append(servers.own_redis_prefix(self, url))
         for url in targets:
             with self.subTest(url.partition(":")[0]):
-                self.assertEqual(said("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 0)
-                code, printed = said("sessions", "copy", "--all", "--store", self.here, "--to", url)
+                self.assertEqual(run_command("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 0)
+                code, printed = run_command("sessions", "copy", "--all", "--store", self.here, "--to", url)
                 self.assertEqual(code, 0, printed)
                 self.assertIn("two  exists already", printed)
                 self.assertIn("2 sessions were copied", printed)
@@ -84,12 +86,12 @@ class MovingTest(unittest.TestCase):
                     self.assertEqual(target.list_blobs(name), store.list_blobs(name))
                 self.assertEqual(target.list_children("one"), ["child"])
                 target.append_event("two", UserMessage("went on"))
-                self.assertEqual(said("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 1)
-        self.assertEqual(said("sessions", "copy", "--store", self.here, "--to", url)[0], 2)
+                self.assertEqual(run_command("sessions", "copy", "two", "--store", self.here, "--to", url)[0], 1)
+        self.assertEqual(run_command("sessions", "copy", "--store", self.here, "--to", url)[0], 2)
 
     def test_a_store_can_be_made_ready_before_it_is_used(self) -> None:
-        code, printed = said("store", "migrate", self.here)
+        code, printed = run_command("store", "migrate", self.here)
         self.assertEqual((code, "the store is ready" in printed), (0, True), printed)
         if url := os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"):
-            code, printed = said("store", "migrate", servers.own_postgres_schema(self, url))
+            code, printed = run_command("store", "migrate", servers.own_postgres_schema(self, url))
             self.assertEqual((code, printed.splitlines()), (0, ["the store is ready"]))

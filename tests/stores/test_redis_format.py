@@ -66,8 +66,8 @@ class OldProcess:
 
     def append(self, session_id: str, seq: int, text: str, *, counts: bool = True, holder: str = "") -> bool:
         line = json.dumps({"v": 1, "seq": seq, "ts": 2.0, "type": "user.message", "text": text})
-        given = [f"key {session_id}", 0, holder, seq - 1, line, "counts" if counts else "", session_id]
-        return bool(self.client.register_script(OLD_APPEND)(self.names(session_id), given))
+        arguments = [f"key {session_id}", 0, holder, seq - 1, line, "counts" if counts else "", session_id]
+        return bool(self.client.register_script(OLD_APPEND)(self.names(session_id), arguments))
 
 
 def texts(store: Any, session_id: str) -> list[str]:

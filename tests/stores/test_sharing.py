@@ -52,7 +52,7 @@ def shared_urls(test: unittest.TestCase) -> Iterator[str]:
         yield servers.own_redis_prefix(test, REDIS_URL)
 
 
-def in_child(work: Callable[[], None]) -> int:
+def fork_child(work: Callable[[], None]) -> int:
     """Fork a child that does the work, and return its pid; it exits with 0 if nothing was raised."""
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ class ForkTest(unittest.TestCase):
                         store.append_event(name, UserMessage(f"{name} {number}"))
                         assert store.read_events(name)[-1].text == f"{name} {number}"  # type: ignore[attr-defined]
 
-                children = [in_child(lambda name=name: write(name)) for name in names[1:]]  # type: ignore[misc]
+                children = [fork_child(lambda name=name: write(name)) for name in names[1:]]  # type: ignore[misc]
                 write(names[0])
                 for child in children:
                     self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
@@ -146,7 +146,7 @@ class ForkTest(unittest.TestCase):
 
                 until(lambda counts=counts, failures=failures: failures or all(counts.values()), "every thread writes")
                 for first in range(0, workers, 4):
-                    children = [in_child(lambda number=number: serve(number)) for number in range(first, first + 4)]  # type: ignore[misc]
+                    children = [fork_child(lambda number=number: serve(number)) for number in range(first, first + 4)]  # type: ignore[misc]
                     for child in children:
                         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
                 end.set()
@@ -173,7 +173,7 @@ class ForkTest(unittest.TestCase):
                         # Closing the writer in the child must not release the parent's lease.
                         writer.close()
 
-                    child = in_child(misuse)
+                    child = fork_child(misuse)
                     self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
                     with self.assertRaises(SessionLockedError):
                         store.open_writer(session_id)

@@ -39,7 +39,7 @@ REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 
 @cache
-def older(commit: str) -> str:
+def older_package(commit: str) -> str:
     """A folder with the package at that commit. Skip the test if the clone does not have it."""
     command = ["git", "-C", ROOT, "archive", commit, "openagentic_sdk"]
     try:
@@ -97,7 +97,7 @@ class TakingTurns(unittest.TestCase):
 
     @full_size
     def test_whatever_each_does_the_other_reads_lists_finds_and_goes_on_with(self) -> None:
-        folders, url = (older(BEFORE), ROOT), self.make_url()
+        folders, url = (older_package(BEFORE), ROOT), self.make_url()
         for seed in range(10 if LARGE else 1):
             self.play(random.Random(seed), [VersionProcess(self, folder, url) for folder in folders], f"{seed}-")
         with closing(open_store(url)) as store:
@@ -172,12 +172,12 @@ class SqliteTakingTurns(TakingTurns):
     @full_size
     def test_a_process_of_an_older_schema_that_starts_again_is_refused_and_told_why(self) -> None:
         url = self.make_url()
-        old = VersionProcess(self, older(SCHEMA_BEFORE), url)
+        old = VersionProcess(self, older_package(SCHEMA_BEFORE), url)
         old.do("create", "s")
         old.do("append", "s", "hello")
         new = VersionProcess(self, ROOT, url)
         self.assertEqual(new.do("read", "s"), ["hello", "hello"])
-        again = VersionProcess(self, older(SCHEMA_BEFORE), url)
+        again = VersionProcess(self, older_package(SCHEMA_BEFORE), url)
         refused = again.ask("append", "s", "more")
         self.assertEqual(refused.get("error"), "StorageError")
         self.assertIn("schema version", refused["words"])
@@ -241,7 +241,7 @@ class RollingUpgrade(FleetTest):
 
     @full_size
     def test_workers_of_two_versions_hand_runs_to_each_other(self) -> None:
-        folder = older(BEFORE)
+        folder = older_package(BEFORE)
         environment = {**os.environ, "PYTHONPATH": folder, "PYTHONSAFEPATH": "1"}
         command = ["-m", "openagentic_sdk", "fleet", "work", "--agents", "tests.fleet.payments:agents"]
         runs = {key: self.pay(key, 0.1) for key in ("a", "b", "c")}

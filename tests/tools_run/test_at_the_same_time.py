@@ -30,7 +30,7 @@ class OnCopies(WorkspaceTestCase):
             path.write_text(name)
         self.workspace.joinpath("folder/old").chmod(0o644)
 
-    def beside(self, first: str, second: str) -> dict[str, Any]:
+    def run_beside(self, first: str, second: str) -> dict[str, Any]:
         """Run `first`; while it is running, start and finish `second`; return the result of `first`."""
         other = ToolContext(cwd=str(self.workspace))
         self.addCleanup(close_run, other)
@@ -47,7 +47,7 @@ class OnCopies(WorkspaceTestCase):
         return found[0]
 
     def test_what_another_command_wrote_meanwhile_stays_and_a_note_names_it(self) -> None:
-        result = self.beside(
+        result = self.run_beside(
             "echo first >> changed; echo first > new; rm gone; echo first > mine", "echo second | tee changed new gone"
         )
         for name in ("changed", "new", "gone"):
@@ -58,12 +58,12 @@ class OnCopies(WorkspaceTestCase):
         self.assertEqual((self.workspace / "mine").read_text(), "first\n")
 
     def test_a_deleted_folder_keeps_what_another_command_put_into_it(self) -> None:
-        result = self.beside("rm -r folder", "echo second > folder/new")
+        result = self.run_beside("rm -r folder", "echo second > folder/new")
         self.assertEqual([path.name for path in (self.workspace / "folder").iterdir()], ["new"])
         self.assertIn("folder/new were discarded", " ".join(result["notes"]))
 
     def test_the_same_content_from_both_is_no_conflict(self) -> None:
-        result = self.beside("echo same > changed; rm gone", "echo same > changed; rm gone; echo x > kept")
+        result = self.run_beside("echo same > changed; rm gone", "echo same > changed; rm gone; echo x > kept")
         self.assertNotIn("dropped", " ".join(result["notes"]))
         self.assertEqual((self.workspace / "kept").read_text(), "x\n")
 

@@ -208,9 +208,9 @@ class WorkingDirectory(WorkspaceTestCase):
 
     def test_no_command_can_forge_where_the_next_one_starts(self) -> None:
         (self.workspace / "link").symlink_to("/usr")
-        for said in (f"{self.workspace}/..", f"{self.workspace}/link", f"{self.workspace}/./link/bin", "/usr"):
-            with self.subTest(said=said):
-                everywhere = f'for fd in /proc/$$/fd/*; do echo {said} > "$fd"; done 2>/dev/null; trap - EXIT; exit 0'
+        for path in (f"{self.workspace}/..", f"{self.workspace}/link", f"{self.workspace}/./link/bin", "/usr"):
+            with self.subTest(path=path):
+                everywhere = f'for fd in /proc/$$/fd/*; do echo {path} > "$fd"; done 2>/dev/null; trap - EXIT; exit 0'
                 self.bash(everywhere)
                 self.assertEqual(self.bash("pwd -P")["stdout"], f"{os.path.realpath(self.workspace)}\n")
         self.bash("mkdir sub && cd sub")

@@ -56,15 +56,15 @@ class Line:
 
 def arrives_as(annotation: Any, value: Any) -> Any:
     """The value a function receives for a JSON value if its parameter has this annotation."""
-    got: list[Any] = []
+    values: list[Any] = []
 
     def take(value: Any) -> None:
         """Take it."""
-        got.append(value)
+        values.append(value)
 
     take.__annotations__["value"] = annotation
     tool(take).run_sync({"value": value}, ToolContext(cwd="."))
-    return got[0]
+    return values[0]
 
 
 class ContextOfACall(unittest.TestCase):

@@ -23,14 +23,14 @@ from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
 
 class Asking(unittest.TestCase):
-    def ask(self, input: Mapping[str, Any], said: str) -> dict[str, Any]:
+    def ask(self, input: Mapping[str, Any], answer: str) -> dict[str, Any]:
         self.prompts: list[tuple[str, tuple[str, ...]]] = []
         prompts = self.prompts
 
         class Answered(Questions):
             async def ask(self, ctx: ToolContext, prompt: str, choices: Sequence[str] = (), details: Any = None) -> str:
                 prompts.append((prompt, tuple(choices)))
-                return said
+                return answer
 
         ctx = ToolContext(services=Services({Questions: Answered()}))
         result = AskUserQuestionTool().run_sync(input, ctx)
@@ -38,14 +38,14 @@ class Asking(unittest.TestCase):
         return result
 
     def test_an_answer_is_a_choice_by_text_or_number_or_free_text(self) -> None:
-        for said, answer, is_choice in (
+        for words, answer, is_choice in (
             ("Blue", "blue", True),
             ("1", "red", True),
             ("3", "3", False),
             ("neither", "neither", False),
         ):
-            with self.subTest(said):
-                result = self.ask({"question": "Which?", "choices": ["red", "blue"]}, said)
+            with self.subTest(words):
+                result = self.ask({"question": "Which?", "choices": ["red", "blue"]}, words)
                 self.assertEqual((result["answer"], result["is_choice"]), (answer, is_choice))
 
     def test_several_choices_are_separated_by_commas(self) -> None:

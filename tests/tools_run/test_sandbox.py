@@ -124,14 +124,14 @@ class Confined(WorkspaceTestCase):
         self.assertEqual([(self.workspace / name).read_text() for name in files], ["mine"] * len(files))
         self.assertEqual(sorted(os.listdir(self.workspace / "sub/.git")), ["config", "hooks"])
 
-    def kept_away(self, result: dict[str, Any], *names: str) -> None:
+    def assert_kept_away(self, result: dict[str, Any], *names: str) -> None:
         """Check that none of the names exist, whether dropped with the copy or set aside, and that the result reports it."""
         for name in names:
             with self.subTest(name):
                 self.assertFalse(os.path.lexists(self.workspace / name) and not (self.workspace / name).is_symlink())
                 self.assertEqual(os.path.lexists(self.workspace / f"{name}.from-sandbox"), not self.on_copy)
-        said = "were discarded" if self.on_copy else ".from-sandbox"
-        self.assertEqual(len([note for note in result["notes"] if said in note]), len(names))
+        phrase = "were discarded" if self.on_copy else ".from-sandbox"
+        self.assertEqual(len([note for note in result["notes"] if phrase in note]), len(names))
 
     def test_the_mode_of_a_placeholder_keeps_nothing_that_a_command_made_in_its_place(self) -> None:
         result = self.confined(
@@ -139,7 +139,7 @@ class Confined(WorkspaceTestCase):
             "echo '{}' > .mcp.json; echo evil > .github/workflows/a.yml; "
             "chmod 1500 sub/.git .mcp.json .github/workflows"
         )
-        self.kept_away(result, "sub/.git", ".mcp.json", ".github/workflows")
+        self.assert_kept_away(result, "sub/.git", ".mcp.json", ".github/workflows")
 
     def test_links_of_such_names_stay_and_new_repositories_are_kept_away(self) -> None:
         (self.workspace / ".envrc").symlink_to("somewhere")
@@ -150,13 +150,13 @@ class Confined(WorkspaceTestCase):
         )
         self.assertEqual(os.readlink(self.workspace / ".envrc"), "somewhere")
         names = ["new/.git", "d/.husky", "HEAD", "far/down/HEAD"]
-        self.kept_away(result, *names, ".envrc", *([] if self.on_copy else ["config"]))
+        self.assert_kept_away(result, *names, ".envrc", *([] if self.on_copy else ["config"]))
 
     def test_a_settings_file_that_a_command_makes_is_kept_away_and_a_note_says_so(self) -> None:
         result = self.confined(
             "echo evil > .mcp.json; ln -s /etc/passwd .envrc; mkdir .github; echo x > .github/CODEOWNERS"
         )
-        self.kept_away(result, ".mcp.json", ".envrc")
+        self.assert_kept_away(result, ".mcp.json", ".envrc")
         self.assertTrue((self.workspace / ".github/CODEOWNERS").exists())
 
     def test_there_is_no_network_unless_allowed(self) -> None:

@@ -149,9 +149,9 @@ class WorkflowCommand(CommandCase):
         self.assertEqual([step["name"] for step in self.shown("t")["steps"]], ["ask", "touch"])
 
     def test_an_event_is_delivered_once_and_before_the_workflow_waits_for_it(self) -> None:
-        for said in ("delivered", "it had been delivered before"):
+        for start in ("delivered", "it had been delivered before"):
             code, out, _ = self.command("workflow", "send", "o", "paid", '{"amount": 7}', "--event-id", "e")
-            self.assertEqual((code, out.startswith(said)), (OK, True))
+            self.assertEqual((code, out.startswith(start)), (OK, True))
         self.assertEqual(self.run_flow("order", "--session", "o")[0], OK)
         self.assertEqual(self.shown("o")["output"], "7")
         code, out, err = self.command("workflow", "send", "o", "paid", '{"amount": 8}')

@@ -132,8 +132,8 @@ class FleetSteps(FleetCase):
             return await flow.wait_for("read")
 
         options = OpenAgenticOptions(session_store=self.store)
-        told = asyncio.run(later.run(options=options, session="later")).output
-        self.assertEqual(told, {"stop_reason": "end", "error": None})
+        output = asyncio.run(later.run(options=options, session="later")).output
+        self.assertEqual(output, {"stop_reason": "end", "error": None})
 
     def parked(self) -> tuple[Fleet, int]:
         """A workflow that waits for a run that no worker takes."""

@@ -29,11 +29,11 @@ class Seen(unittest.IsolatedAsyncioTestCase):
 
     async def test_each_step_begins_and_ends_over_ag_ui_and_a_run_ends_with_none_at_work(self) -> None:
         projection = RunEvents("s", "r")
-        told = [each for event in self.events for each in projection.take(event)]
-        steps = [(each["type"], each["stepName"]) for each in told if each["type"].startswith("STEP_")]
+        updates = [each for event in self.events for each in projection.take(event)]
+        steps = [(each["type"], each["stepName"]) for each in updates if each["type"].startswith("STEP_")]
         names = ["2 length", "3 ask"]
         self.assertEqual(steps, [(kind, name) for name in names for kind in ("STEP_STARTED", "STEP_FINISHED")])
-        self.assertEqual(told[-1]["type"], "RUN_FINISHED")
+        self.assertEqual(updates[-1]["type"], "RUN_FINISHED")
 
     async def test_the_page_of_a_session_brings_the_script_that_draws_its_steps(self) -> None:
         page = build_page(self.events, title="measure")
