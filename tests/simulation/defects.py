@@ -17,15 +17,15 @@ from tests.pythons import ROOT
 from tests.size import IN_MEMORY
 
 SEEDS = 1000
-# What no schedule does: checkpoints, questions of agents, rewinds, requests that are checked; and cuts inside one page of a
-# log, which `durability.test_power` looks for. Their own tests find them.
+# Defects outside the schedules, which their own tests find: in checkpoints, questions of agents, rewinds and the check of
+# requests, and in power cuts within one page of a log (`durability.test_power`).
 _ELSEWHERE = (
-    *("the cut of a failed write", "a log that was to be put into", "an I/O error is taken", "only the last line"),
-    *("a loss of what was on disk", "a checkpoint is believed", "a prompt leaves", "the digest of a request"),
-    *("the end of a run leaves", "a result goes to a call", "a forked child"),
+    *("the truncation after a failed write", "a rewritten log", "an I/O error is reported", "only the last line"),
+    *("a loss of durable data", "a checkpoint is trusted", "a prompt leaves", "the digest of a request"),
+    *("the end of a run leaves", "a result is assigned to a call", "a forked child"),
 )
 _REMOTE = "sessions/stores/remote.py"
-# Defects of what only the simulation has as a whole: a server that is away or not heard, and workflows.
+# Defects that need the whole simulation: an absent server, lost responses, and workflows.
 _OWN = (
     Sabotage(
         "a batch whose answer was lost is not looked for",
@@ -126,7 +126,7 @@ def _first_seed(template: Path, row: Sabotage) -> int | None:
         shutil.copytree(template, copy, copy_function=os.link)
         path = copy / "openagentic_sdk" / row.file
         broken = path.read_text().replace(row.old, row.new)
-        path.unlink()  # the copies share their files
+        path.unlink()  # the copies are hard links
         path.write_text(broken)
         command = [sys.executable, "-m", "tests.simulation", f"0-{SEEDS - 1}", "stop"]
         environment = {**os.environ, "PYTHONPATH": str(copy)}
