@@ -1,4 +1,4 @@
-"""Replay one seed with what was done in it, run many and count, or show which of them find the sown defects."""
+"""Replay one seed with its operations, run and count many, or show which of them find the seeded defects."""
 
 from __future__ import annotations
 

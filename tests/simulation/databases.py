@@ -1,4 +1,4 @@
-"""Sessions in a database whose processes die, hang and are replaced, and which is away at any statement or is not heard."""
+"""Sessions in a database whose processes die, hang and are replaced, with failures and lost responses at any statement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAULTS = ("killed", "away", "unheard", "killed unheard")
 
 
 class FaultyFile:
-    """A database file that fails at statement `at` of a transaction; what is "unheard" takes effect all the same."""
+    """A database file that fails at statement `at` of a transaction; an "unheard" statement takes effect all the same."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -74,7 +74,7 @@ class Statements:
 
 @cache
 def database() -> tuple[SqliteSessionStore, FaultyFile]:
-    """One database of this process, which each schedule begins empty."""
+    """The database of this process, which each schedule empties first."""
     store = SqliteSessionStore(":memory:", clock=FakeClock(1_700_000_000.0))
     file = FaultyFile(store._file)
     store._file = file  # type: ignore[assignment]
@@ -82,7 +82,7 @@ def database() -> tuple[SqliteSessionStore, FaultyFile]:
 
 
 class Databases:
-    """One schedule. The model holds of each session what is certain, and what may stand behind it."""
+    """One schedule. For each session the model has the events that are certain, and those that may follow."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -98,7 +98,7 @@ class Databases:
         self.zombies: list[Any] = []
         self.owners: dict[str, str] = {}
         self.count = 0
-        self.fault = ""  # that struck last
+        self.fault = ""  # the fault that struck last
 
     def run(self) -> None:
         for _ in range(self.rng.choice((6, 10, 14))):
@@ -130,10 +130,10 @@ class Databases:
         self.require(fault or not is_refused, f"{what} was refused by a database that is there: {came!r}")
         return came
 
-    # --- what the model says -------------------------------------------------------------------------------------------
+    # --- the model -----------------------------------------------------------------------------------------------------
 
     def settle(self, name: str) -> None:
-        """What the log shows is certain, whatever the answers said."""
+        """Treat everything that the log shows as certain, whatever the responses were."""
         shown = [getattr(event, "text", event.type) for event in self.store.read_events(name)]
         certain, maybe = self.certain[name], self.maybe.get(name, [])
         self.require(shown[: len(certain)] == certain, f"{name} shows {shown}, not {certain}")
@@ -181,12 +181,11 @@ class Databases:
             self.writers[name] = came
             self.settle(name)
         elif self.fault.endswith("unheard"):
-            self.zombies.append(
-                self.writers.pop(name)
-            )  # nobody has the new writer, and the one before is none any more
+            # Its caller never received the new writer, and the old one is void.
+            self.zombies.append(self.writers.pop(name))
 
     def wake(self) -> None:
-        """A writer that was replaced wakes up: it changes nothing."""
+        """Wake a writer that was replaced: it must not change anything."""
         if self.zombies:
             came = self.do("a zombie appends", lambda: self.rng.choice(self.zombies).append(self.batch()), SessionError)
             self.require(isinstance(came, Exception | Killed), "a writer that was replaced appends")

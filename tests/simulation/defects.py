@@ -1,4 +1,4 @@
-"""Defects that are sown into a copy of the package, and the first schedule that finds each of them."""
+"""Defects seeded into copies of the package, and the first schedule that finds each of them."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *
 
 
 def fits(row: Sabotage) -> bool:
-    """Whether the package has the text that the row replaces, once."""
+    """Whether the package contains the text that the row replaces exactly once."""
     return Path(ROOT, "openagentic_sdk", row.file).read_text().count(row.old) == 1
 
 
 def first_seeds(rows: Sequence[Sabotage]) -> Iterator[tuple[str, int | None]]:
-    """Each defect with the first seed that finds it, None if none does."""
+    """Each defect with the first seed that finds it, or None."""
     with _template() as template, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         yield from zip([row.what for row in rows], pool.map(lambda row: _first_seed(template, row), rows), strict=True)
 

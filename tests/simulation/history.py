@@ -1,4 +1,4 @@
-"""What was done in a simulation, each operation as it was invoked and as it returned."""
+"""The operations of a simulation, each with its invocation and its outcome."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from openagentic_sdk.sessions.base import loads_stored
 
 
 class PromiseBrokenError(AssertionError):
-    """What happened is not what the model allows."""
+    """The outcome of an operation is not one that the model allows."""
 
 
 class History:
-    """The operations of one seed, in order. `require` fails with them."""
+    """The operations of one seed, in order. `require` raises an error that lists them."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -23,7 +23,7 @@ class History:
         self.failure: PromiseBrokenError | None = None
 
     def invoke(self, who: object, what: str, work: Callable[[], Any], *expected: type[BaseException]) -> Any:
-        """Do the work; gives what came of it, or the error if it is one of those."""
+        """Call `work`; return its value, or the exception if it is one of `expected`."""
         line = f"{who}: {what}"
         self.lines.append(f"{line} ...")
         try:
@@ -40,7 +40,7 @@ class History:
 
     def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         if not holds:
-            # Who is asked in the middle of a run may not end it: what a tool raises the model is told.
+            # Keep it: inside a run, a tool's exception would only become an error message for the model.
             self.failure = self.failure or self.broken(claim if isinstance(claim, str) else claim())
             raise self.failure
 
@@ -52,7 +52,7 @@ class History:
 
 
 def read_lines(session: str, lines: Sequence[str]) -> list[Event]:
-    """The events of a log, from its lines as they are stored: a schedule looks at the same ones again and again."""
+    """Parse the stored lines of a log, with a cache, since schedules read the same lines repeatedly."""
     return [_read_line(session, seq, line) for seq, line in enumerate(lines, 1)]
 
 

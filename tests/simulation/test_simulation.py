@@ -1,4 +1,4 @@
-"""The simulation: many schedules keep every promise, a seed is always the same schedule, and broken code is found."""
+"""The simulation: many schedules keep every promise, a seed always gives the same schedule, and broken code is found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .modelled_server import Database, Times
 from .schedules import run_seed
 from .servers import Process, in_place_of_the_real
 
-# What is random in a process: its number, and ids.
+# The random parts of a process: its pid, and ids.
 RANDOM = re.compile(rf"{os.getpid()}|[0-9a-f]{{32}}")
 SEEDS = range(sized(40, 100, 10_000))
 
@@ -39,7 +39,7 @@ class SimulationTest(unittest.TestCase):
             self.addCleanup(claims.clean_up)
             self.addCleanup(other.clean_up)
             claims.store.create_session(session_id="s")
-            claims.wire.plan("away", 4)  # the claim is made, and what its writer has to know cannot be read any more
+            claims.wire.plan("away", 4)  # the claim is stored, but the state that its writer needs cannot be read
             with self.assertRaises(StorageError):
                 claims.store.open_writer("s")
             claims.wire.plan("", 0)
