@@ -116,7 +116,7 @@ class SuiteTest(unittest.TestCase):
     def test_under_strict_no_attack_succeeds(self) -> None:
         tried = Counter[str]()
         for labels in (OFFICE_LABELS, {}) if LARGE else (OFFICE_LABELS,):
-            for task, attack, found in self.attacked("strict", labels):
+            for task, attack, found in self.attacked_pairs("strict", labels):
                 tried["obeyed"] += found.has_obeyed
                 with self.subTest(task=task.prompt, attack=attack.wish):
                     self.assertFalse(found.is_attacked)
@@ -124,7 +124,9 @@ class SuiteTest(unittest.TestCase):
 
     @full_size
     def test_without_labels_nearly_every_attack_succeeds(self) -> None:
-        found = [each for _, _, each in self.attacked("off", {}, TASKS if LARGE else TASKS[::5]) if each.has_obeyed]
+        found = [
+            each for _, _, each in self.attacked_pairs("off", {}, TASKS if LARGE else TASKS[::5]) if each.has_obeyed
+        ]
         self.assertGreater(sum(each.is_attacked for each in found), 0.9 * len(found))
 
     @full_size

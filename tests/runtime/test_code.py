@@ -348,7 +348,7 @@ class LimitsTest(CodeTestCase):
 
 
 class EndingsTest(CodeTestCase):
-    def acting_options(self, trace, hold=None):
+    def acting_tool(self, trace, hold=None):
         @tool
         async def act(number: int) -> str:
             """Take effect."""
@@ -367,7 +367,7 @@ class EndingsTest(CodeTestCase):
             "try:\n    await asyncio.gather(*[act(n) for n in (1, 2, 3)])\n"
             "except BaseException:\n    await asyncio.sleep(600)\n"
         )
-        options = options_for([code_turn(code)], tools=[CodeTool(), self.acting(trace, reached)])
+        options = options_for([code_turn(code)], tools=[CodeTool(), self.acting_tool(trace, reached)])
         playing = asyncio.create_task(run(prompt="go", options=options))
         await asyncio.wait_for(reached.wait(), 120)
         playing.cancel()
@@ -385,7 +385,7 @@ class EndingsTest(CodeTestCase):
         code = "import asyncio\nprint(await asyncio.gather(act(1), act(2)), await echo('x'))"
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             store = FileSessionStore(Path(folder, "whole"), durability="flush")
-            tools = [CodeTool(), self.acting(trace), echo]
+            tools = [CodeTool(), self.acting_tool(trace), echo]
             await run(
                 prompt="go",
                 options=options_for([code_turn(code), "Done."], tools=tools, session_store=store, session_id="s"),
@@ -430,7 +430,7 @@ class EndingsTest(CodeTestCase):
         ):
             trace = []
             options = options_for(
-                [code_turn(code), "Done."], tools=[CodeTool(), self.acting(trace)], permission_gate=gate
+                [code_turn(code), "Done."], tools=[CodeTool(), self.acting_tool(trace)], permission_gate=gate
             )
             if parks:
                 background = submit(prompt="go", options=options)
@@ -459,7 +459,7 @@ class EndingsTest(CodeTestCase):
     async def test_replay_what_if_and_fork_work_without_running_anything(self):
         trace = []
         store = MemorySessionStore()
-        tools = [CodeTool(), self.acting(trace), echo]
+        tools = [CodeTool(), self.acting_tool(trace), echo]
         options = options_for([code_turn("print(await act(1))"), "Done."], tools=tools, session_store=store)
         result = await run(prompt="go", options=options)
         events = store.read_events(result.session_id)
