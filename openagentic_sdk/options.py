@@ -371,7 +371,7 @@ class Limits(WithAdvice):
     rejected a prompt as too long).
     """
     max_context_bytes: Positive | None = None
-    """The same window in bytes of a request."""
+    """The model's window in bytes of a request, with the same effect."""
 
 
 OptionGroup = Project | Permissions | Session | Telemetry | Limits

@@ -31,7 +31,7 @@ def read_surroundings(cwd: Path) -> Surroundings:
 
 
 def sandbox_advice(around: Surroundings) -> str | None:
-    """What nothing enforces here although rules permit commands: a rule names a command, not its effects."""
+    """Advice if rules permit commands that no sandbox confines (a rule names a command, not its effects); else None."""
     rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
     if not rules:
         return None
@@ -60,7 +60,7 @@ def as_json(around: Surroundings) -> dict[str, Any]:
 
 
 def shown_lines(screen: Screen, around: Surroundings) -> Iterator[str]:
-    """The same for people."""
+    """The report on the machine and the project, line by line for people."""
     yield f"sandbox for Bash on this machine: {around.sandbox.level}"
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")

@@ -70,7 +70,10 @@ class Masking(Part):
         return masked
 
     def _are_clean(self, tools: Any, redact: Redact) -> bool:
-        """The same, but a list that was clean is not searched again: a context is masked to be sent and to be stored."""
+        """Whether tool definitions contain nothing to mask; the newest clean list is not searched again.
+
+        A context is masked twice: to be sent and to be stored.
+        """
         if tools is not self._clean_tools and _are_clean(tools, redact):
             self._clean_tools = tools
         return tools is self._clean_tools

@@ -233,7 +233,7 @@ def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any
 
 
 def _without_nulls(value: Any, schemas: list[Mapping[str, Any]], root: Mapping[str, Any]) -> Any:
-    """The same for a value that matches any of these schemas."""
+    """The value without those nulls, for a value that matches any of these schemas."""
     if isinstance(value, list) and schemas:
         items = _branches([schema.get("items") for schema in schemas], root)
         return [_without_nulls(item, items, root) for item in value]

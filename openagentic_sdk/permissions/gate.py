@@ -336,7 +336,7 @@ class PermissionGate(WithAdvice):
     def trial(
         self, tool_name: str, tool_input: Mapping[str, Any], context: GateContext = None
     ) -> ApprovalResult | None:
-        """The decision that lets a call be tried on a copy; None if more than the lack of a rule keeps it from running.
+        """The decision that lets a call be tried on a copy; None if anything besides the lack of a rule prevents the call.
 
         Always None if an `approver` decides.
         """

@@ -214,7 +214,7 @@ class EndpointProvider(ABC):
         """The address of requests for this model."""
 
     def url_of_request(self, model: str, *, stream: bool) -> str:
-        """The same, for endpoints with a separate address for streams."""
+        """The address of one request, for endpoints with a separate address for streams."""
         return self.url(model)
 
     @abstractmethod

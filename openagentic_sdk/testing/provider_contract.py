@@ -73,7 +73,7 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         raise NotImplementedError
 
     def make_garbled_provider(self, turns: Sequence[ProviderTurn], spoil: Callable[[bytes], bytes]) -> Provider | None:
-        """The same, with `spoil` applied to the body of each answer; None for a provider that reads no bytes."""
+        """Like `make_provider`, with `spoil` applied to the body of each answer; None for a provider that reads no bytes."""
         return None
 
     async def asyncSetUp(self) -> None:

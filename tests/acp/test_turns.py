@@ -92,12 +92,12 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
                 answer = await asyncio.wait_for(turn, 120)
                 is_over = at == total  # it was itself the answer
                 self.assertEqual(answer["stopReason"], "end_turn" if is_over else "cancelled")
-                self.assertIn("result", editor.messages[-1], "nothing comes behind the answer")
+                self.assertIn("result", editor.messages[-1], "nothing follows the answer")
                 check_messages(self, editor.messages)
                 assert_settled(self, editor.store, session_id)
                 calls = [u for u in editor.updates if "toolCallId" in u]
                 final = {u["toolCallId"]: u["status"] for u in calls if "status" in u}
-                self.assertLessEqual(set(final.values()), {"completed", "failed"}, "no call stays open")
+                self.assertLessEqual(set(final.values()), {"completed", "failed"}, "no call remains open")
                 loaded = await editor.load(session_id)
                 told = [m["params"]["update"] for m in editor.messages[before:] if m.get("method") == "session/update"]
                 live = told[: len(told) - len(loaded)]

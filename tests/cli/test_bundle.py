@@ -90,7 +90,7 @@ class BundleTest(unittest.TestCase):
         done = self.call(["--help"], *([*arguments, *store] for arguments in (run, *later, ["view", "-o", str(page)])))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("openagentic-sdk", done.stdout)
-        self.assertEqual(list(self.empty.iterdir()), [], "nothing is left in the directory")
+        self.assertEqual(list(self.empty.iterdir()), [], "the directory is empty again")
         self.assertIn("Not ready.", done.stdout)
         self.assertIn('id="list"', page.read_text())
 

@@ -53,7 +53,7 @@ class Terminal:
             with contextlib.suppress(BlockingIOError):
                 self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
         except OSError as error:  # Linux reports this when the command has ended
-            raise AssertionError(f"the command has ended; what came is {self._seen!r}") from error
+            raise AssertionError(f"the command has ended; its output is {self._seen!r}") from error
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -236,7 +236,7 @@ class Sandbox(CommandCase):
         ):
             with self.subTest(flags=flags):
                 if rung in probe_sandbox().reasons:
-                    self.skipTest(f"this machine gives no {rung}: {probe_sandbox().reasons[rung]}")
+                    self.skipTest(f"this machine does not offer {rung}: {probe_sandbox().reasons[rung]}")
                 argv = ("run", "--json", "--script", self.script(call, "ok"), "--cwd", str(self.folder), *flags)
                 code, out, err = self.command(
                     *argv, "--allow", "Bash(echo:*)", "--permission-mode", "acceptEdits", "go"

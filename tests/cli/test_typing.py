@@ -223,7 +223,7 @@ class Asked(unittest.TestCase):
                 chat.asker(UserQuestion("q", "Allow Bash?", ("yes", "no"), "permission", None, details))
             )
             await asyncio.sleep(0)
-            self.assertIsNotNone(chat.asker._box, "the question stands")
+            self.assertIsNotNone(chat.asker._box, "the question is shown")
             for key in keys:
                 chat.asker._press(key)
             return await asking

@@ -133,7 +133,7 @@ class WindowTest(unittest.TestCase):
         code, text, _ = self.command(*words)
         self.assertEqual(code, 0)
         self.assertIn("cost unknown, window 25%", text)
-        self.assertNotIn("no price", text, "a script charges nothing")
+        self.assertNotIn("no price", text, "a script costs nothing")
         session = self.store.list_session_summaries()[0].id
         # The log already contains the limit, so this run records nothing.
         script.write_text(

@@ -83,7 +83,7 @@ class Cases(unittest.TestCase):
             outside = 2 * sum(comb(n, k) for k in range(place + 1)) / 2**n
             self.assertLessEqual(outside, 0.05)
             self.assertEqual((high, n - 1 - place), (n - 1 - place, high))
-            self.assertGreater(outside + 2 * comb(n, place + 1) / 2**n, 0.05, "and no wider than it must be")
+            self.assertGreater(outside + 2 * comb(n, place + 1) / 2**n, 0.05, "and no wider than necessary")
 
     def test_a_case_that_wavers_more_is_worse_though_it_counts_once(self) -> None:
         a = report({"a": [True] * 4, "b": [True] * 4})

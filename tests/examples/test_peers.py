@@ -61,7 +61,7 @@ class Pages(unittest.TestCase):
                 re.MULTILINE,
             )
             with self.subTest(port.name):
-                assert found is not None, "the page has no row of it"
+                assert found is not None, "the page has no row for it"
                 self.assertEqual(found[0], row(port, (int(found[1]), int(found[2]))))
                 self.assertEqual(head(port)[2], PEERS[peer]["version"])
 

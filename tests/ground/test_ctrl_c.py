@@ -36,7 +36,7 @@ def is_ctrl_c_after(work):
         work()
     except KeyboardInterrupt as error:
         return is_ctrl_c(error)
-    raise AssertionError("no KeyboardInterrupt came")
+    raise AssertionError("no KeyboardInterrupt was raised")
 
 
 class CtrlCTest(unittest.TestCase):

@@ -154,7 +154,7 @@ class WhatIsAsked(TrialTestCase):
                 self.assertEqual((self.root / "notes.txt").read_text("utf-8"), "mine\n")
                 late = self.root / "folder/late"
                 shown = str(late) in str(self.questions[-1].details["changes"])
-                self.assertTrue(late.exists() or shown, "a file was deleted that no question named")
+                self.assertTrue(late.exists() or shown, "a file that no question named was deleted")
 
     def test_with_nobody_to_ask_what_it_changed_is_dropped_and_refused(self) -> None:
         events = self.calls("touch made.txt", answer=None)

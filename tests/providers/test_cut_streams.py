@@ -257,7 +257,7 @@ class CutWhereTheyAreRead(unittest.TestCase):
                 cut = calls_run_by(read(protocol, body[:place]))
                 seen += bool(cut)
                 self.assertTrue(is_part(cut, whole), f"{protocol}/{name} cut at {place}: {cut} of {whole}")
-        self.assertGreater(seen, 50, "cuts behind the end of a call that runs")
+        self.assertGreater(seen, 50, "cuts after the end of a call that runs")
 
     def test_the_whole_streams_run_what_they_say(self) -> None:
         path = json.loads(PATH)

@@ -732,7 +732,7 @@ class Certificates(HostileCase):
         with Server(lambda c, r: c.stream(GOOD), tls=self.context) as server, refused as raised:
             await ask(provider_for(server))
         self.assertEqual(server.requests, [])
-        self.assertFalse(raised.exception.retryable, "it stays as it is")
+        self.assertFalse(raised.exception.retryable, "it stays unchanged")
 
     async def test_ssl_cert_file_names_a_certificate_to_trust_and_the_connection_is_used_again(self) -> None:
         before = os.environ.get("SSL_CERT_FILE")

@@ -203,7 +203,7 @@ class Repairs(unittest.TestCase):
         self.assertEqual((first, repaired[1]["tool_call_id"], repaired[1]["content"]), ("0", "0", "first"))
         self.assertNotEqual(second, "0")
         self.assertEqual((repaired[3]["tool_call_id"], repaired[3]["content"]), (second, "second"))
-        self.assertEqual(repaired, self.repaired(*turn), "the same request is written the same way again")
+        self.assertEqual(repaired, self.repaired(*turn), "the same request is written identically each time")
 
     def test_two_calls_of_one_answer_with_the_same_id_get_a_result_each(self) -> None:
         repaired = self.repaired(assistant(call("a"), call("a", "Glob")), result("a"))

@@ -100,7 +100,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             await asyncio.sleep(0)
         taken = await asyncio.wait_for(asyncio.gather(*followers), 120)
         self.assertEqual({tuple(event.text for event in events) for events in taken}, {("one", "two", "three")})
-        self.assertLessEqual(store.most, 2, "one waits for news, one reads for who begins")
+        self.assertLessEqual(store.most, 2, "one waits for news, one reads for a new follower")
 
     async def test_followers_from_different_cursors_each_see_every_event_once(self):
         # A poll in progress when its follower leaves may still create a file there.

@@ -288,7 +288,7 @@ class Responses(Talk):
             if self.seen and event["sequence_number"] <= self.seen[-1]:
                 if self.cuts and event["type"] in ("response.created", "response.in_progress"):
                     continue
-                raise AssertionError(f"{self.key}: {event['sequence_number']} came again behind {self.seen[-1]}")
+                raise AssertionError(f"{self.key}: {event['sequence_number']} came again after {self.seen[-1]}")
             if event["type"] == "response.incomplete":
                 self.news()
                 continue  # its number is after all others; it continues when the question is answered

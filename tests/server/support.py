@@ -45,7 +45,7 @@ class Gate:
             """Wait."""
             self.reached.set()
             if not self.open.wait(WAIT_S):
-                raise TimeoutError("the test let nobody go on")
+                raise TimeoutError("the test released nobody")
             return "held"
 
         return hold
@@ -234,7 +234,7 @@ class Served(Client):
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._end.set)
             self._thread.join(WAIT_S)
-            assert not self._thread.is_alive(), "the server does not end"
+            assert not self._thread.is_alive(), "the server does not shut down"
 
     @property
     def store(self) -> Any:
@@ -277,7 +277,7 @@ class Stream:
             if not line and "data" in fields:
                 return fields
             if time.monotonic() > until:
-                raise TimeoutError("nothing but comments came")
+                raise TimeoutError("only comments arrived")
             name, colon, value = line.partition(":")
             if name and colon:
                 fields[name] = value.removeprefix(" ")

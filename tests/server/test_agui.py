@@ -193,7 +193,7 @@ class Inputs(unittest.TestCase):
     def test_a_waiting_thread_takes_nothing_but_all_of_its_answers(self) -> None:
         run = read_run_input({**BASE, "resume": [{"interruptId": "a", "status": "resolved", "payload": "yes"}]})
         self.assertIsNone(refusal(run, ["a"]))
-        self.assertIsNone(refusal(run, [], answered={"a"}), "an answer that came already changes nothing")
+        self.assertIsNone(refusal(run, [], answered={"a"}), "a repeated answer changes nothing")
         self.assertIn("'a'", refusal(run, []) or "")
         self.assertIn("b", refusal(run, ["a", "b"]) or "")
         self.assertIn("a", refusal(read_run_input(BASE), ["a"]) or "")

@@ -261,7 +261,7 @@ class Runs(DeskCase):
         self.assertEqual(other.status, 422)
         again = f"/v1/sessions/{keyed[0]['session_id']}/fork"
         of_another = await ask(application, "POST", again, {"at_seq": 2}, headers={"Idempotency-Key": "f"})
-        self.assertEqual(of_another.status, 201, "a key counts within its session")
+        self.assertEqual(of_another.status, 201, "a key is valid within its session")
         rewound = await ask(application, "POST", f"{path}/rewind", {"turns": 1})
         self.assertEqual((rewound.status, rewound.json["type"], rewound.json["to_seq"]), (200, "session.rewound", 1))
         self.assertEqual((await ask(application, "POST", f"{path}/rewind", {})).status, 400)
@@ -361,7 +361,7 @@ class Retries(DeskCase):
                     gate.open.set()
                     await until_state(application, session_id, "idle")
                     late = await ask(application, "POST", f"{path}/messages", {"prompt": "Two."}, headers=key)
-                    self.assertEqual(late.status, 202, "what was taken is not refused because its run is over")
+                    self.assertEqual(late.status, 202, "an accepted request is not refused because its run is over")
                     await ask(application, "POST", f"{path}/runs", {"prompt": "Three."})
                     await until_state(application, session_id, "idle")
                     self.assertEqual([event.text for event in self.texts(session_id)], ["One.", "Two.", "Three."])

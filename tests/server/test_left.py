@@ -308,7 +308,7 @@ class Left(unittest.IsolatedAsyncioTestCase):
                     more = {**run, "runId": "r3", "messages": messages}
                     got = told(await ask(two, "POST", "/v1/ag-ui/tea", more, headers=SSE))
                     self.assertEqual(got[-1]["type"], "RUN_FINISHED", got)
-                    self.assertNotIn("MESSAGES_SNAPSHOT", [each["type"] for each in got], "it has them all")
+                    self.assertNotIn("MESSAGES_SNAPSHOT", [each["type"] for each in got], "it has received all of them")
 
     async def test_where_nobody_can_go_on_every_reader_is_told_and_ends(self) -> None:
         async def start(one: Application) -> Answer:

@@ -56,7 +56,7 @@ class AgUi(ProjectionCase):
         self.assertEqual(text, "Tea.")
         again = await self.run_agent(application, "thread-1", "run-1", "Tea?")
         self.assertEqual(kinds(told(again))[-1], "RUN_FINISHED")
-        self.assertEqual(self.prompts("thread-1"), ["Tea?"], "the same run is not run twice")
+        self.assertEqual(self.prompts("thread-1"), ["Tea?"], "the same run does not run twice")
         await self.run_agent(application, "thread-1", "run-2", "More?")
         self.assertEqual(self.prompts("thread-1"), ["Tea?", "More?"])
 

@@ -49,7 +49,7 @@ class Streams(unittest.TestCase):
                 self.assertEqual(assembled(replayed), assembled(told))
                 self.assertEqual(again, response)
                 numbers = [event["sequence_number"] for event in told]
-                self.assertEqual(numbers, sorted(set(numbers)), "numbers rise")
+                self.assertEqual(numbers, sorted(set(numbers)), "numbers increase")
                 self.assertLess(numbers[-1], 1 << 53)
 
     def test_a_stream_cut_after_any_event_goes_on_where_it_was(self) -> None:

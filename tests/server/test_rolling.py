@@ -142,7 +142,7 @@ class Rolling(unittest.TestCase):
                 longest = f"longest wait {max(waits):5.1f} s, median {sorted(waits)[len(waits) // 2]:4.1f} s"
                 print(f"  {name:10} {len(waits):4} clients, {table[name]:4} cut; {longest}")
         self.assertEqual(wrong, [])
-        self.assertTrue(sum(table.values()), "no client met a restart")
+        self.assertTrue(sum(table.values()), "no client experienced a restart")
 
     @full_size
     def test_a_rolling_restart_by_sigterm_loses_and_doubles_nothing(self) -> None:

@@ -265,7 +265,7 @@ class RunningTest(TextCommandTestCase):
         second = self.run_script(ACTIVATE, "Still.", resume=first.session_id)
         told = [m for m in self.provider.requests[0]["messages"] if "Now: one two" in str(m["content"])]
         self.assertEqual(len(told), 1)
-        self.assertEqual(self.ran(second.events), [], "a skill that is active is not activated again")
+        self.assertEqual(self.ran(second.events), [], "an active skill is not activated again")
         self.assertEqual([event for event in second.events if isinstance(event, SkillDrifted)], [])
 
 

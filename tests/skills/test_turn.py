@@ -161,7 +161,7 @@ class CommandTest(TurnTestCase):
         self.run_turns("Hello.", resume=first.session_id)
         self.assertEqual(self.models(), ["m"])
         self.run_turns(call("SkillActivate", name="deep"), "Again.", resume=first.session_id)
-        self.assertEqual(self.models(), ["m", "big-2"], "asked for again, it counts again")
+        self.assertEqual(self.models(), ["m", "big-2"], "requested again, it applies again")
         self.check_replay(first)
 
 

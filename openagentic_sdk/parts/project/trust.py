@@ -159,9 +159,9 @@ class GrantingFile(Protocol):
 def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[GrantingFile], bool]:
     """Create the function that decides whether the allowed-tools of a skill or command are granted.
 
-    Those of the user and those that the program names always are. A project's are while it is trusted and nothing in it
-    that could grant something has changed since this call; files of folders below the root are not part of that decision
-    and grant nothing.
+    Skills and commands of the user, and those that the program names, are always granted theirs. Those of a project are
+    while it is trusted and nothing in it that could grant something has changed since this call; files of folders below the
+    root are not part of that decision and grant nothing.
     """
     root = os.path.realpath(project_dir)
     trusted = _files_of(root) if is_trusted else None

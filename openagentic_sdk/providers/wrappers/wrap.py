@@ -57,7 +57,7 @@ class AroundProvider(StreamedProvider):
         self.provider = provider
 
     def for_session(self, state: ProviderSession) -> Self:
-        """The same around the provider for this session."""
+        """A copy of this wrapper around the provider for this session."""
         other = copy(self)
         other.provider = for_session(self.provider, state)
         return other
@@ -72,7 +72,7 @@ class AroundProvider(StreamedProvider):
         return can_load_tools(self.provider, model)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
-        """The same around a provider that requests this format, or None if the other one cannot."""
+        """A copy of this wrapper around a provider that requests this format, or None if the wrapped one cannot."""
         inner = formatted(self.provider, response_format)
         if inner is None:
             return None

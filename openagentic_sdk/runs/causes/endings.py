@@ -99,7 +99,7 @@ def guardrail(run: JudgedRun, result: Result) -> CauseInRun | None:
 
 
 def failed(run: JudgedRun, result: Result) -> CauseInRun:
-    """An error ended it; the kind follows from its type."""
+    """The cause of a run that ended with an error; the error's type determines the kind."""
     kind = _ERROR_KINDS.get(result.error_type or "", "error")
     why = f"{result.error_type or 'an error'}: {short(result.error_message)}"
     if kind == "vendor":

@@ -103,7 +103,7 @@ class Webhooks:
                 self.notice(row.id)
 
     def notice(self, session_id: str) -> None:
-        """Deliver what is due for this session, of which a run has stopped."""
+        """Deliver what is due for this session after one of its runs has stopped."""
         self._again.add(session_id)
         if session_id not in self._tasks:
             task = self._tasks[session_id] = asyncio.get_running_loop().create_task(self._tell_all(session_id))

@@ -27,5 +27,5 @@ class InnerCalls:
     """A service: lets a tool call other tools."""
 
     def inside(self, ctx: ToolContext) -> CallsInside:
-        """The maker of calls inside this call."""
+        """An object that makes calls inside this call."""
         raise NotImplementedError

@@ -185,7 +185,7 @@ def git_places(files: Sequence[str], top: str) -> list[str]:
 
 
 def git_places_above(folder: str) -> list[str]:
-    """The same for the repository that contains a folder, and for the user's own git configuration."""
+    """The places used by the git configuration of the repository around a folder, and by the user's own configuration."""
     home = user_home()
     own = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")]
     top = nearest_holding(".git", folder)

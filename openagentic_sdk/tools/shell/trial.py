@@ -34,7 +34,7 @@ class TrialLimits:
     processes: int = 4096
 
     def as_rlimits(self) -> tuple[tuple[int, int], ...]:
-        """The same for the kernel, which enforces them per process and, for `processes`, per user."""
+        """The limits as rlimits, which the kernel enforces per process and, for `processes`, per user."""
         import resource
 
         return (

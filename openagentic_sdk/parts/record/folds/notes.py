@@ -142,6 +142,6 @@ def note_of(event: Event) -> tuple[str, str] | None:
 
 
 def printed_by_plan(result: ToolResult) -> str:
-    """The text a plan printed for the user, of which its model sees a part; empty for other results."""
+    """The text that a plan printed for the user (its model sees only a part of it); empty for other results."""
     printed = (result.meta or {}).get("printed")
     return printed.rstrip("\n") if isinstance(printed, str) else ""

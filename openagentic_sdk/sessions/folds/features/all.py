@@ -79,7 +79,7 @@ class TextCommandsFold(Fold):
         self.ends[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
-        """Those of the current turn: commands that ran for it before a crash do not run again."""
+        """The events of the current turn: commands that ran for it before a crash do not run again."""
         mine = (event.seq or 0 for event in view.events if isinstance(event, self.reads))
         return [seq for seq in mine if seq > cut.prompt_seq]
 
