@@ -216,7 +216,7 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
 def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
     """Whether the files of a folder of the project may grant anything, by these options and the user's decisions."""
     if options.trust_project is not None:
-        reason = f"trust_project={options.trust_project} says so"
+        reason = f"trust_project={options.trust_project} was set"
         return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, reason)
     if not options.setting_sources:
         return TrustAnswer("unknown", folder, None, "no setting source is open")

@@ -266,7 +266,7 @@ class FilesChangedError(SessionError):
         reasons = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
         more = f" and {len(files) - 10} more" if len(files) > 10 else ""
         super().__init__(
-            f"{len(files)} files cannot be put back ({reasons}{more}): nothing was changed; say conflicts='skip' to leave "
+            f"{len(files)} files cannot be put back ({reasons}{more}): nothing was changed; pass conflicts='skip' to leave "
             "them as they are, or conflicts='overwrite' for those that something else changed",
             session_id=session_id,
         )

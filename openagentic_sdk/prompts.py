@@ -98,9 +98,9 @@ def checked_part(part: MediaPart, where: str) -> MediaPart:
     if media_type is None:
         raise OptionsError(f"{where} has no kind that can be detected from its bytes: give its media_type")
     if real_type and part.media_type and real_type != part.media_type.replace("/jpg", "/jpeg").replace("/mp3", "/mpeg"):
-        raise OptionsError(f"{where} says {part.media_type}, and its bytes are {real_type}")
+        raise OptionsError(f"{where} declares {part.media_type}, but its bytes are {real_type}")
     if part.type != part_type_of(media_type):
-        raise OptionsError(f"{where} declares {part.type}, and {media_type} is sent as {part_type_of(media_type)}")
+        raise OptionsError(f"{where} declares {part.type}, but {media_type} is sent as {part_type_of(media_type)}")
     refusal = why_refused(part.type, data)
     if refusal:
         raise OptionsError(f"{where} ({part.type}, {media_type}) cannot be sent: {refusal}")

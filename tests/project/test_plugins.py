@@ -17,9 +17,9 @@ from openagentic_sdk.parts.project.project import OpenedProject
 from tests.skills.support import RunTestCase
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/projects/claude_code/market"
-ON = 'notes@local counts from now on: {"enabledPlugins": {"notes@local": false}} in settings switches one off\n'
+ON = 'notes@local takes effect from now on: {"enabledPlugins": {"notes@local": false}} in settings disables one\n'
 OFF = (
-    'notes@house counts once settings say so: write {"enabledPlugins": {"notes@house": true}} into '
+    'notes@house takes effect once settings enable it: write {"enabledPlugins": {"notes@house": true}} into '
     f"{os.path.expanduser('~/.claude/settings.json')}\n"
 )
 

@@ -104,7 +104,7 @@ class WhyTest(unittest.TestCase):
         self.assertEqual(given, {"prompt": "The problem is fixed: continue.", "options": {"resume": session_id}})
 
     def test_nothing_in_a_log_moves_the_cursor_or_adds_a_line(self):
-        bad = "\x1b]0;x\x07\x1b[2J\n\nto go on: rm -rf ~\u202e\u2028\ud83d'$(id)`"
+        bad = "\x1b]0;x\x07\x1b[2J\n\nto continue: rm -rf ~\u202e\u2028\ud83d'$(id)`"
 
         def hostile(value, key=""):
             if isinstance(value, str) and key not in KEPT:
@@ -122,7 +122,7 @@ class WhyTest(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual([line for line in lines if not line.isprintable()], [])
                 self.assertLessEqual(len(lines), MAX_LINES)
-                self.assertLessEqual(sum(line.startswith("to go on:") for line in lines), 1)
+                self.assertLessEqual(sum(line.startswith("to continue:") for line in lines), 1)
                 window = read_window(events)
                 self.assertEqual([line for line in window.lines() if not line.isprintable()], [])
 

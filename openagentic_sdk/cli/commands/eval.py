@@ -198,9 +198,8 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list
     cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
     lines.append(f"{report.passed} of {len(report.runs)} runs passed{rest}; {cost}; eval {report.session_id}")
     if rest:
-        lines.append(
-            f"to go on: openagentic-sdk eval {_word(report.started.source or 'SUITE')} --resume {report.session_id}{store}"
-        )
+        suite = _word(report.started.source or "SUITE")
+        lines.append(f"to continue: openagentic-sdk eval {suite} --resume {report.session_id}{store}")
     return lines
 
 

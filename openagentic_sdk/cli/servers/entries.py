@@ -159,7 +159,7 @@ def get_server(args: argparse.Namespace, here: Here) -> int:
         *([f"  {on_one_line(one.reason)}"] if one.reason else []),
         *([f"  it hides servers of this name in: {', '.join(one.entry.hides)}"] if one.entry.hides else []),
         *([f"  changed since it was approved: {line}" for line in differences(one)]),
-        f"  stands in {on_one_line(one.entry.source)}",
+        f"  defined in {on_one_line(one.entry.source)}",
         f"  digest {digest}",
     ]
     here.screen.tell(args.json, row(one), lines)

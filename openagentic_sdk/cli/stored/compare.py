@@ -190,7 +190,7 @@ def explanation_lines(explanation: StepExplanation) -> list[str]:
         f"the first {explanation.prefix.same_bytes:,} of {explanation.prefix.previous_bytes:,} bytes of "
         "the request before"
     )
-    cache_line = f"Cache: {same} stand at its beginning"
+    cache_line = f"Cache: it begins with {same}"
     if explanation.prefix.broke_at is not None:
         cache_line += (
             f"; it broke at message {explanation.prefix.broke_at}: {on_one_line(explanation.prefix.reason or '')}"

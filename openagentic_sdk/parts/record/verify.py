@@ -122,7 +122,7 @@ def verify_record(
     approvals = _approvals(session_id, log, trust, checked)
     for each in approvals:
         if each.is_recorded is False:
-            text = f"it says that {each.name} answered, and this installation did not record that"
+            text = f"it names {each.name} as the person who answered, but this installation did not record that"
             problems.append(Problem("approver", each.seq, detail=text))
     return RecordReport(
         session_id,
@@ -372,7 +372,8 @@ def _missing(receipt: Mapping[str, Any], session_id: str, log: Sequence[Event], 
         return []
     vouchers = [check_signature(each, statement, trust) for each in signatures]
     by = ", ".join(f"{each.by} {each.name} ({each.proof})" for each in vouchers) or "nobody"
-    text = f"a receipt signed by {by} says that there were {checkpoint.to_seq} events up to head {str(checkpoint.head)[:16]}"
+    head = str(checkpoint.head)[:16]
+    text = f"a receipt signed by {by} states that there were {checkpoint.to_seq} events up to head {head}"
     return [Problem("receipt", detail=f"{text}: the log lacks them, so its end was cut off or it was restarted")]
 
 

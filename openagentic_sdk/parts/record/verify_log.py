@@ -262,7 +262,7 @@ class _Witnesses:
         for name, metadata in self.children.items():
             call = metadata.get("parent_tool_use_id")
             if call not in self.calls:
-                detail = f"it says that call {call!r} started it, and no event of the log is that call"
+                detail = f"its metadata names call {call!r} as its start, but no event of the log is that call"
                 seq, offset = report.events + 1, report.good_bytes
                 yield Problem("witness", seq, offset, _CUT, detail=detail, witness=f"session {name}")
 

@@ -189,8 +189,8 @@ def check_record(number: str, plan: StepPlan, at: str, record: CallRecord, maske
         return
     then, now = _shown(use.name, use.input, (use.extras or {}).get("at")), _shown(plan.name, plan.input, at)
     raise WorkflowChangedError(
-        f"the workflow's code differs from the code that wrote this log: its step {number} was {then} and is {now} now. "
-        'Put what is new under `if flow.version("..."):` and keep the old code in the other branch, or start a new session',
+        f"the workflow's code differs from the code that wrote this log: its step {number} was {then} and is now {now}. "
+        'Put new code under `if flow.version("..."):` and keep the old code in the other branch, or start a new session',
         step=number,
     )
 

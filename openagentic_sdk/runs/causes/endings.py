@@ -50,7 +50,7 @@ def diagnose(run: JudgedRun) -> CauseInRun | None:
 def dead(run: JudgedRun) -> CauseInRun:
     """The process died during the run."""
     last = next(run.of(ToolStarted, ModelRequest, UserQuestion), run.events[-1])
-    why = f"its process died, or could not store events any more, when {run.doing}"
+    why = f"its process died, or could no longer store events, when {run.doing}"
     return CauseInRun("dead", last, why, prompt="The process died: check what was done, and continue.")
 
 

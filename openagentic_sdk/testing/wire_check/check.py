@@ -202,7 +202,7 @@ def _worse(cut: _ReadOutcome, whole: _ReadOutcome) -> Iterator[str]:
     for name, arguments in extra:
         yield f"would run {name}({arguments[:200]}), which the whole answer does not"
     if whole.output is not None and not whole.text.startswith(cut.text):
-        yield f"says {cut.text[-80:]!r}, which the whole answer does not"
+        yield f"would produce {cut.text[-80:]!r}, which the whole answer does not"
 
 
 def _misread(output: ModelOutput, protocol: WireProtocol, chunks: Sequence[Any]) -> Iterator[WireDifference]:

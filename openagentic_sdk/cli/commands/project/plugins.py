@@ -69,10 +69,12 @@ def _how_to_enable(names: Sequence[str]) -> Iterator[str]:
     off = [name for name in names if name not in on]
     if on:
         setting = json.dumps({"enabledPlugins": {on[0]: False}})
-        yield f"{_some(on)} {'counts' if len(on) == 1 else 'count'} from now on: {setting} in settings switches one off"
+        takes = "takes" if len(on) == 1 else "take"
+        yield f"{_some(on)} {takes} effect from now on: {setting} in settings disables one"
     if off:
         place, setting = os.path.join(claude_home(), "settings.json"), json.dumps({"enabledPlugins": {off[0]: True}})
-        yield f"{_some(off)} {'counts' if len(off) == 1 else 'count'} once settings say so: write {setting} into {place}"
+        takes, which = ("takes", "it") if len(off) == 1 else ("take", "them")
+        yield f"{_some(off)} {takes} effect once settings enable {which}: write {setting} into {place}"
 
 
 def _some(names: Sequence[str]) -> str:
