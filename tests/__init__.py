@@ -19,7 +19,7 @@ write_in_memory()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# argparse looks on the disk for a translation of each of its words, and for the same word each time anew.
+# argparse searches the disk for translations of each of its messages, and again for every message of every parser.
 argparse._ = functools.cache(argparse._)  # type: ignore[attr-defined]
 
 # Tests compare file modes with those that the usual umask produces.

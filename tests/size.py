@@ -27,15 +27,15 @@ def sized(small: T, full: T, large: T) -> T:
 
 
 def drawn(cases: Iterable[T], step: int) -> list[T]:
-    """All of the cases in the gate's size; in README's each `step`th, which ones depends on the version of Python.
+    """All cases in the gate's size; in README's size every `step`th, from an offset that depends on the Python version.
 
-    So the gate's bare Pythons together see most of them. No case may depend on another.
+    The gate's bare Pythons thus run different cases. No case may depend on another.
     """
     return list(cases) if FULL else list(cases)[sum(sys.version_info[:3]) % step :: step]
 
 
 def full_size_but(*names: str) -> Callable[[type[Case]], type[Case]]:
-    """For a class that runs another's tests on something else: README's size runs these of the inherited ones."""
+    """Decorate a class that inherits the tests of another: in README's size only these of the inherited tests run."""
 
     def shorten(kind: type[Case]) -> type[Case]:
         inherited = {name for name in dir(kind) if name.startswith("test") and name not in vars(kind)}

@@ -126,7 +126,9 @@ class Docs(unittest.TestCase):
             f"{path.relative_to(ROOT)}: {found[0]}"
             for path in files
             if path.is_file() and path != Path(__file__)
-            for found in BY_NAME.finditer(path.read_text(encoding="utf-8", errors="replace"))
+            for line in path.read_text(encoding="utf-8", errors="replace").split("\n")
+            if "openagentic" in line.lower()
+            for found in BY_NAME.finditer(line)
         ]
         self.assertEqual(told_by_name, [])
 

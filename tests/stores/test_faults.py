@@ -103,7 +103,7 @@ def _one(fault: str) -> None:
         self.check(fault)
 
     words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in fault)
-    # Each tests a test of the contract, not the package: README's command draws some.
+    # These test the contract's tests, not the package: README's command draws some.
     runs_here = fault in drawn(FAULTS, 3)
     setattr(FaultTest, f"test_the_contract_finds{words}", check if runs_here else full_size(check))
 

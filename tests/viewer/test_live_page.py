@@ -303,17 +303,18 @@ class LivePage(unittest.TestCase):
             page.context.close()
         edit, asked = (f"/sessions/{name}" for name in names)
         source = AXE.read_text()
-        for scheme in ("light", "dark"):
-            for name, size in (("phone", PHONE), ("desktop", DESKTOP)):
-                for view, path in {"list": "/", "session": edit, "events": edit, "question": asked}.items():
-                    page = self.open(path, viewport=size, color_scheme=scheme)
-                    page.locator("#say").wait_for()
-                    if view == "session":
-                        page.locator("details.call summary").first.click()
-                    if view == "events":
-                        page.get_by_role("button", name="Raw events").click()
-                        page.locator(".row").nth(3).click()
-                        page.get_by_role("button", name="Commands").click()
+        for name, size in (("phone", PHONE), ("desktop", DESKTOP)):
+            for view, path in {"list": "/", "session": edit, "events": edit, "question": asked}.items():
+                page = self.open(path, viewport=size)
+                page.locator("#say").wait_for()
+                if view == "session":
+                    page.locator("details.call summary").first.click()
+                if view == "events":
+                    page.get_by_role("button", name="Raw events").click()
+                    page.locator(".row").nth(3).click()
+                    page.get_by_role("button", name="Commands").click()
+                for scheme in ("light", "dark"):
+                    page.emulate_media(color_scheme=scheme)
                     with self.subTest(scheme=scheme, size=name, view=view):
                         found = page.evaluate(source + ";axe.run()")["violations"]
                         told = [
@@ -325,7 +326,7 @@ class LivePage(unittest.TestCase):
                         self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), size["width"])
                     if PICTURES:
                         page.screenshot(path=str(Path(PICTURES, f"{view}-{name}-{scheme}.png")))
-                    page.context.close()
+                page.context.close()
 
 
 if __name__ == "__main__":
