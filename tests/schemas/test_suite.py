@@ -52,8 +52,8 @@ class Randomly(unittest.TestCase):
         runs: list[SchemaRun] = []
 
         class Watched(SchemaRun):
-            def __init__(self, is_filling: bool = False) -> None:
-                super().__init__(is_filling)
+            def __init__(self, is_filling: bool = False, steps_left: int = checker.MAX_STEPS) -> None:
+                super().__init__(is_filling, steps_left)
                 runs.append(self)
 
         reading.SchemaRun = Watched  # type: ignore[misc]
