@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openagentic_sdk import Flow, RunFailedError, StepFailedError, StepUnknownError, workflow
-from openagentic_sdk.errors import WorkflowError
+from openagentic_sdk.errors import RequestConflictError, WorkflowError
 from openagentic_sdk.events import SessionMeta, ToolResult, ToolStarted, ToolUse
 from openagentic_sdk.runs.background import answer_questions
 
@@ -47,6 +47,23 @@ class Events(FlowCase):
         await order.cancel("s", options=options)
         self.assertEqual(self.store.read_events("s.inbox"), before)
         self.assertEqual((await order.resume("s", options=options)).output, 7)
+
+    async def test_the_session_of_another_workflow_is_refused_also_after_its_end(self) -> None:
+        @workflow
+        async def four(flow: Flow) -> int:
+            return 4
+
+        @workflow
+        async def five(flow: Flow) -> str:
+            return "5"
+
+        options = self.options()
+        self.assertEqual((await four.run(options=options, session="s")).output, 4)
+        with self.assertRaisesRegex(RunFailedError, "belongs to the workflow 'four', not 'five'"):
+            await five.resume("s", options=options)
+        with self.assertRaises(RequestConflictError):
+            await five.run(options=options, session="s")
+        self.assertEqual((await four.resume("s", options=options)).output, 4)
 
     async def test_each_event_is_given_once_and_in_the_order_of_their_coming(self) -> None:
         @workflow
