@@ -11,25 +11,16 @@ from typing import Any
 
 from openagentic_sdk.events import RecordErased, SessionMeta, UserMessage
 from openagentic_sdk.parts.record.erase import erase
-from openagentic_sdk.sessions.folds.summary import summary_matches
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.postgres import search
 from openagentic_sdk.sessions.stores.postgres.search import keys_with_words
 
 from ..waiting import until
-from . import servers
+from . import indexed, servers
+from .indexed import MANY
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
-# More sessions than the first page of a list, which is read without the index.
-MANY = 110
-TITLES = {
-    "s000": "Straße",
-    "s001": "100% done_now",
-    "s002": "back\\slash",
-    "s003": "ﬁsh \N{KELVIN SIGN}elvin",
-    "s004": "a\0b",
-}
 ERASED_BY_AN_OLDER_VERSION = (
     "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = 'older' WHERE id = 's005'",
     "DELETE FROM openagentic_words USING openagentic_sessions WHERE session = key AND id = 's005'",
@@ -45,18 +36,15 @@ def psycopg_connection(url: str) -> Any:
 
 
 @unittest.skipUnless(POSTGRES_URL and importlib.util.find_spec("psycopg"), "OPENAGENTIC_TEST_POSTGRES_URL is not set")
-class PostgresIndexTest(unittest.TestCase):
+class PostgresIndexTest(indexed.IndexedContract):
+    store: PostgresSessionStore
+
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)
         store = open_store(self.url)
         assert isinstance(store, PostgresSessionStore)
         self.store = store
-        self.addCleanup(self.store.close)
-        for number in range(MANY):
-            name = f"s{number:03d}"
-            self.store.create_session(session_id=name, metadata={"tags": ["even" if number % 2 else "odd"]})
-            if name in TITLES:
-                self.store.append_event(name, SessionMeta(title=TITLES[name]))
+        self.fill()
         if self.store.search_notice() is not None:
             self.skipTest("this Postgres has no pg_trgm")
         self.store.update_search()
@@ -72,44 +60,8 @@ class PostgresIndexTest(unittest.TestCase):
         command = "SELECT id FROM openagentic_sessions WHERE searched < epoch + last_seq + revision ORDER BY id"
         return [row[0] for row in self.ask(command)]
 
-    def assert_lists_agree(self, *queries: str) -> None:
-        everything = self.store.list_session_summaries()
-        for query in queries:
-            expected = [row.id for row in everything if summary_matches(row, query=query)]
-            with self.subTest(query=query):
-                self.assertEqual([row.id for row in self.store.list_session_summaries(query=query)], expected)
-                page = self.store.page_sessions(limit=MANY * 2, query=query)
-                self.assertEqual([row.id for row in page.rows], expected)
-
-    def test_a_list_finds_by_the_index_what_it_finds_without_it(self) -> None:
-        self.assertEqual(self.behind(), [])
-        queries = (
-            "strasse",
-            "STRASSE",
-            "0%",
-            "100%",
-            "e_n",
-            "k\\s",
-            "fish kelvin",
-            "odd",
-            "s00",
-            "odd s002",
-            "%%%",
-            "___",
-            "a",
-        )
-        self.assert_lists_agree(*queries, "nothinglikethis")
-
-    def test_what_was_written_since_the_last_search_is_listed(self) -> None:
-        for number in range(6):
-            self.store.append_event(f"s{number:03d}", SessionMeta(tags=["fresh"]))
-        for number in range(20, MANY):  # so that none of those is on the first page
-            self.store.append_event(f"s{number:03d}", UserMessage("later"))
-        self.store.update_metadata("s010", {"tags": ["fresh"]})
-        self.assert_lists_agree("fresh", "odd", "later")
-        self.store.update_search()
-        self.assertEqual(self.behind(), [])
-        self.assert_lists_agree("fresh", "odd", "later")
+    def indexed_sessions(self) -> int:
+        return MANY - len(self.behind())
 
     def test_a_session_that_is_held_stays_behind_until_it_is_not(self) -> None:
         with self.store.open_writer("s007") as writer:
@@ -117,8 +69,7 @@ class PostgresIndexTest(unittest.TestCase):
             self.store.update_search()
             self.assertEqual(self.behind(), ["s007"])
             self.assertEqual([hit.session_id for hit in self.store.search("heldword")], ["s007"])
-            for number in range(20, MANY):
-                self.store.append_event(f"s{number:03d}", UserMessage("later"))
+            self.touch_others()
             self.assert_lists_agree("heldtitle")
         self.store.close()  # sends the pending releases
         self.store.update_search()
@@ -175,17 +126,6 @@ class PostgresIndexTest(unittest.TestCase):
         command = f"SELECT words FROM openagentic_words WHERE seq > 0 AND words LIKE '%{word}%' AND session = "
         return self.ask(f"{command} (SELECT key FROM openagentic_sessions WHERE id = '{session_id}')")
 
-    def test_an_update_that_is_stopped_keeps_what_it_did(self) -> None:
-        def stop(done: int, whole: int) -> None:
-            raise KeyboardInterrupt
-
-        for number in range(MANY):
-            self.store.append_event(f"s{number:03d}", UserMessage("later"))
-        with self.assertRaises(KeyboardInterrupt):
-            self.store.update_search(stop)
-        self.assertEqual(len(self.behind()), MANY - search.STEP_SESSIONS)
-        self.assertEqual(len(self.store.search("later", limit=MANY)), MANY)
-
     def test_an_index_that_was_dropped_is_made_anew(self) -> None:
         self.store.append_event("s005", UserMessage("a rareword"))
         self.store.update_search()
@@ -215,16 +155,3 @@ class PostgresIndexTest(unittest.TestCase):
         assert keys is not None
         asked = {"cwd": None, "tenant": None, "include_children": True, "limit": MANY}
         self.assertEqual([row.id for row in self.store._page(**asked, keys=keys)], ["s000"])
-
-    def test_two_searches_at_once_leave_the_newer_words(self) -> None:
-        with closing(open_store(self.url)) as other:
-            self.store.append_event("s009", SessionMeta(title="firsttitle"))
-            other.append_event("s009", SessionMeta(title="secondtitle"))
-            other.update_search()
-            self.store.update_search()
-            self.assertEqual(self.behind(), [])
-            words = self.ask(
-                "SELECT words FROM openagentic_words JOIN openagentic_sessions ON key = session "
-                "WHERE id = 's009' AND openagentic_words.seq = 0"
-            )
-            self.assertIn("secondtitle", words[0][0])
