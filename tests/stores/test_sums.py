@@ -234,6 +234,16 @@ class OnSqlite(SumsContract):
             db.execute("UPDATE sessions SET summary = NULL WHERE id = ?", (session_id,))
             db.execute("UPDATE events SET data = 'x' WHERE data LIKE '%to be damaged%'")
 
+    def test_what_a_version_that_leaves_it_in_the_index_deletes_is_noticed_within_a_minute(self) -> None:
+        for name in ("one", "two"):
+            self.add(name, 1.0, "ci")
+        self.compare()
+        with contextlib.closing(sqlite3.connect(self.place / "runs.db")) as db, db:
+            db.execute("DELETE FROM sessions WHERE id = 'one'")
+        with contextlib.closing(sqlite3.connect(self.place / "runs.db-search")) as db, db:
+            db.execute("UPDATE looked SET touched = touched - 60 WHERE what = 'deleted'")
+        self.compare()
+
     def forget_index(self) -> None:
         (self.place / "runs.db-search").unlink()
 

@@ -21,6 +21,7 @@ from ...folds.summary import SessionSummary, summary_text
 from ..database import search_hits
 from ..families import Cells, FamilyFold, FamilySums, Mark, forget_family
 from ..per_process import PerProcess
+from .clock import uptime_s
 from .forks import Guarded, connecting, driver, make_private
 from .schema import LAST_SEQ, place_of
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
 BUSY_S = 30.0
+DELETED_EVERY_S = 60
 # The texts from the summaries of sessions in which lists search for words.
 TOLD = "CREATE VIRTUAL TABLE IF NOT EXISTS told USING fts5 (text, tokenize = 'trigram case_sensitive 1')"
 # A trigram index cannot find shorter words.
@@ -203,8 +205,7 @@ class SearchFile:
             sums = FamilySums(db, fold, marking=_MARKING, id_of=partial(_id_of, db), describe=describe)
             with _change(db):
                 sums.prepare()
-                if db.execute("SELECT (SELECT count(*) FROM listed) > (SELECT count(*) FROM sessions)").fetchone()[0]:
-                    db.execute("DELETE FROM listed WHERE session NOT IN (SELECT key FROM sessions)")
+                _drop_deleted(db)
             more = True
             while more:
                 with _change(db):
@@ -273,6 +274,16 @@ def _change(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     with db:
         yield
+
+
+def _drop_deleted(db: sqlite3.Connection) -> None:
+    """Once a minute, because counting reads every key: drop sessions deleted by versions that left them in the index."""
+    now, row = int(uptime_s()), db.execute("SELECT touched FROM looked WHERE what = 'deleted'").fetchone()
+    if row is not None and 0 <= now - row[0] < DELETED_EVERY_S:
+        return
+    if db.execute("SELECT (SELECT count(*) FROM listed) > (SELECT count(*) FROM sessions)").fetchone()[0]:
+        db.execute("DELETE FROM listed WHERE session NOT IN (SELECT key FROM sessions)")
+    db.execute("INSERT OR REPLACE INTO looked VALUES ('deleted', 0, ?)", (now,))
 
 
 def _id_of(db: sqlite3.Connection, key: Mark) -> str | None:
