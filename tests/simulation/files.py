@@ -6,7 +6,9 @@ import gc
 import os
 import random
 import re
+import tempfile
 import zlib
+from functools import cache
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -19,6 +21,7 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import AssistantMessage, Event, LogRecovered, ToolStarted, UserMessage
 from openagentic_sdk.parts.record.verify_log import verify_session
+from openagentic_sdk.sessions.log.summary_beside import SUMMARY_NAME
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock
@@ -37,6 +40,15 @@ def content(path: str) -> bytes:
             return file.readall()
     except FileNotFoundError:
         return b""
+
+
+@cache
+def created_files(place: str) -> tuple[tuple[str, bytes], ...]:
+    """The files of a new session, as the store makes them."""
+    with tempfile.TemporaryDirectory(dir=place) as root:
+        FileSessionStore(root, clock=FakeClock(1_700_000_000.0)).create_session(session_id=SESSION)
+        folder = f"{root}/sessions/{SESSION}"
+        return tuple((name, content(f"{folder}/{name}")) for name in sorted(os.listdir(folder)))
 
 
 class Process:
@@ -80,8 +92,22 @@ class Files:
         self.metadata: set[Any] = {None}
         self.owner: str | None = None
         first = self.begin()
-        self.do(first, "create", lambda: first.store.create_session(session_id=SESSION))
+        if self.durability == "flush" or self.rng.random() < 0.1:
+            self.do(first, "create", lambda: first.store.create_session(session_id=SESSION))
+        else:
+            self.copy_created(place, first.disk)
         self.disk.failing_syncs = failing
+
+    def copy_created(self, place: str, disk: ProcessDisk) -> None:
+        """Begin with what `create_session` leaves: all of it is on disk but the summary, which is a cache."""
+        self.history.lines.append("created before")
+        os.makedirs(self.folder)
+        for name, data in created_files(place):
+            flags = os.O_WRONLY | os.O_CREAT
+            opens, closes = (disk.open, disk.close) if name == SUMMARY_NAME else (os.open, os.close)
+            fd = opens(f"{self.folder}/{name}", flags, 0o600)
+            (disk.write if name == SUMMARY_NAME else os.write)(fd, data)
+            closes(fd)
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -158,8 +184,9 @@ class Files:
         end = before.rfind(b"\n") + 1
         if before[end:].strip(b"\0") and not before[end:].endswith(b"}"):
             self.tails.append(before[end:])
-        if not self.is_ending and self.rng.random() < (0.55 if self.tails else 0.2):
-            process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
+        if not self.is_ending and self.rng.random() < (0.75 if self.tails else 0.2):
+            kills = KILLS * (3 if self.tails else 1)
+            process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*kills, *WRITE_ERRORS, "lost"))}
         came = self.do(process, "open", lambda: process.store.open_writer(SESSION), StorageError, SessionLockedError)
         process.disk.faults = {}
         if holder is not None:
@@ -209,12 +236,14 @@ class Files:
         return any(before.endswith(tail) for tail in torn)
 
     def append(self, *, faults: bool = True) -> None:
+        if self.holder() is None and faults and self.rng.random() < 0.4:
+            self.open()
         process = self.holder()
         if process is None or (faults and self.rng.random() < 0.1):
             return self.append_alone()
         batch = self.batch()
         texts = [text_of(event) for event in batch]
-        if faults and self.rng.random() < 0.32:
+        if faults and self.rng.random() < 0.4:
             process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
         if self.rng.random() < 0.02:
             gc.collect(1)  # what a schedule left is young
@@ -301,15 +330,9 @@ class Files:
 
     def shorten(self) -> None:
         """Somebody cuts off the last line: the summary beside the log is a witness, also after it was listed."""
+        raw = self.at_rest()
         process = self.processes[0]
-        raw = self.content()
-        if (
-            self.holder() is not None
-            or self.maybe
-            or self.is_foreign
-            or raw.count(b"\n") < 2
-            or not raw.endswith(b"\n")
-        ):
+        if raw.count(b"\n") < 2:
             return
         row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
         if isinstance(row, Killed) or not raw.rfind(b'{"v":1') > raw[:-1].rfind(b"\n"):
@@ -324,6 +347,8 @@ class Files:
         """Append without holding the session, as a program does that answers a question."""
         holder, process, batch = self.holder(), self.free(), self.batch()
         texts = [text_of(event) for event in batch]
+        if holder is None and self.rng.random() < 0.2:
+            process.disk.faults = {self.rng.randrange(1, 16): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
         came = self.do(
             process,
             f"append alone {brief(texts)}",
@@ -331,6 +356,7 @@ class Files:
             StorageError,
             SessionLockedError,
         )
+        process.disk.faults = {}
         if holder is not None:
             self.history.require(isinstance(came, SessionLockedError | Killed), "an append passed a writer by")
         elif isinstance(came, Exception | Killed):
@@ -397,6 +423,13 @@ class Files:
             self.blobs.clear()
         self.check_metadata(process)
 
+    def find_and_cut(self) -> None:
+        """A writer finds what another one wrote, and the power is cut: what it found was on disk."""
+        if self.holder() is not None:
+            self.end(self.holder())  # type: ignore[arg-type]
+        self.open()
+        self.cut()
+
     def look(self) -> None:
         process = self.rng.choice(self.processes)
         if self.read(process) is None or self.is_foreign:
@@ -429,8 +462,22 @@ class Files:
             value = found["metadata"].get("n")
             self.history.require(value in self.metadata, f"the metadata say {value}, not one of {self.metadata}")
 
+    def at_rest(self) -> bytes:
+        """The log once nobody writes it and all of it is on disk; empty if that does not come about."""
+        self.close()
+        if self.maybe or self.safe < len(self.certain) or not self.certain:
+            self.open()
+            if self.holder() is not None and not self.certain:
+                self.append(faults=False)
+            self.close()
+        raw = self.content()
+        is_whole = self.holder() is None and not self.maybe and self.safe == len(self.certain)
+        return raw if is_whole and raw.endswith(b"\n") else b""
+
     def write_by_hand(self) -> None:
         """A program that knows nothing of locks or checksums appends, as tools of older versions did."""
+        if self.holder() is None and self.rng.random() < 0.5:
+            self.open()
         holder = self.holder()
         if self.content()[-1:] not in (b"\n", b"") or self.maybe or self.safe < len(self.certain):
             return
@@ -462,12 +509,9 @@ class Files:
 
     def write_by_newer(self) -> None:
         """A newer version appends a line of its format: this one reads it, and writes nothing behind it."""
-        if self.holder() is not None or self.maybe or self.content()[-1:] != b"\n":
+        everything = self.at_rest()
+        if not everything or not everything.splitlines()[-1].startswith(b'{"v":1,'):
             return
-        raw = self.content().splitlines()[-1]
-        if not raw.startswith(b'{"v":1,'):
-            return
-        everything = self.content()
         events = self.processes[0].store.read_events(SESSION)
         body = b'{"v":2,"seq":%d,"ts":1,"type":"user.message","text":"newer","dur":0' % (len(events) + 1)
         line = body + b',"crc":"%08x"}\n' % zlib.crc32(body, zlib.crc32(everything))
@@ -482,10 +526,10 @@ class Files:
 
     def edit(self) -> None:
         """Somebody changes what is on disk: nobody may read past it."""
-        raw = bytearray(self.content())
-        if self.holder() is not None or self.maybe or self.safe < len(self.certain) or not raw.endswith(b"\n"):
+        raw = bytearray(self.at_rest())
+        if not raw:
             return
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.3:
             return self.lose_a_sector(bytes(raw))
         places = [
             at
@@ -595,7 +639,7 @@ class Files:
         self.history.require(isinstance(came, list), "the session does not go on")
         self.certain.append("and on")
         self.close()
-        if self.rng.random() < 0.75:
+        if self.rng.random() < 0.88:
             return
         self.look()
         found = verify_session(process.store, SESSION).problems
@@ -618,9 +662,9 @@ class Files:
 
     ACTIONS = (
         *(open, append, close, kill, cut, look, put_blob, change_metadata, write_by_hand, write_by_newer, edit, delete),
-        *(claim, create_again, create_and_cut, shorten),
+        *(claim, create_again, create_and_cut, shorten, find_and_cut),
     )
-    WEIGHTS = (8, 14, 2, 2, 5.5, 2, 1, 1, 0.7, 0.3, 1.8, 0.4, 0.3, 0.3, 0.3, 0.4)
+    WEIGHTS = (8, 14, 2, 2, 5, 1.5, 1, 1, 1, 0.4, 1.6, 0.4, 0.3, 0.3, 0.3, 0.4, 1)
 
 
 def matters(event: Event) -> bool:

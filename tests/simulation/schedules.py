@@ -38,6 +38,16 @@ def _place() -> str:
     return place
 
 
+def empty(folder: str) -> None:
+    """Remove what is in a folder; `shutil.rmtree`, which mistrusts links, costs three times as much."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            empty(entry.path)
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
 def run_seed(seed: int) -> History:
     """Run the schedule of that number. Raises `PromiseBrokenError`."""
     place = _place()
@@ -45,8 +55,7 @@ def run_seed(seed: int) -> History:
     try:
         schedule.run()
     finally:
-        for name in os.listdir(place):
-            shutil.rmtree(f"{place}/{name}")
+        empty(place)
     if schedule.history.failure:
         raise schedule.history.failure
     return schedule.history
