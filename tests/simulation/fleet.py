@@ -99,7 +99,7 @@ class Workers:
     def run(self) -> None:
         for _ in range(self.rng.choice((8, 14))):
             self.tables.is_bad = self.rng.random() < 0.3
-            self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3))[0](self)
+            self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3, 2))[0](self)
             self.tables.is_bad = False
             self.compare()
         # Whatever happened, each run that is left comes to its end.
@@ -241,4 +241,14 @@ class Workers:
                 is_so, f"run {run_id} is {found.state} at fence {found.fence}, not {state} at {self.fences[run_id]}"
             )
 
-    ACTIONS = (enqueue, claim_any, beat, leave, cancel, pass_time)
+    def hang(self) -> None:
+        """A worker hangs until its lease is over, another one claims, and it wakes up with what it was about to do."""
+        if holders := sorted(who for who, runs in self.held.items() if runs):
+            who = self.rng.choice(holders)
+            run = self.rng.choice(self.held[who])
+            self.times.steady_s += LEASE_S * 1.2
+            self.history.lines.append(f"worker {who} hung until {self.times.steady_s:g}")
+            self.claim("a" if who == "b" else "b")
+            self.leave_as(who, run, self.rng.choice(("ended", "failed", "queued")))
+
+    ACTIONS = (enqueue, claim_any, beat, leave, cancel, pass_time, hang)

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from openagentic_sdk.errors import (
     OpenAgentSdkError,
@@ -20,6 +20,7 @@ from openagentic_sdk.events import Event, Result, ToolResult, ToolStarted, UserA
 from openagentic_sdk.flows import Flow, Retries, Workflow, WorkflowResult, workflow
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.workflows.inbox import CANCEL, deliver, inbox_of
+from openagentic_sdk.parts.workflows.work import LOOK_AGAIN_S
 from openagentic_sdk.runs.background import answer_questions
 from openagentic_sdk.serialization import loads_json
 from openagentic_sdk.sessions.base import SessionStore
@@ -28,9 +29,10 @@ from openagentic_sdk.testing.crash import Killed, Life, Moment, World
 from openagentic_sdk.tools.base import ToolContext
 
 from .history import History, read_lines
+from .loops import SlowLoop, run_in_loop, without_threads
 
 SESSION = "s"
-KINDS = ("pay", "pay", "note", "note", "look", "wait", "wait", "sleep", "ask", "flaky", "both", "random", "child")
+KINDS = ("pay", "pay", "note", "note", "look", "wait", "waits", "sleep", "ask", "flaky", "both", "random", "child")
 # The longest way to the end: each step that waits costs a run.
 MOST_RUNS = 12
 
@@ -39,8 +41,13 @@ class UnreliableLife(Life):
     """A life whose store refuses the thing with this number, or does it and is not heard."""
 
     fails_at, is_heard, has_failed = 0, True, False
+    # Whether each thing takes longer than a workflow waits before it looks for events again, by the clock of the loop.
+    is_slow = False
+    loop: SlowLoop | None = None
 
     def do(self, what: str, work: Any) -> Any:
+        if self.loop is not None and self.is_slow:
+            self.loop.late_s += 1.1 * LOOK_AGAIN_S
         is_here = len(self.seen) + 1 == self.fails_at and not what.startswith(("effect", "note"))
         if is_here and not self.has_failed:
             self.has_failed = True
@@ -58,8 +65,9 @@ class Flows:
         self.history = History(seed)
         self.world = World(real=False)
         self.kinds = self.rng.choices(KINDS, k=self.rng.choice((1, 2, 3)))
-        if self.rng.random() < 0.3:
-            self.kinds = ["wait", "wait"]
+        if self.rng.random() < 0.4:
+            self.kinds = self.rng.choice((["wait", "wait"], ["waits"], ["waits"]))
+        self.awaited = sum({"wait": 1, "waits": 2}.get(kind, 0) for kind in self.kinds)
         self.workflow = self.made()
         self.life = Life(self.world)
         self.lives = 0
@@ -102,6 +110,8 @@ class Flows:
                     return await flow.step(note if kind == "note" else look, number, effect="idempotent")
                 case "wait":
                     return await flow.wait_for("paid")
+                case "waits":
+                    return await flow.gather([flow.wait_for("paid"), flow.wait_for("paid")])
                 case "sleep":
                     return await flow.sleep(60)
                 case "ask":
@@ -138,6 +148,10 @@ class Flows:
     # --- lives -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        with without_threads():
+            self.run_lives()
+
+    def run_lives(self) -> None:
         try:
             for _ in range(self.rng.choice((2, 3, 4))):
                 self.rng.choices((self.live, self.send, self.answer, self.pass_time, self.cancel), (6, 2, 2, 2, 0.3))[
@@ -155,6 +169,7 @@ class Flows:
         life = UnreliableLife(self.world, self.lives, moment)
         if faults and moment is None and self.rng.random() < 0.8:
             life.fails_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.3
+        life.is_slow = self.rng.random() < 0.5
         self.life = life
         return life
 
@@ -172,10 +187,10 @@ class Flows:
     def live(self, *, faults: bool = True) -> Any:
         life = self.begin(faults=faults)
         options = OpenAgenticOptions(session_store=life.store, clock=FakeClock(self.now_s))
-        return self.do("run", lambda: asyncio.run(self.go(options)), life)
+        return self.do("run", lambda: run_in_loop(self.go(options)), life)
 
     async def go(self, options: OpenAgenticOptions) -> WorkflowResult[list[Any]]:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        self.life.loop = cast(SlowLoop, asyncio.get_running_loop())
         return await self.workflow.run(options=options, session=SESSION)
 
     def send(self, *, faults: bool = True) -> None:
@@ -204,7 +219,7 @@ class Flows:
     def answer(self, *, faults: bool = True) -> None:
         if self.truth().session_exists(SESSION) and (ids := self.truth().open_question_ids(SESSION)):
             life = self.begin(faults=faults)
-            self.do("answer", lambda: asyncio.run(answer_questions(life.store, SESSION, {ids[0]: "yes"})), life)
+            self.do("answer", lambda: run_in_loop(answer_questions(life.store, SESSION, {ids[0]: "yes"})), life)
 
     def pass_time(self) -> None:
         self.now_s += self.rng.choice((20.0, 70.0))
@@ -213,6 +228,9 @@ class Flows:
     def finish(self) -> None:
         """Whatever happened, the workflow comes to its end with what the model says, and stays there."""
         for _ in range(MOST_RUNS):
+            while len(self.inbox()) < self.awaited and self.rng.random() < 0.6:
+                self.send(faults=False)
+            self.now_s += 70
             came = self.live(faults=False)
             if isinstance(came, RunFailedError) and self.is_cancelled:
                 self.history.require(
@@ -222,9 +240,6 @@ class Flows:
             if isinstance(came, WorkflowResult) and came.stop_reason == "end":
                 break
             self.answer(faults=False)
-            if len(self.inbox()) < self.kinds.count("wait"):
-                self.send(faults=False)
-            self.now_s += 70
         else:
             raise self.history.broken("the workflow never ends")
         if not self.is_cancelled:
@@ -237,7 +252,7 @@ class Flows:
         self.history.require(before == (self.world.effects(), len(self.events())), "what had ended did something")
         if self.rng.random() < 0.5:
             options = OpenAgenticOptions(session_store=self.life.store)
-            played = asyncio.run(self.workflow.replay(SESSION, options=options))
+            played = run_in_loop(self.workflow.replay(SESSION, options=options))
             self.history.require(played.ok, f"its own log does not fit: {played.difference}")
 
     # --- what the model says -------------------------------------------------------------------------------------------
@@ -249,6 +264,8 @@ class Flows:
             expected: Any = fixed.get(kind, number)
             if kind == "wait":
                 expected = next(payloads, None)
+            elif kind == "waits":
+                expected = [next(payloads, None), next(payloads, None)]
             elif kind == "both":
                 expected = [number + 100, number]
             elif kind == "random":

@@ -23,6 +23,7 @@ from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
 
 from .history import History, read_lines
+from .loops import run_in_loop, without_threads
 
 SESSION = "s"
 TOOLS = ("pay", "book", "look")
@@ -60,8 +61,13 @@ class RefusingLife(Life):
 
     refuses_at = 0
     is_heard = True
+    dies_at_effect = 0
 
     def do(self, what: str, work: Any) -> Any:
+        if what.startswith("effect"):
+            self.dies_at_effect -= 1
+            if self.dies_at_effect == 0:
+                self._moment = Moment(len(self.seen) + 1, self.number % 2 == 0, what)
         if (
             self.refuses_at
             and not self.refused
@@ -101,11 +107,16 @@ class Runs:
         self.unsaved = False  # a run went on although nothing was stored any more
 
     def run(self) -> None:
+        with without_threads():
+            self.run_lives()
+
+    def run_lives(self) -> None:
         try:
-            for number in range(self.rng.choice((2, 3, 4))):
-                request = "r1" if number == 0 or self.rng.random() < 0.7 else "r2"
+            for number in range(self.rng.choice((1, 2, 2))):
+                request = "r1" if number == 0 or self.rng.random() < 0.5 else "r2"
                 self.live(request)
-            self.live(self.rng.choice(("r1", "r2")), to_end=True)
+            for request in self.rng.sample(("r1", "r2"), 2):  # each is asked until it is answered
+                self.live(request, to_end=True)
         finally:
             self.world.close()
 
@@ -115,6 +126,8 @@ class Runs:
         if not to_end and self.rng.random() < 0.55:
             moment = Moment(self.rng.randrange(1, 22), self.rng.random() < 0.5, "")
         life = self.life = RefusingLife(self.world, self.lives, moment)
+        if moment is not None and self.rng.random() < 0.4:
+            life._moment, life.dies_at_effect = None, self.rng.choice((1, 1, 2))  # where most is at stake
         if not to_end and moment is None and self.rng.random() < 0.8:
             life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.5
         goes_on = self.rng.random() < 0.5
@@ -128,8 +141,8 @@ class Runs:
         effects = len(self.world.effects())
         came = self.history.invoke(
             f"life {self.lives}",
-            f"{request} {prompt!r} killed {moment} refuses {life.refuses_at}, heard {life.is_heard}, stops {stops_after}",
-            lambda: asyncio.run(self.ask(life, model, prompt, request, goes_on, stops_after)),
+            f"{request} {prompt!r} killed {life._moment or life.dies_at_effect} refuses {life.refuses_at}, heard {life.is_heard}, stops {stops_after}",
+            lambda: run_in_loop(self.ask(life, model, prompt, request, goes_on, stops_after)),
             *(Killed, OpenAgentSdkError, asyncio.CancelledError),
         )
         self.unsaved = self.unsaved or (life.refused and goes_on)
@@ -158,7 +171,6 @@ class Runs:
     async def ask(
         self, life: RefusingLife, model: Planner, prompt: str, request: str, goes_on: bool, stops_after: int
     ) -> Result | None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         store = life.store
         options = OpenAgenticOptions(
             provider=model,

@@ -132,6 +132,7 @@ class Servers:
             self.truth = self.begin()  # asks over a connection that never breaks
             self.processes = [self.begin(), self.begin()]
             try:
+                self.create()
                 for _ in range(self.rng.choice((6, 8, 10))):
                     self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
                 self.finish()
@@ -161,7 +162,7 @@ class Servers:
         self.history.require(holds, claim)
 
     def do(self, process: Process, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
-        fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.35 else ""
+        fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.4 else ""
         process.wire.plan(fault, self.rng.choice((1, 2, 2, 3, 3, 4, 4, 5)))
         came = self.history.invoke(
             f"{process}, {fault or 'well'} {process.wire.at}", what, work, Killed, StorageError, *expected
@@ -237,7 +238,9 @@ class Servers:
             self.certain[name] = []
 
     def open_any(self) -> None:
-        if (name := self.some()) is not None:
+        free = sorted(name for name in self.certain if name not in self.holder)
+        name = self.rng.choice(free) if free and self.rng.random() < 0.8 else self.some()
+        if name is not None:
             self.open(name, self.process())
 
     def open(self, name: str, process: Process, *, faults: bool = True) -> None:
@@ -251,6 +254,12 @@ class Servers:
             self.replace(name, process, came)
         elif isinstance(came, SessionLockedError):
             self.require(self.may_be_locked(name), f"a session that nobody holds is locked: {came}")
+        else:
+            self.lose_if_replaced(name)
+        if faults and isinstance(came, StorageError) and not isinstance(came, SessionError) and self.rng.random() < 0.6:
+            # Whoever could not open it may have claimed it, and releases it with its next heartbeat.
+            self.do(process, "beat", process.beat, faults=False)
+            self.open(name, self.rng.choice([each for each in self.processes if each is not process]), faults=False)
 
     def may_be_locked(self, name: str) -> bool:
         """Whether who is entered as the holder writes, may have its claim released yet, or died where nobody sees it."""
@@ -280,8 +289,13 @@ class Servers:
         came = self.do(process, f"take {name} over", lambda: process.store.take_over(name))
         if hasattr(came, "append"):
             self.replace(name, process, came)
-        elif (old := self.holder.get(name)) and old.writers[name].epoch != self.database.sessions[name]["epoch"]:
-            self.lose(name)  # the answer was lost: nobody has the new writer, and the one before is none any more
+        else:
+            self.lose_if_replaced(name)
+
+    def lose_if_replaced(self, name: str) -> None:
+        """After a claim whose answer was lost, nobody has the new writer, and the one before is none any more."""
+        if (old := self.holder.get(name)) and old.writers[name].epoch != self.database.sessions[name]["epoch"]:
+            self.lose(name)
 
     def lose(self, name: str) -> None:
         if (old := self.holder.pop(name, None)) is not None and name in old.writers:
@@ -467,4 +481,4 @@ class Servers:
         *(create, open_any, append, append_alone_any, take_over, wake_any, close, delete, change_metadata, copy),
         *(claim, send, receive, pass_time, kill, hang),
     )
-    WEIGHTS = (5, 6, 9, 2, 1, 1, 1.5, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5)
+    WEIGHTS = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5)
