@@ -101,7 +101,7 @@ class Databases:
         self.fault = ""  # the fault that struck last
 
     def run(self) -> None:
-        for _ in range(self.rng.choice((6, 10, 14))):
+        for _ in range(self.rng.choice((6, 8, 10))):
             self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
         self.file.fault = ""
         for name in list(self.certain):

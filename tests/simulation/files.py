@@ -20,8 +20,9 @@ from openagentic_sdk.errors import (
     StorageError,
 )
 from openagentic_sdk.events import AssistantMessage, Event, LogRecovered, ToolStarted, UserMessage
+from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.parts.record.verify_log import verify_session
-from openagentic_sdk.sessions.log.summary_beside import SUMMARY_NAME
+from openagentic_sdk.sessions.log.folder import SUMMARY_NAME
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock
@@ -92,22 +93,24 @@ class Files:
         self.metadata: set[Any] = {None}
         self.owner: str | None = None
         first = self.begin()
-        if self.durability == "flush" or self.rng.random() < 0.1:
+        if self.rng.random() < 0.15:
             self.do(first, "create", lambda: first.store.create_session(session_id=SESSION))
         else:
             self.copy_created(place, first.disk)
         self.disk.failing_syncs = failing
 
     def copy_created(self, place: str, disk: ProcessDisk) -> None:
-        """Begin with what `create_session` leaves: all of it is on disk but the summary, which is a cache."""
+        """Begin with what `create_session` leaves. The summary, a cache, is not on disk, and with "flush" nothing is."""
         self.history.lines.append("created before")
         os.makedirs(self.folder)
+        synced = SystemDisk()
         for name, data in created_files(place):
-            flags = os.O_WRONLY | os.O_CREAT
-            opens, closes = (disk.open, disk.close) if name == SUMMARY_NAME else (os.open, os.close)
-            fd = opens(f"{self.folder}/{name}", flags, 0o600)
-            (disk.write if name == SUMMARY_NAME else os.write)(fd, data)
-            closes(fd)
+            writes = disk if self.durability == "flush" or name == SUMMARY_NAME else synced
+            fd = writes.open(f"{self.folder}/{name}", os.O_WRONLY | os.O_CREAT, 0o600)
+            writes.write(fd, data)
+            writes.close(fd)
+        if self.durability == "flush":
+            self.disk.note_name("moved", self.folder, f"{self.root}/sessions/.new-0")
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -135,7 +138,7 @@ class Files:
         return came
 
     def run(self) -> None:
-        steps = self.rng.choice((2, 3, 4, 6))
+        steps = self.rng.choice((2, 3, 4))
         for _ in range(steps):
             if self.is_over:
                 break
@@ -639,7 +642,7 @@ class Files:
         self.history.require(isinstance(came, list), "the session does not go on")
         self.certain.append("and on")
         self.close()
-        if self.rng.random() < 0.88:
+        if self.rng.random() < 0.92:
             return
         self.look()
         found = verify_session(process.store, SESSION).problems

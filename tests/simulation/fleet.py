@@ -97,7 +97,7 @@ class Workers:
         self.held: dict[str, list[FleetRun]] = {name: [] for name in "ab"}
 
     def run(self) -> None:
-        for _ in range(self.rng.choice((8, 14))):
+        for _ in range(self.rng.choice((6, 10))):
             self.tables.is_bad = self.rng.random() < 0.3
             self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3, 2))[0](self)
             self.tables.is_bad = False
@@ -234,12 +234,9 @@ class Workers:
         self.history.lines.append(f"it is {self.times.steady_s:g}, the wall clock {self.times.jump_s:+g} s")
 
     def compare(self) -> None:
-        for run_id, state in self.states.items():
-            found = self.truth.find(run_id)
-            is_so = (found.state, found.fence) == (state, self.fences[run_id])
-            self.history.require(
-                is_so, f"run {run_id} is {found.state} at fence {found.fence}, not {state} at {self.fences[run_id]}"
-            )
+        for run_id, state, fence in self.truth.tables.read("SELECT id, state, fence FROM openagentic_runs"):
+            known = self.states.get(run_id), self.fences.get(run_id)
+            self.history.require(known == (state, fence), f"run {run_id} is {state} at fence {fence}, not {known}")
 
     def hang(self) -> None:
         """A worker hangs until its lease is over, another one claims, and it wakes up with what it was about to do."""

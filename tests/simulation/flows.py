@@ -64,7 +64,7 @@ class Flows:
         self.rng = random.Random(seed)
         self.history = History(seed)
         self.world = World(real=False)
-        self.kinds = self.rng.choices(KINDS, k=self.rng.choice((1, 2, 3)))
+        self.kinds = self.rng.choices(KINDS, k=self.rng.choice((1, 1, 2)))
         if self.rng.random() < 0.4:
             self.kinds = self.rng.choice((["wait", "wait"], ["waits"], ["waits"]))
         self.awaited = sum({"wait": 1, "waits": 2}.get(kind, 0) for kind in self.kinds)
@@ -153,7 +153,7 @@ class Flows:
 
     def run_lives(self) -> None:
         try:
-            for _ in range(self.rng.choice((2, 3, 4))):
+            for _ in range(self.rng.choice((1, 2, 3))):
                 self.rng.choices((self.live, self.send, self.answer, self.pass_time, self.cancel), (6, 2, 2, 2, 0.3))[
                     0
                 ]()
@@ -244,7 +244,7 @@ class Flows:
             raise self.history.broken("the workflow never ends")
         if not self.is_cancelled:
             self.compare(came.output)
-        if self.rng.random() < 0.6:
+        if self.rng.random() < 0.8:
             return
         before = self.world.effects(), len(self.events())
         again = self.live(faults=False)

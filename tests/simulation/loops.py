@@ -57,7 +57,9 @@ class KeptInPlace:
 def without_threads() -> Iterator[None]:
     """Let calls of stores, and whatever else leaves an event loop, be done in it."""
     real = threads.threading, threads._KeptThread
-    vars(threads).update(threading=SimpleNamespace(**{**vars(threading), "Thread": ThreadInPlace}), _KeptThread=KeptInPlace)
+    vars(threads).update(
+        threading=SimpleNamespace(**{**vars(threading), "Thread": ThreadInPlace}), _KeptThread=KeptInPlace
+    )
     try:
         yield
     finally:

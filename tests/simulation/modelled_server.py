@@ -16,7 +16,18 @@ from openagentic_sdk.sessions import postgres
 from openagentic_sdk.sessions.stores import tables
 from openagentic_sdk.testing.crash import Killed
 
-FAULTS = ("cut before", "cut after", "cut after", "late", "late", "slow", "away", "away", "killed before", "killed after")
+FAULTS = (
+    "cut before",
+    "cut after",
+    "cut after",
+    "late",
+    "late",
+    "slow",
+    "away",
+    "away",
+    "killed before",
+    "killed after",
+)
 # Longer than any patience, and than a lease.
 LONG_S = 60.0
 

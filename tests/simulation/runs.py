@@ -97,7 +97,7 @@ class Runs:
         self.lives = 0
         self.life = RefusingLife(self.world)
         self.tools = [self.made(name) for name in TOOLS]
-        words = [*self.rng.choices(TOOLS, k=self.rng.choice((1, 2, 3)))]
+        words = [*self.rng.choices(TOOLS, k=self.rng.choice((1, 1, 2)))]
         together = ["together"] if self.rng.random() < 0.5 else []
         self.prompts = {
             "r1": " ".join(["one", *words, *together]),
@@ -141,7 +141,8 @@ class Runs:
         effects = len(self.world.effects())
         came = self.history.invoke(
             f"life {self.lives}",
-            f"{request} {prompt!r} killed {life._moment or life.dies_at_effect} refuses {life.refuses_at}, heard {life.is_heard}, stops {stops_after}",
+            f"{request} {prompt!r} killed {life._moment or life.dies_at_effect} refuses {life.refuses_at}, "
+            f"heard {life.is_heard}, stops {stops_after}",
             lambda: run_in_loop(self.ask(life, model, prompt, request, goes_on, stops_after)),
             *(Killed, OpenAgentSdkError, asyncio.CancelledError),
         )

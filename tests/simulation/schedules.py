@@ -23,7 +23,7 @@ from .servers import Servers
 Schedule = Files | Workers | Databases | Servers | Runs | Flows
 # Each takes its turns; those that cost most have the fewest.
 _TURNS: tuple[tuple[Callable[[int, str], Schedule], int], ...] = (
-    *((Runs, 1), (Files, 23), (Servers, 9), (Workers, 9), (Databases, 6), (Flows, 1)),
+    *((Runs, 1), (Files, 26), (Servers, 12), (Workers, 15), (Databases, 12), (Flows, 1)),
 )
 # In an order that is the same for each process, and in which no kind comes in one block.
 _KINDS = [kind for kind, times in _TURNS for _ in range(times)]
