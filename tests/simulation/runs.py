@@ -97,7 +97,7 @@ class Runs:
         self.lives = 0
         self.life = RefusingLife(self.world)
         self.tools = [self.made(name) for name in TOOLS]
-        words = [*self.rng.choices(TOOLS, k=self.rng.choice((1, 1, 2)))]
+        words = [*self.rng.choices(TOOLS, (3, 1, 1), k=self.rng.choice((1, 2, 2)))]
         together = ["together"] if self.rng.random() < 0.5 else []
         self.prompts = {
             "r1": " ".join(["one", *words, *together]),
@@ -126,12 +126,12 @@ class Runs:
         if not to_end and self.rng.random() < 0.55:
             moment = Moment(self.rng.randrange(1, 22), self.rng.random() < 0.5, "")
         life = self.life = RefusingLife(self.world, self.lives, moment)
-        if moment is not None and self.rng.random() < 0.4:
-            life._moment, life.dies_at_effect = None, self.rng.choice((1, 1, 2))  # where most is at stake
+        if moment is not None and self.rng.random() < 0.5:
+            life._moment, life.dies_at_effect = None, 1  # where most is at stake
         if not to_end and moment is None and self.rng.random() < 0.8:
-            life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.5
+            life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.35
         goes_on = self.rng.random() < 0.5
-        stops_after = 0 if to_end or self.rng.random() < 0.8 else self.rng.randrange(1, 12)
+        stops_after = 0 if to_end or moment is not None or self.rng.random() < 0.5 else self.rng.randrange(3, 12)
         prompt, known = self.prompts[request], self.stored()
         if not to_end and self.rng.random() < 0.12:
             prompt = f"other {prompt}"

@@ -1,4 +1,4 @@
-"""Which simulation a seed runs: half are of files, most others of servers, databases and fleets, few of whole runs."""
+"""Which simulation a seed runs: a third are of files, most others of servers, databases and fleets, few of whole runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .servers import Servers
 Schedule = Files | Workers | Databases | Servers | Runs | Flows
 # Each takes its turns; those that cost most have the fewest.
 _TURNS: tuple[tuple[Callable[[int, str], Schedule], int], ...] = (
-    *((Runs, 1), (Files, 26), (Servers, 12), (Workers, 15), (Databases, 12), (Flows, 1)),
+    *((Runs, 2), (Files, 30), (Servers, 13), (Workers, 20), (Databases, 17), (Flows, 2)),
 )
 # In an order that is the same for each process, and in which no kind comes in one block.
 _KINDS = [kind for kind, times in _TURNS for _ in range(times)]
