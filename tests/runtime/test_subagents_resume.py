@@ -122,7 +122,8 @@ def of_type(kind, events):
 
 def kill_points(points):
     """The number of places at which a test kills the process; all of them in the large size."""
-    return {"points": None, "deaths": 3} if LARGE else {"points": points}
+    # Not three: after so many attempts of a call without a result, its outcome is unknown (MAX_ATTEMPTS).
+    return {"points": None, "deaths": 2} if LARGE else {"points": points}
 
 
 def killed_world(behind, number=1):

@@ -6,7 +6,7 @@ import json
 import unittest
 from typing import ClassVar
 
-from openagentic_sdk.cli.exits import OK
+from openagentic_sdk.cli.exits import FAILED, OK
 from openagentic_sdk.events import AssistantMessage, Event, ModelResponse, Result, UserMessage
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.cli.test_main import CommandCase
@@ -30,7 +30,8 @@ class SmallModel(CommandCase):
     def ask(self, *argv: str, stdin: str = "") -> str:
         flags = ["--base-url", f"{self.peer.url}/v1", "--model", "smollm2", "--cwd", str(self.folder)]
         code, out, err = self.command(*argv[:1], *flags, *argv[1:], stdin=stdin)
-        self.assertEqual(code, OK, out + err)
+        # The server ends an answer after a few tokens, and a cut answer is no success.
+        self.assertEqual(code, FAILED if "was cut off (length)" in err else OK, out + err)
         return out
 
     def check_log(self) -> None:
