@@ -143,8 +143,14 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(self.run_flow("tidy", "--session", "t")[0], WAITING)
         code, out, _ = self.command("workflow", "cancel", "t")
         self.assertEqual((code, "lets it clean up" in out), (OK, True))
+        code, out, _ = self.command("workflow", "cancel", "t")
+        self.assertEqual((code, out.startswith("it had already been cancelled; the next")), (FAILED, True))
         for _ in range(2):
-            self.assertEqual(self.run_flow("tidy", "--session", "t")[0], INTERRUPTED)
+            code, _, err = self.run_flow("tidy", "--session", "t")
+            self.assertEqual((code, "to continue" in err), (INTERRUPTED, False))
+        self.assertEqual(self.command("workflow", "cancel", "t")[:2], (FAILED, "it had already ended\n"))
+        self.assertIn("'t' has no open question", self.command("workflow", "answer", "t", "yes")[2])
+        self.assertIn("'t' has ended and receives no more", self.command("workflow", "send", "t", "paid")[2])
         self.assertTrue((self.app / "tidied").exists())
         self.assertEqual([step["name"] for step in self.shown("t")["steps"]], ["ask", "touch"])
 

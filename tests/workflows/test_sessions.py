@@ -16,8 +16,8 @@ from openagentic_sdk import (
     answer_question,
     workflow,
 )
-from openagentic_sdk.errors import OptionsError, RunFailedError
-from openagentic_sdk.events import Result
+from openagentic_sdk.errors import OptionsError, RunFailedError, WorkflowError
+from openagentic_sdk.events import Result, SessionMeta
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.keep import purge_sessions
 from openagentic_sdk.parts.record.lifecycle import delete_session, export_session, fork_session, rewind_session
@@ -95,6 +95,15 @@ class Sessions(unittest.IsolatedAsyncioTestCase):
         erase(self.store, "s", texts=["Ada Lovelace"])
         self.assertNotIn("Lovelace", str(self.store.read_events("s.inbox")))
         self.assertEqual((await order.resume("s", options=self.options)).stop_reason, "waiting")
+
+    async def test_an_end_is_found_behind_any_number_of_titles(self) -> None:
+        await order.run("tea", options=self.options, session="s")
+        await order.deliver("s", "paid", 7, options=self.options)
+        await order.resume("s", options=self.options)
+        for number in range(30):
+            self.store.append_event("s", SessionMeta(title=f"Title {number}"))
+        with self.assertRaisesRegex(WorkflowError, "'s' has ended and receives no more events"):
+            await order.deliver("s", "paid", 8, options=self.options)
 
     async def test_an_event_that_comes_after_an_erasure_or_in_a_new_session_of_the_name_is_given_once(self) -> None:
         async def paid(value: Any, event_id: str) -> bool:
@@ -217,7 +226,7 @@ class Replays(unittest.IsolatedAsyncioTestCase):
         wanted = {
             "azb": None,
             "az": r"its step 3 was note\(.*\) at .* is no longer made, after step 2 at test_sessions.py:\d+",
-            "azc": r"its step 3 was note\(.*\) at .* and is note\(.*\) at ",
+            "azc": r"its step 3 was note\(.*\) at .* and is now note\(.*\) at ",
             "azbb": r"the workflow ended with done, where its body makes step 4 \(note\) at test_sessions.py:\d+ now",
         }
         for names, difference in wanted.items():

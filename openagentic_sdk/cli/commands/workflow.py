@@ -182,7 +182,7 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
                 place, message = {"resume": session}, None
     if not args.json:
         screen.lines(_outcome(progress, screen))
-    if code in (WAITING, INTERRUPTED) or code > 128:
+    if (code == WAITING or code > 128) and not progress.is_over:
         print(f"to continue: {on_one_line(shlex.join(how))}", file=sys.stderr, flush=True)
     return code
 
@@ -402,7 +402,11 @@ def _tail(store: SessionStore, args: argparse.Namespace) -> int:
 def _answer(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
     open_ids = [args.question] if args.question else list(progress.questions)
-    if len(open_ids) != 1:
+    if not open_ids:
+        raise OptionsError(
+            f"session {session_id!r} has no open question: `openagentic-sdk workflow show` prints its state"
+        )
+    if len(open_ids) > 1:
         raise OptionsError(
             f"session {session_id!r} waits for {plural(len(open_ids), 'question')}: name one with --question"
         )
@@ -451,15 +455,13 @@ def _replay(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
-    message, was_open = "it had already ended", progress.state != "ended"
+    message, was_open = "it had already ended", not progress.is_over
     if was_open:
-        deliver(store, session_id, CANCEL, event_id=CANCEL)
+        is_new = deliver(store, session_id, CANCEL, event_id=CANCEL)
         try:
-            was_open = asyncio.run(cancel_session(store, session_id))
-            message = (
-                "cancelled: its questions and calls are closed, the next `workflow run` of this "
-                "session lets it clean up"
-            )
+            was_open = asyncio.run(cancel_session(store, session_id)) or is_new
+            state = "cancelled: its questions and calls are closed" if was_open else "it had already been cancelled"
+            message = f"{state}; the next `workflow run` of this session lets it clean up"
         except SessionLockedError:
             message = "asked to end: the process that runs it lets it clean up"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "cancelled": was_open}, [message])

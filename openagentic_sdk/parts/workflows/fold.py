@@ -22,6 +22,13 @@ from ...sessions.folds.view import CallRecord, Cut, Fold, SessionView
 RESTARTED = "workflow"
 # The call that records the cancellation of a workflow.
 CANCELLED = "cancelled"
+# The message of the end of a workflow that was cancelled and has cleaned up.
+WAS_CANCELLED = "the workflow was cancelled"
+
+
+def is_final(stop_reason: str, message: str | None) -> bool:
+    """Whether a run with this end is a workflow's last: its body returned a value, or let its cancellation through."""
+    return stop_reason == "end" or (stop_reason == "interrupted" and message == WAS_CANCELLED)
 
 
 class StepsFold(Fold):

@@ -25,7 +25,17 @@ from ...errors import (
     SessionNotFoundError,
     WorkflowError,
 )
-from ...events import Event, PartState, Result, SessionMeta, SystemInit, SystemNotice, UserMessage
+from ...events import (
+    Event,
+    PartState,
+    Result,
+    SessionForked,
+    SessionRewound,
+    SystemInit,
+    SystemNotice,
+    ToolUse,
+    UserMessage,
+)
 from ...ground.backoff import Backoff
 from ...ground.frozen import frozen
 from ...ground.schemas.typed import to_json
@@ -39,7 +49,7 @@ from ...sessions.folds.view import SessionView
 from ...sessions.resume import load_view
 from ...sessions.seal import Seal
 from ..masking import environment_redactor, mask_value
-from .fold import CANCELLED, StepsFold
+from .fold import CANCELLED, StepsFold, is_final
 
 # The part state that a parked workflow leaves in its log, and the notice of an event that arrives then.
 PARKED = "workflow"
@@ -50,8 +60,8 @@ MAX_NAME_CHARS = 200
 _INBOX_CALL = "workflow.inbox"
 # The most events that may follow the one that records how a workflow parked.
 _LOOKED_AT = 100
-# The most names, tags and notices that may follow the end of a workflow that receives no more events.
-_AFTER_END = 8
+# The events that continue a workflow after its end; names, tags, signatures and notices leave it ended.
+_CONTINUES = (SystemInit, UserMessage, ToolUse, SessionRewound, SessionForked)
 _BUSY = Backoff(0.002, 0.1, jitter=0.5)
 
 
@@ -122,12 +132,17 @@ def deliver(
 
 
 def _has_ended(store: SessionStore, session_id: str) -> bool:
-    """Whether the newest event is the end of a workflow, apart from a name or a tag that it got afterwards."""
-    newest: Event | None = None
+    """Whether a workflow has ended for good and nothing has continued it since."""
     with suppress(SessionNotFoundError):
-        for event in store.iter_events(session_id, after_seq=max(0, store.last_seq(session_id) - _AFTER_END)):
-            newest = newest if isinstance(event, SessionMeta | SystemNotice) else event
-    return isinstance(newest, Result) and newest.stop_reason == "end"
+        after, looked_at = store.last_seq(session_id), 8
+        while after:
+            after, looked_at = max(0, after - looked_at), looked_at * 8
+            newest: Event | None = None
+            for event in store.iter_events(session_id, after_seq=after):
+                newest = event if isinstance(event, (Result, *_CONTINUES)) else newest
+            if newest is not None:
+                return isinstance(newest, Result) and is_final(newest.stop_reason, newest.error_message)
+    return False
 
 
 def _was_delivered(store: SessionStore, inbox: str, event_id: str | None) -> bool:

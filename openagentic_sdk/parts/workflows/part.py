@@ -32,7 +32,7 @@ from ...sessions.folds.features.all import SubagentsFold
 from ...sessions.folds.view import SessionView
 from ..custom import PackagePart
 from .body import Branch, FlowBody, Restart
-from .fold import StepsFold
+from .fold import WAS_CANCELLED, StepsFold
 from .inbox import PARKED, Park
 from .log import WorkflowLog
 from .steps import STEP_RULE, KnownSteps, Step, check_made
@@ -153,7 +153,7 @@ class WorkflowPart(PackagePart):
                 break
             await self.log.begin_anew(root.error.arguments)
         if isinstance(root.error, CancelledError):
-            raise RunStopped("interrupted", "the workflow was cancelled")
+            raise RunStopped("interrupted", WAS_CANCELLED)
         value = root.result()
         for what in self.body.idle.values():
             warnings.warn(f"{what} was never awaited, so it was not run", RuntimeWarning, stacklevel=1)

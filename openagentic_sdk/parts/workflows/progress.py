@@ -25,6 +25,7 @@ from ...ground.frozen import mutable, values_of
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
 from ..record.lifecycle import append_signed
+from .fold import is_final
 
 StepState = Literal["waiting", "running", "done", "failed", "denied", "cancelled", "unknown"]
 _OUTCOMES: Mapping[str, StepState] = {"ok": "done", "error": "failed", "denied": "denied", "unknown": "unknown"}
@@ -86,6 +87,11 @@ class WorkflowProgress:
     def is_workflow(self) -> bool:
         """Whether the session is a workflow, as far as its events show."""
         return bool(self.name)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the workflow has ended for good: with a value, or cancelled and cleaned up."""
+        return self.state == "ended" or is_final(self.state, self.message)
 
     def apply(self, event: Event) -> None:
         """Fold in one event; those of subagents are ignored."""
