@@ -124,7 +124,7 @@ class Steps(FlowCase):
         result: Any = caught.exception.result
         self.assertEqual(result.error_type, WorkflowChangedError.__name__)
         self.assertRegex(
-            result.error_message, r"step 1 was one\(\) at test_flow.py:\d+ and is two\(\) at test_flow.py:\d+"
+            result.error_message, r"step 1 was one\(\) at test_flow.py:\d+ and is now two\(\) at test_flow.py:\d+"
         )
         self.assertIn("flow.version(", result.error_message)
 
