@@ -15,6 +15,7 @@ from openagentic_sdk.errors import LogCorruptError, SessionExistsError
 from openagentic_sdk.events import (
     AssistantMessage,
     Event,
+    FileKept,
     LogFragment,
     LogSalvaged,
     SessionCompacted,
@@ -413,7 +414,7 @@ class WitnessTest(SceneTest):
         (self.path.parent / "summary.json").unlink()
         self.path.write_bytes(b"".join(self.lines))
         self.assert_told("session child", "'task'")
-        self.assertIn("1 blobs belong to no event", verify_session(self.store, "s").notes[0])
+        self.assertIn("1 blob belongs to no event", verify_session(self.store, "s").notes[0])
         self.path.write_bytes(b"")
         self.assert_told("blobs", "no event in the log")
         self.path.write_bytes(whole)
@@ -421,6 +422,16 @@ class WitnessTest(SceneTest):
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual((problem.kind, problem.blob), ("missing", digest))
         self.assertEqual(len(stored), 2)
+
+    def test_earlier_content_of_files_and_whole_output_of_code_belong_to_their_events(self) -> None:
+        digest, printed = self.store.put_blob("s", b"before"), self.store.put_blob("s", b"the whole output of Code")
+        self.store.append_events("s", [ToolUse("c", "Code", {}), ToolResult("c", "text", meta={"blob": printed})])
+        self.store.append_event("s", FileKept("w", "/tmp/f.txt", digest, 0o644))
+        report = verify_session(self.store, "s")
+        self.assertEqual((report.problems, report.notes), ((), ()))
+        (self.path.parent / "blobs" / digest).unlink()
+        (problem,) = verify_session(self.store, "s").problems
+        self.assertEqual((problem.kind, problem.blob), ("missing", digest))
 
     def test_a_session_that_is_being_written_is_never_told_to_be_cut(self) -> None:
         reports: list[list[Problem]] = []

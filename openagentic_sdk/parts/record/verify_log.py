@@ -21,6 +21,7 @@ from ...events import (
     CommandExpanded,
     ContextCleared,
     Event,
+    FileKept,
     LogFragment,
     LogSalvaged,
     PermissionDecision,
@@ -41,7 +42,7 @@ from ...ground.frozen import frozen
 from ...ground.system import BINARY, NO_FOLLOW
 from ...providers.wrappers.abilities import MEDIA_KINDS
 from ...sessions.authority import Authority
-from ...sessions.base import Remains, SessionStore
+from ...sessions.base import DIGEST_WITHIN, Remains, SessionStore
 from ...sessions.core import new_session_id
 from ...sessions.folds.view import SessionView
 from ...sessions.log.blocks import line_blocks
@@ -204,6 +205,10 @@ class _Witnesses:
         if isinstance(event, ToolUse):
             self.calls.add(event.tool_use_id)
         self.named_blobs.update(_named_blobs(event))
+        # Only a note: the metadata comes from the tool, so it cannot prove that a blob is missing.
+        output = event.meta.get("blob") if isinstance(event, ToolResult) and event.meta else None
+        if isinstance(output, str) and output in self.blobs:
+            self.named_blobs.add(output)
 
     def judge(self, report: SessionReport, fd: int) -> SessionReport:
         """The report with all contradictions added. For a log that is damaged anyway, only blobs are checked."""
@@ -221,7 +226,8 @@ class _Witnesses:
                     what = f"the log ended after event {ended} when a writer opened it, and had contained {had} events"
                     notes.append(f"{witness}: {what}; {_CUT}")
             if unnamed := len(self.blobs - self.named_blobs):
-                notes.append(f"{unnamed} blobs belong to no event: a crash or lost events can cause this")
+                belong = "blob belongs" if unnamed == 1 else "blobs belong"
+                notes.append(f"{unnamed} {belong} to no event: a crash or lost events can cause this")
         there = self.store.list_blobs(report.session_id)
         for digest in there:
             try:
@@ -229,7 +235,7 @@ class _Witnesses:
             except StorageError:
                 todo = "the log is not affected; salvage omits the blob"
                 problems.append(Problem("blob", 0, 0, todo, blob=digest))
-        todo = "restore it from a copy of the session; the excerpt in the event is intact"
+        todo = "restore it from a copy of the session; the event that names it is intact"
         problems += [Problem("missing", 0, 0, todo, blob=name) for name in sorted(self.named_blobs.difference(there))]
         return replace(report, problems=tuple(problems), notes=tuple(notes))
 
@@ -414,7 +420,9 @@ def verify_remains(session_id: str, remains: Remains) -> SessionReport:
 
 
 def _named_blobs(event: Event) -> list[str]:
-    """The blobs that the event references: a tool's output or its remainder, and attachments of a prompt or a result."""
+    """The blobs that the event references: a file's earlier content, a tool's output or its remainder, attachments."""
+    if isinstance(event, FileKept):
+        return [event.sha256] if event.sha256 and DIGEST_WITHIN.fullmatch(event.sha256) else []
     if isinstance(event, ContextCleared):
         return [entry["sha256"] for entry in event.results.values() if isinstance(entry, Mapping) and "sha256" in entry]
     if not isinstance(event, ToolResult | UserMessage):
