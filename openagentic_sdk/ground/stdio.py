@@ -80,11 +80,12 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
 
 
 def end_on_signals(reading: asyncio.Task[None]) -> None:
-    """Cancel this task on SIGTERM, SIGHUP or SIGINT, where the event loop supports signal handlers."""
+    """Cancel this task on SIGTERM, SIGHUP or SIGINT, unless ignored, where the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         with suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
-            loop.add_signal_handler(getattr(signal, name), reading.cancel)
+            if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+                loop.add_signal_handler(getattr(signal, name), reading.cancel)
 
 
 def take_stdio() -> tuple[int, int]:

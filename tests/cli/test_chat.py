@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.cli.output.turn import on_stop_signals
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.waiting import until
 
@@ -25,6 +26,20 @@ except ImportError:  # Windows has no such terminals
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120.0  # generous, so that no test fails on a busy machine
 CTRL_C, CTRL_D = b"\x03", b"\x04"
+
+
+@unittest.skipIf(os.name == "nt", "Windows has no SIGHUP")
+class IgnoredSignals(unittest.TestCase):
+    def test_a_signal_that_the_process_ignores_stays_ignored(self) -> None:
+        came: list[int] = []
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        try:
+            with on_stop_signals(came.append):
+                signal.raise_signal(signal.SIGHUP)
+                signal.raise_signal(signal.SIGTERM)
+            self.assertEqual((came, signal.getsignal(signal.SIGHUP)), ([signal.SIGTERM], signal.SIG_IGN))
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
 
 class Terminal:

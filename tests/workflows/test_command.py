@@ -141,6 +141,9 @@ class WorkflowCommand(CommandCase):
 
     def test_one_that_was_cancelled_asks_nothing_more_and_cleans_up(self) -> None:
         self.assertEqual(self.run_flow("tidy", "--session", "t")[0], WAITING)
+        code, _, err = self.run_flow("order", "--session", "t")
+        self.assertEqual((code, "belongs to the workflow 'tidy', not 'order'" in err), (USAGE, True))
+        self.assertEqual((self.shown("t")["state"], len(self.shown("t")["questions"])), ("waiting", 1))
         code, out, _ = self.command("workflow", "cancel", "t")
         self.assertEqual((code, "lets it clean up" in out), (OK, True))
         code, out, _ = self.command("workflow", "cancel", "t")

@@ -153,6 +153,9 @@ def _run(args: argparse.Namespace, screen: Screen) -> int:
     session = args.session or new_session_id()
     if is_new := not store.session_exists(session):
         prompt = flow.prompt(**flow.read_words(_read_arguments(args.arguments)))
+    elif (earlier := _progress_of(store, session)).is_workflow and earlier.name != flow.name:
+        store.close()
+        raise OptionsError(f"session {session!r} belongs to the workflow {earlier.name!r:.200}, not {flow.name!r}")
     gate = base.permission_gate
     with closing(store):
         options = flow.to_options(replace(base, session_store=store, permission_gate=gate))

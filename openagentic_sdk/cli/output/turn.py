@@ -83,7 +83,10 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
-    """Call `act` with the number of SIGTERM or SIGHUP during the block; a second one ends the process at once."""
+    """Call `act` with the number of SIGTERM or SIGHUP during the block; a second one ends the process at once.
+
+    A signal that the process ignores, such as SIGHUP under nohup, stays ignored.
+    """
     before: dict[int, Any] = {}
 
     def once(number: int, frame: object) -> None:
@@ -92,7 +95,8 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 
     try:
         for number in map(int, STOP_SIGNALS):
-            before[number] = signal.signal(number, once)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
+                before[number] = signal.signal(number, once)
         yield
     finally:
         for number, handler in before.items():
