@@ -63,6 +63,7 @@ POINTS = {
 }
 _REPLACEMENTS = tuple(dict.fromkeys(point.replaced_by for point in POINTS.values() if point.replaced_by))
 # Stands for the answer of a hook whose `when` said no.
+_TEXTS = ("block_reason", "override_prompt", "action", "additional_context", "system_message")
 _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
@@ -248,6 +249,8 @@ class HookEngine:
             raise TimeoutError(f"hook {matcher.name!r} did not answer within {timeout_s:g} s") from None
         if decision is not None and not isinstance(decision, HookDecision):
             raise TypeError(f"hook {matcher.name!r} returned {type(decision).__name__}, not a HookDecision or None")
+        if decision is not None:
+            _check_types(matcher.name, decision)
         return decision
 
     def _judge(self, point: str, decision: HookDecision | None) -> tuple[HookDecision | None, str, dict[str, Any]]:
@@ -350,3 +353,19 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
         stops=first.stops or second.stops,
         system_message="\n".join(filter(None, (first.system_message, second.system_message))) or None,
     )
+
+
+def _check_types(name: str, decision: HookDecision) -> None:
+    """Raise `TypeError` if a text, an input or messages of the decision have another type."""
+    wanted = {**dict.fromkeys(_TEXTS, (str, "a string")), "override_tool_input": (Mapping, "a mapping")}
+    for name_of_field, (kind, noun) in wanted.items():
+        value = getattr(decision, name_of_field)
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(
+                f"hook {name!r} returned {type(value).__name__} as {name_of_field}: it must be {noun} or None"
+            )
+    messages = decision.override_messages
+    if messages is not None and not (
+        isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)
+    ):
+        raise TypeError(f"hook {name!r} returned override_messages that are not a list of mappings")

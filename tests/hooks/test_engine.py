@@ -235,6 +235,31 @@ class Failures(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((decision, events[0].action), (None, "ignored_permission"))
 
 
+class Types(unittest.IsolatedAsyncioTestCase):
+    async def test_a_decision_with_a_value_of_another_type_is_a_failed_hook(self) -> None:
+        rubbish: list[dict[str, Any]] = [
+            {"override_prompt": 5},
+            {"block_reason": ["no"]},
+            {"override_tool_input": [1, 2]},
+            {"override_messages": ["x"]},
+            {"override_messages": 7},
+        ]
+        for values in rubbish:
+            with self.subTest(values):
+                engine = HookEngine(before_model_call=[HookMatcher("h", hook=says(HookDecision(**values)))])
+                messages, _, decision = await engine.run_before_model_call(messages=[], context={})
+                assert decision is not None
+                self.assertEqual((messages, decision.block), ([], True))
+                self.assertIn(
+                    f"hook 'h' failed: TypeError: hook 'h' returned {self.named(values)}", decision.block_reason
+                )
+
+    @staticmethod
+    def named(values: dict[str, Any]) -> str:
+        (name, value), *_ = values.items()
+        return name if name == "override_messages" else f"{type(value).__name__} as {name}"
+
+
 class Points(unittest.IsolatedAsyncioTestCase):
     async def test_every_point_runs_its_hooks_with_what_concerns_it(self) -> None:
         seen: list[dict[str, Any]] = []
