@@ -68,7 +68,7 @@ class Process:
 
 
 class Files:
-    """One schedule. The model is `certain`, what the log shows, and `maybe`, what may stand behind it."""
+    """One schedule. The model consists of `certain`, the events that the log shows, and `maybe`, those that may follow."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -121,14 +121,14 @@ class Files:
         return process
 
     def end(self, process: Process) -> None:
-        """The process is dead, and nothing of it runs any more."""
+        """Mark the process as dead; none of its code runs any more."""
         process.disk.kill()
         self.processes.remove(process)
         if not self.processes:
             self.begin()
 
     def do(self, process: Process, what: str, work: Any, *expected: type[BaseException]) -> Any:
-        """Let a process do something; what it must not know of other processes is hidden from it."""
+        """Let a process do something; hide from it what it cannot know of other processes."""
         DISTRUSTED.clear()
         DISTRUSTED.update(process.distrusted)
         came = self.history.invoke(process, what, work, Killed, *expected)
@@ -151,7 +151,7 @@ class Files:
     # --- what the model says -----------------------------------------------------------------------------------------
 
     def read(self, process: Process) -> list[str] | None:
-        """The texts that the log shows, as far as the model allows them."""
+        """Read the texts in the log, and check that the model allows them."""
         events = self.do(process, "read", lambda: process.store.read_events(SESSION))
         if isinstance(events, Killed):
             return None
@@ -171,7 +171,7 @@ class Files:
         return texts
 
     def free(self) -> Process:
-        """A living process that holds no writer."""
+        """A live process without a writer."""
         found = [process for process in self.processes if process.writer is None]
         return self.rng.choice(found) if found else self.begin()
 
@@ -224,7 +224,7 @@ class Files:
             self.safe = len(self.certain)
 
     def content(self) -> bytes:
-        """The log as it is shown; empty when it is missing."""
+        """The current content of the log; empty if it is missing."""
         return content(self.path)
 
     def overwrite(self, data: bytes) -> None:
@@ -290,7 +290,7 @@ class Files:
             self.safe = len(self.certain)
 
     def check_claim(self) -> None:
-        """What the last line says to be on disk is there."""
+        """Check that everything the last line claims to be on disk is there."""
         found = self.disk.files.get(os.stat(self.path).st_ino)
         said = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', self.content()[-80:])
         if found is not None and said is not None and not self.disk.failing_syncs:
@@ -299,7 +299,7 @@ class Files:
             )
 
     def go_on(self, process: Process) -> None:
-        """Once there is room again, the same writer goes on, and the power may be cut at any time."""
+        """Retry with the same writer once there is room again; the power may be cut at any time."""
         self.read(process)
         failing, self.disk.failing_syncs = self.disk.failing_syncs, 0.0
         batch = self.batch()
@@ -314,7 +314,7 @@ class Files:
             self.cut()
 
     def distrust(self, process: Process) -> None:
-        """A sync failed, the next one succeeds, and the power goes: nothing that was acknowledged in between is lost."""
+        """Let a sync fail, the next one succeed, and the power go: no event acknowledged in between may be lost."""
         if self.rng.random() < 0.15:
             return
         failing, self.disk.failing_syncs = self.disk.failing_syncs, 0.0
@@ -332,7 +332,7 @@ class Files:
         self.cut()
 
     def shorten(self) -> None:
-        """Somebody cuts off the last line: the summary beside the log is a witness, also after it was listed."""
+        """Cut off the last line: the summary beside the log must reveal it, even after it was listed."""
         raw = self.at_rest()
         process = self.processes[0]
         if raw.count(b"\n") < 2:
@@ -347,7 +347,7 @@ class Files:
         self.is_over = True
 
     def append_alone(self) -> None:
-        """Append without holding the session, as a program does that answers a question."""
+        """Append without holding the session, like a program that answers a question."""
         holder, process, batch = self.holder(), self.free(), self.batch()
         texts = [text_of(event) for event in batch]
         if holder is None and self.rng.random() < 0.2:
@@ -376,7 +376,7 @@ class Files:
                 self.safe = len(self.certain)
 
     def settle(self, texts: list[str]) -> None:
-        """What may stand in the log after it was opened, perhaps, and then perhaps appended to."""
+        """Update what the log may contain after it may have been opened and appended to."""
         events = self.free().store.read_events(SESSION)
         shown = [text_of(event) for event in events if not isinstance(event, LogRecovered)]
         for kept in range(len(self.maybe), -1, -1):
@@ -478,7 +478,7 @@ class Files:
         return raw if is_whole and raw.endswith(b"\n") else b""
 
     def write_by_hand(self) -> None:
-        """A program that knows nothing of locks or checksums appends, as tools of older versions did."""
+        """Append as a program without locks and checksums, like tools of older versions."""
         if self.holder() is None and self.rng.random() < 0.5:
             self.open()
         holder = self.holder()
@@ -511,7 +511,7 @@ class Files:
             self.is_foreign = False
 
     def write_by_newer(self) -> None:
-        """A newer version appends a line of its format: this one reads it, and writes nothing behind it."""
+        """Append a line in the format of a newer version: this version must read it, and write nothing after it."""
         everything = self.at_rest()
         if not everything or not everything.splitlines()[-1].startswith(b'{"v":1,'):
             return
@@ -528,7 +528,7 @@ class Files:
         self.is_over = True
 
     def edit(self) -> None:
-        """Somebody changes what is on disk: nobody may read past it."""
+        """Change bytes on disk: no process may read past the change."""
         raw = bytearray(self.at_rest())
         if not raw:
             return
@@ -557,7 +557,7 @@ class Files:
         self.is_over = True
 
     def lose_a_sector(self, raw: bytes) -> None:
-        """A sector that was on disk comes back as zeros: a later line says that it was there."""
+        """Replace a sector that was on disk by zeros: a later line records that it was there."""
         last = re.search(rb'"dur":([0-9]+),"crc":"[0-9a-f]{8}"}\n$', raw)
         if last is None or int(last[1]) < 1 or raw[:-1].rfind(b"\n") < 512 or not raw.startswith(b'{"v":1'):
             return
@@ -608,7 +608,7 @@ class Files:
             self.history.require(isinstance(came, OptionsError), f"a session is called {name}")
 
     def create_and_cut(self) -> None:
-        """A session whose id was given out is there after a power cut."""
+        """Create a session, then cut the power: once its id was returned, it must exist afterwards."""
         if self.durability == "flush":
             return
         process = self.rng.choice(self.processes)
@@ -627,7 +627,7 @@ class Files:
         self.history.require(found or not isinstance(came, str), "a session that was created is gone")
 
     def finish(self) -> None:
-        """Whatever happened, the session opens again, goes on and is whole."""
+        """Check that the session opens again, accepts events and is intact, whatever happened before."""
         if self.is_over:
             return
         self.disk.failing_syncs, self.is_ending = 0.0, True
@@ -671,7 +671,7 @@ class Files:
 
 
 def matters(event: Event) -> bool:
-    """Whether the event is a barrier, by the promise: prompts, and what starts that is no read."""
+    """Whether the event is promised to be a barrier: a prompt, or the start of a call that is not read-only."""
     return isinstance(event, UserMessage | ToolStarted)
 
 

@@ -1,4 +1,4 @@
-"""Workers that share a queue: they die, stop and wake up, clocks jump, the database is away, and answers are lost."""
+"""Workers on a shared queue: they die, stop and wake up, clocks jump, the database is unreachable, responses are lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVER = ("ended", "failed", "cancelled")
 
 
 class Times:
-    """The clocks of the machine: one that goes on, and one that people set."""
+    """The clocks of the machine: a monotonic one, and one that people set."""
 
     def __init__(self) -> None:
         self.steady_s, self.jump_s = 1_000_000.0, 0.0
@@ -33,21 +33,21 @@ class Times:
         return self.steady_s + self.jump_s
 
     def find(self, db: Any) -> None:
-        """Nothing is noted."""
+        """Do nothing: no time is stored."""
 
     start = find
 
 
 @cache
 def database() -> tuple[SqliteSessionStore, Times]:
-    """One database of this process, which each schedule begins empty."""
+    """The database of this process, which each schedule empties first."""
     store, times = SqliteSessionStore(":memory:"), Times()
     store._file.clock = times  # type: ignore[assignment]
     return store, times
 
 
 class PartitionedTables:
-    """A database whose answers may be lost: then what was asked is asked again, or the caller gives up."""
+    """A database whose responses may be lost: then the request is repeated, or the caller gives up."""
 
     now, skip_locked = SqliteTables.now, SqliteTables.skip_locked  # the queue asks the class for them
 
@@ -76,7 +76,7 @@ class PartitionedTables:
 
 
 class Workers:
-    """One schedule. What the model holds of a run is its fence, its state and until when its lease runs."""
+    """One schedule. For each run the model has its fence, its state and the end of its lease."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -159,7 +159,7 @@ class Workers:
         self.leases[run.id] = (run.fence, self.times.steady_s + LEASE_S)
 
     def learn(self, who: str) -> None:
-        """What became of a claim or an end whose answer was lost."""
+        """Find out what became of a claim or an end whose response was lost."""
         for run_id, fence in self.fences.items():
             row = self.truth.find(run_id)
             require = self.history.require

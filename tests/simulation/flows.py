@@ -1,4 +1,4 @@
-"""Workflows whose process dies anywhere, over a store that refuses or is not heard; events, answers and time meanwhile."""
+"""Workflows whose process may die anywhere, on a store that refuses or loses responses, with events, answers and pauses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_RUNS = 12
 
 
 class UnreliableLife(Life):
-    """A life whose store refuses the thing with this number, or does it and is not heard."""
+    """A life whose store refuses the operation with this number, or executes it and loses the response."""
 
     fails_at, is_heard, has_failed = 0, True, False
     # Whether each thing takes longer than a workflow waits before it looks for events again, by the clock of the loop.
@@ -58,7 +58,7 @@ class UnreliableLife(Life):
 
 
 class Flows:
-    """One workflow of steps drawn by the seed. The model is what each of them gives, and how often each may take effect."""
+    """One workflow of random steps. The model is the value of each step, and how often it may take effect."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -194,14 +194,14 @@ class Flows:
         return await self.workflow.run(options=options, session=SESSION)
 
     def send(self, *, faults: bool = True) -> None:
-        """An event, and often the same once more: who sent it does not know whether it came."""
+        """Send an event, and often repeat it: the sender does not know whether it arrived."""
         number = self.sent if self.sent and self.rng.random() < 0.4 else self.sent + 1
         self.sent = max(self.sent, number)
         life = self.begin(faults=faults)
         self.do(f"send {number}", lambda: self.delivered(life, number), life)
 
     def delivered(self, life: UnreliableLife, number: int) -> bool:
-        """Deliver an event, which only a workflow that has ended may refuse."""
+        """Deliver an event, which only a finished workflow may refuse."""
         try:
             return deliver(life.store, SESSION, "paid", number, event_id=f"e{number}")
         except WorkflowError:
@@ -226,7 +226,7 @@ class Flows:
         self.history.lines.append(f"it is {self.now_s:g}")
 
     def finish(self) -> None:
-        """Whatever happened, the workflow comes to its end with what the model says, and stays there."""
+        """Check that the workflow ends with the value of the model, whatever happened, and stays ended."""
         for _ in range(MOST_RUNS):
             while len(self.inbox()) < self.awaited and self.rng.random() < 0.6:
                 self.send(faults=False)
@@ -291,7 +291,7 @@ class Flows:
         return [event for event in self.events(inbox_of(SESSION)) if isinstance(event, UserMessage)]
 
     def judge(self) -> None:
-        """What every log keeps, whatever happened."""
+        """Check the promises that hold for every log."""
         require = self.history.require
         for name, session in self.world._memory._sessions.items():
             lines, known = session.lines, self.known.get(name, [])

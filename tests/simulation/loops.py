@@ -1,4 +1,4 @@
-"""An event loop whose clock a schedule puts forward, and threads whose work is done where they are started."""
+"""An event loop whose clock a schedule advances, and threads that do their work in place when started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SlowLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock is ahead by the time that slow things would have taken."""
+    """An event loop whose clock is ahead by the time that slow operations would have taken."""
 
     late_s = 0.0
 
@@ -24,14 +24,14 @@ class SlowLoop(asyncio.SelectorEventLoop):
 
 
 def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a loop of its own, which reports nothing about the tasks of a life that was killed."""
+    """Run a coroutine in a new loop, which does not report the tasks of a killed life."""
     with asyncio.Runner(loop_factory=SlowLoop) as runner:
         runner.get_loop().set_exception_handler(lambda loop, context: None)
         return runner.run(work)
 
 
 class ThreadInPlace:
-    """A thread whose work is done when it starts: it costs less, and its order is that of the seed."""
+    """A thread that does its work when started: this is faster, and keeps the order of the seed."""
 
     name = ""
 
@@ -39,23 +39,23 @@ class ThreadInPlace:
         self.start = target
 
     def join(self) -> None:
-        """It has ended."""
+        """Do nothing: it has already ended."""
 
 
 class KeptInPlace:
-    """In place of a thread that does one piece of work after the other."""
+    """A stand-in for a thread that does one piece of work after another."""
 
     def __init__(self) -> None:
         self.due = SimpleNamespace(put=lambda work: work())
         self.thread = ThreadInPlace(lambda: None)
 
     def end(self) -> None:
-        """It has ended."""
+        """Do nothing: it has already ended."""
 
 
 @contextmanager
 def without_threads() -> Iterator[None]:
-    """Let calls of stores, and whatever else leaves an event loop, be done in it."""
+    """Run calls of stores, and all other work that would leave the event loop, in the loop."""
     real = threads.threading, threads._KeptThread
     vars(threads).update(
         threading=SimpleNamespace(**{**vars(threading), "Thread": ThreadInPlace}), _KeptThread=KeptInPlace

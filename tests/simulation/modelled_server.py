@@ -1,7 +1,7 @@
 """A Postgres server in memory, and a driver whose connections break.
 
-The server answers the statements of the store by their text: one that it does not have fails the schedule. What a client
-sent before its connection broke may arrive later than what others send after it, as packets do.
+The server recognizes the statements of the store by their text; an unknown one fails the schedule. A statement sent before
+a connection broke may arrive after later statements of others, like packets in a network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG_S = 60.0
 
 
 class Refusal(Exception):
-    """What the driver raises."""
+    """An error of the driver."""
 
 
 class BrokenConnectionError(Refusal):
@@ -54,7 +54,7 @@ class Times:
 
 
 class Database:
-    """The tables. Sessions are rows by id, events are lists by the session's key."""
+    """The tables: sessions as rows by id, events as lists by session key."""
 
     def __init__(self, times: Times, rng: random.Random) -> None:
         self.times, self.rng = times, rng
@@ -67,7 +67,7 @@ class Database:
         self.late: list[tuple[str, Sequence[Any]]] = []
 
     def saved(self) -> Callable[[], None]:
-        """How to take back what happens from here on."""
+        """Return a function that undoes all changes from here on."""
         kept = {
             "sessions": {name: dict(row) for name, row in self.sessions.items()},
             "events": {key: list(rows) for key, rows in self.events.items()},
@@ -75,12 +75,12 @@ class Database:
         return lambda: vars(self).update(kept)
 
     def deliver(self) -> None:
-        """Let a statement arrive whose sender has given up."""
+        """Deliver a statement whose sender has given up."""
         if self.late:
             self.execute(*self.late.pop(self.rng.randrange(len(self.late))))
 
     def execute(self, command: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """The rows of a statement, and how many it changed."""
+        """Execute a statement; return its rows, and the number of rows it changed."""
         came = self._ANSWERS[command](self, *values)
         return ([], came) if isinstance(came, int) else (came, len(came))
 
@@ -246,7 +246,7 @@ class Database:
 
 
 class Cursor:
-    """What a statement gave."""
+    """The result of a statement."""
 
     description = "rows"
 
@@ -264,7 +264,7 @@ class Cursor:
 
 
 class Wire:
-    """What stands between one process and the server. Statement `at` from now on meets `fault`."""
+    """The connection between one process and the server. The `at`-th statement from now on meets `fault`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -274,7 +274,7 @@ class Wire:
         self.fault, self.at, self.count, self.struck = fault, at, 0, False
 
     def pass_through(self, work: Callable[[], Any], late: Callable[[], object] | None = None) -> Any:
-        """Do the work on the server, unless the fault prevents that."""
+        """Do the work on the server, unless the fault prevents it."""
         if self.is_dead:
             raise Killed
         self.count += 1
@@ -339,7 +339,7 @@ class Connection:
             self.is_inside = False
 
     def keep(self) -> None:
-        """The commit took effect, although its answer was lost."""
+        """Commit, although the response is lost."""
 
     @contextmanager
     def breaking(self) -> Iterator[None]:
@@ -355,7 +355,7 @@ class Connection:
 
 
 class Driver:
-    """The driver of one process, as `sessions.stores.postgres.driver` is that of a real one."""
+    """The driver of one process, with the interface of `sessions.stores.postgres.driver`."""
 
     IDLE = 0
     psycopg = SimpleNamespace(

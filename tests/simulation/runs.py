@@ -1,4 +1,4 @@
-"""Runs whose process dies anywhere, that are asked again, with other prompts, over stores that refuse."""
+"""Runs whose process dies anywhere, repeated requests and other prompts, on stores that refuse."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EFFECTS = {"pay": "unsafe", "book": "idempotent", "look": "read"}
 
 
 class Planner:
-    """A model that asks for what the prompt names, one tool after the other or all at once, and answers with the prompt."""
+    """A model that calls the tools named in the prompt, one by one or all at once, and answers with the prompt."""
 
     name = "planner"
 
@@ -57,7 +57,7 @@ class Planner:
 
 
 class RefusingLife(Life):
-    """A life whose store refuses the thing with this number, or does it and is not heard."""
+    """A life whose store refuses the operation with this number, or executes it and loses the response."""
 
     refuses_at = 0
     is_heard = True
@@ -88,7 +88,7 @@ class RefusingLife(Life):
 
 
 class Runs:
-    """One schedule of lives that ask the same things again and again."""
+    """One schedule of lives that repeat the same requests."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -216,7 +216,7 @@ class Runs:
         return tool(name=name, effect=EFFECTS[name])(act)
 
     def judge(self, *, is_over: bool) -> None:
-        """What every log keeps, whatever happened."""
+        """Check the promises that hold for every log."""
         events, require = self.stored(), self.history.require
         require([event.seq for event in events] == list(range(1, len(events) + 1)), "the numbers have a hole")
         require(find_fault(rebuild_messages(events)) is None, "the rebuilt messages are no conversation")

@@ -1,4 +1,6 @@
-"""Sessions on a Postgres server, of processes that die, hang and lose the connection before, in and after any statement."""
+"""Sessions on a Postgres server, with processes that die, hang and lose their connection before, in and after any
+statement.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class Process:
         return f"process {self.number}"
 
     def beat(self) -> None:
-        """What the heartbeat does each time."""
+        """Do the work of one heartbeat."""
         holder = self.server.holder
         if holder._claims or holder._unreleased:
             holder._beat()
@@ -65,7 +67,7 @@ class Process:
                 holder._unreleased.pop(0)
 
     def end(self) -> None:
-        """Leave what a dead process leaves: a file that nobody locks."""
+        """Leave the traces of a dead process: a lock file that is not locked."""
         self.wire.is_dead = True
         file = self.server.holder._file
         if file is not None and file.is_held:
@@ -80,7 +82,7 @@ class Process:
 
 
 class ModelledStore(PostgresSessionStore):
-    """The store, with a server of its own."""
+    """A store on the modelled server."""
 
     def __init__(self, server: link.PostgresServer) -> None:
         self._wait_for_server(PATIENCE_S)
@@ -90,7 +92,7 @@ class ModelledStore(PostgresSessionStore):
 
 @contextmanager
 def in_place_of_the_real(times: Times) -> Iterator[None]:
-    """Let all processes use a modelled driver, and the clock of the schedule."""
+    """Let all processes use a modelled driver and the clock of the schedule."""
     stands_in: list[tuple[Any, str, Any]] = [
         *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
         *((module, "time", times) for module in (link, postgres, holders)),
@@ -106,7 +108,7 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
 
 
 class Servers:
-    """One schedule. The model holds of each session what is certain, and the batches that may stand behind it."""
+    """One schedule. For each session the model has the events that are certain, and the batches that may follow."""
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
@@ -141,7 +143,9 @@ class Servers:
                     process.clean_up()
 
     def finish(self) -> None:
-        """Once the server is there again, every session shows what is certain, and opens for everybody who may have it."""
+        """Check that, once the server is back, every session shows its certain events and opens for everybody entitled to
+        it.
+        """
         while self.database.late:
             self.database.deliver()
         for process in self.processes:
@@ -201,7 +205,7 @@ class Servers:
     # --- what the model says -------------------------------------------------------------------------------------------
 
     def settle(self, name: str, *unheard: list[str]) -> None:
-        """What the log shows is certain; batches whose answers were lost are in it whole, or may still come, in order."""
+        """Treat all events in the log as certain; unacknowledged batches are in it whole, or may still arrive, in order."""
         doubtful = self.maybe.setdefault(name, [])
         doubtful.extend(unheard)
         shown, certain = self.shown(name), self.certain[name]
@@ -218,7 +222,7 @@ class Servers:
         return [text_of(event) for event in read_lines(name, lines)]
 
     def grow(self, name: str, texts: list[str], last_seq: int) -> None:
-        """A batch was acknowledged: what was in doubt before it is in the log now, or never will be."""
+        """Record an acknowledged batch: doubtful batches before it are in the log now, or never will be."""
         shown = self.shown(name)
         self.require(
             len(shown) == last_seq and shown[-len(texts) :] == texts, f"{name} shows {shown}, not {texts} last"
@@ -264,7 +268,7 @@ class Servers:
             self.open(name, self.rng.choice([each for each in self.processes if each is not process]), faults=False)
 
     def may_be_locked(self, name: str) -> bool:
-        """Whether who is entered as the holder writes, may have its claim released yet, or died where nobody sees it."""
+        """Whether the recorded holder is writing, has yet to release its claim, or died unnoticed."""
         process = self.every.get(self.database.sessions[name]["holder"])
         if process is None or not self.leased(process):
             return False
@@ -309,7 +313,7 @@ class Servers:
             self.wake(*self.rng.choice(zombies))
 
     def wake(self, process: Process, writer: Any) -> None:
-        """A writer that was replaced wakes up: it changes nothing."""
+        """Wake a writer that was replaced: it must not change anything."""
         if process in self.processes:
             came = self.do(process, "a zombie appends", lambda: writer.append(self.batch()), SessionError)
             self.require(isinstance(came, Exception | Killed), "a writer that was replaced appends")
@@ -452,7 +456,7 @@ class Servers:
         self.waiting[name] = found
 
     def pass_time(self) -> None:
-        """Leases run out of processes that do not beat meanwhile."""
+        """Let time pass; the leases of processes without a heartbeat expire."""
         self.database.times.sleep(self.rng.choice((1.0, LONG_S / 2)))
         self.history.lines.append(f"it is {self.database.times.now_s:g}")
         for process in self.processes:
@@ -460,7 +464,7 @@ class Servers:
                 self.do(process, "beat", process.beat)
 
     def hang(self) -> None:
-        """A process hangs until its lease is over, another one takes its session, and it wakes up."""
+        """Suspend a process until its lease expires, let another take its session, and wake it up."""
         if self.holder:
             name = self.rng.choice(sorted(self.holder))
             hung, writer = self.holder[name], self.holder[name].writers[name]
