@@ -563,7 +563,8 @@ class _AgentRun:
             session = options.session or options.resume
             if session is None:
                 raise OptionsError("answers: name the waiting session: run(None, session=..., answers=...)")
-            await answer_questions(store_of(build_agent(options)), session, answers, key_file=options.key_file)
+            agent = build_agent(options)
+            await answer_questions(store_of(agent), session, answers, key_file=options.key_file, tools=agent.tools)
 
     def result(self) -> AgentResult[Any]:
         """The result. Raises `RunFailedError` for a run without an answer."""

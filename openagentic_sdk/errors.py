@@ -420,6 +420,14 @@ class ToolNotFoundError(ToolError):
         self.name, self.known = name, known
 
 
+def tool_missing(session_id: str, tool_name: str) -> str:
+    """Why this process may neither answer nor run a call about which a person was asked."""
+    return (
+        f"session {session_id!r} waits for a person about a call of {tool_name!r:.200}, which this process does not have: "
+        "answer or resume it in the program that supplies the tool, or with `openagentic-sdk serve --agents MODULE:NAME`"
+    )
+
+
 class ToolInputError(ToolError, ValueError):
     """Arguments that do not fit the tool's schema; `path` locates the first invalid one (`edits[0].old`)."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from ..assemble import newest_session
+from ..assemble import build_agent, newest_session
 from ..errors import OpenAgentSdkError
 from ..events import Event, UserMessage, UserQuestion
 from ..ground.text import printable
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..prompts import OnePrompt
-from ..runs.background import answer_question, open_questions
+from ..runs.background import answer_question, check_tools, open_questions
 from ..runs.turns import Turns
 from ..sessions.base import SessionStore
 from ..sessions.folds.features.all import ALL_FOLDS
@@ -77,6 +77,8 @@ class Chat:
             if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
                 printer.show(event)
         open_ones = open_questions(self.store, session_id, Seal(self.turns.options.key_file))
+        # Before the person is asked: an answer that no call could use would be lost.
+        check_tools(build_agent(self.turns.options).tools, view, session_id, open_ones)
         for question in open_ones:
             answer = await self.ask(question)
             if not answer:

@@ -3,7 +3,8 @@
 A call that was requested and never started runs now, through the whole gate again, provided it was requested here: one that
 came with an archive or an edited log is history. A call that started and has no result is in doubt. It runs again only if
 it was and still is read-only or idempotent, at most `MAX_ATTEMPTS` times in all; otherwise the tool may be able to
-determine its outcome (`reconcile`); otherwise the model reads, once, that it may or may not have run.
+determine its outcome (`reconcile`); otherwise the model reads, once, that it may or may not have run. A call about which a
+person was asked stays open if its tool is missing here: the answer is for a process that has the tool.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .agent import Run
 from .lifetime import RunStopped
 from .part import Part
 from .tool import REPEATABLE, BareTool
+from .tool_call import waits_elsewhere
 from .tool_context import tool_context
 from .tool_output import plain_output, shrink_output, store_result
 from .tool_step import masked, result_of, run_calls
@@ -96,11 +98,14 @@ def _is_superseded(run: Run, record: CallRecord, waiting_ids: Collection[str | N
 async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
     """Give these calls their results: run them (again, if that is harmless), or record their known outcome."""
     again: list[ToolUse] = []
+    asking_ids = {question.tool_use_id for question in run.view.open_questions()}
     for record in records:
         use, started = record.use, record.started
         tool = run.agent.tools.get(use.name) if use.name in run.agent.tools else None
         if not run.view.is_ours(use):
             await run.record(ToolResult(use.tool_use_id, **_NOT_OURS))
+        elif started is not None and started.name not in run.agent.tools and use.tool_use_id in asking_ids:
+            raise waits_elsewhere(run, started.name)
         elif started is None or run.parts.continue_call(use.tool_use_id) or _may_repeat(run, record, started, tool):
             again.append(use)
         else:

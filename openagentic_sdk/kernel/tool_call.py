@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import ToolError, ToolInputError
+from ..errors import ToolError, ToolInputError, ToolNotFoundError, tool_missing
 from ..events import Effect, Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..ground.frozen import frozen
 from ..ground.threads import error_trace, error_words
@@ -79,8 +79,17 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
             await run.record(decision_event(run, use, blocked))
             return _denied(use, "HookBlocked", reason)
         return await _permit(run, call)
+    except ToolNotFoundError as error:
+        if run.view.has_asked(use.tool_use_id):
+            raise waits_elsewhere(run, error.name) from None
+        return error_result(use.tool_use_id, error)
     except ToolError as error:
         return error_result(use.tool_use_id, error)
+
+
+def waits_elsewhere(run: Run, tool_name: str) -> RunStopped:
+    """The end of a run that must leave a call, about which a person was asked, to a process that has its tool."""
+    return RunStopped("waiting", tool_missing(run.session_id, tool_name))
 
 
 async def propose(run: Run, use: ToolUse) -> Proposed:

@@ -7,7 +7,7 @@ process may end; the answer is an ordinary event of the log, and the run is resu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import field, replace
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import named_session
-from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError
+from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError, tool_missing
 from ..events import AnyEvent, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.threads import running_loop
@@ -106,8 +106,12 @@ async def answer_questions(
     key_file: str | None = None,
     approver: Mapping[str, Any] | None = None,
     request_id: str | None = None,
+    tools: Container[str] | None = None,
 ) -> bool:
     """Like `answer_question` for several, all or none. `approver` is as in `user.answer`, for authenticated callers.
+
+    `tools` names the tools of the process that continues the run; None if it is unknown. Raises `OptionsError`, and stores
+    nothing, if it lacks the tool of a call in question.
 
     Secrets in free-text answers are masked: those found in the environment, and tokens recognized by their form.
     `request_id` makes the call idempotent: answers that the same person gave under it before are not stored again; False if
@@ -116,14 +120,14 @@ async def answer_questions(
     template = UserAnswer("", "", answered_by, approver, request_id)
     store_answers = partial(off_loop, True, _append_answers, store, session_id)
     try:
-        await store_answers(answers, template, Seal(key_file))
+        await store_answers(answers, template, Seal(key_file), tools)
     except (OptionsError, SessionLockedError):
         ids = set() if request_id is None else await off_loop(True, _answered_ids, store, session_id, template)
         if ids.isdisjoint(answers):
             raise
         rest = {question_id: answer for question_id, answer in answers.items() if question_id not in ids}
         if rest:
-            await store_answers(rest, template, Seal(key_file))
+            await store_answers(rest, template, Seal(key_file), tools)
         return bool(rest)
     return True
 
@@ -152,6 +156,21 @@ def open_questions(
     return [*own.values(), *(question for name, (_, question) in inner.items() if name not in own)]
 
 
+def check_tools(tools: Container[str], view: SessionView, session_id: str, questions: Iterable[UserQuestion]) -> None:
+    """Raise `OptionsError` if this process, with these tools, could not run a call that one of the questions is about.
+
+    Tools of MCP servers are known only once these are connected, and those of subagents once these run.
+    """
+    for question in questions:
+        record = view.calls.get(question.tool_use_id or "")
+        if record is None or question.kind != "permission" or "child_session_id" in question.details:
+            continue
+        # The model may have used another name for the tool, and a tool may ask about what it does under another one.
+        names = (record.use.name, str(question.details.get("tool_name")))
+        if not any(name in tools or name.startswith("mcp__") for name in names):
+            raise OptionsError(tool_missing(session_id, names[0]))
+
+
 def _find_questions(
     store: SessionStore, session_id: str, seal: Seal, view: SessionView | None = None
 ) -> tuple[SessionView, dict[str, UserQuestion], dict[str, tuple[str, UserQuestion]]]:
@@ -178,6 +197,7 @@ def _append_answers(
     answers: Mapping[str, str | bool],
     template: UserAnswer,
     seal: Seal,
+    tools: Container[str] | None = None,
 ) -> None:
     """Store answers that equal `template` except for question and text."""
     with store.open_writer(session_id) as writer:
@@ -197,6 +217,8 @@ def _append_answers(
                     "does not count: processes that answer for each other share $OPENAGENTIC_SDK_HOME, or one "
                     "key file (key_file, $OPENAGENTIC_SDK_KEY)"
                 )
+        if tools is not None:
+            check_tools(tools, view, session_id, [waiting[name] for name in answers if name in own])
         texts = {name: check_answer(waiting[name], answer) for name, answer in answers.items()}
         for name, answer in texts.items():
             child_id = own[name].details.get("child_session_id") if name in own else inner[name][0]

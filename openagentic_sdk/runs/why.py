@@ -6,7 +6,7 @@ that came to its own end by failures in it that were not remedied later. Each ki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -82,9 +82,13 @@ def find_cause(
     inside, at = cause.inside, cause.event
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
     more, command = cause.more, cause.command
-    if depth == 0 and command[1:2] in ((), ("chat",)):
-        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause))
-    if not command:
+    is_conversation = command[1:2] in ((), ("chat",))
+    own_tools = _own_tools(last, cause) if is_conversation else []
+    if depth == 0 and is_conversation:
+        more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools))
+    if own_tools:  # a command would run the session without them
+        command = ()
+    elif not command:
         dashes = ("--",) if cause.prompt.startswith("-") else ()
         command = ("openagentic-sdk", "run", "--resume", session_id, *last.model_flags, *last.permission_flags)
         command = (*command, *_flags(cause.settings), *dashes, cause.prompt)
@@ -99,10 +103,19 @@ def _cause_inside(session_id: str, read: ReadEvents | None, depth: int, started:
     return cause if cause.kind else None
 
 
-def _going_on_in_code(run: JudgedRun, cause: CauseInRun) -> tuple[str, ...]:
-    """How to continue in the caller's program, if it has tools or a model that no command can name."""
+def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
+    """The tools of the caller's program, which no command can name."""
     builtin_tools = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
-    own = [name for name in run.init.tools if name not in builtin_tools and not name.startswith("mcp__")]
+    event = cause.event
+    asking = run.uses.get(event.tool_use_id or "") if isinstance(event, UserQuestion) else None
+    # The newest run may have been one without the tool of an earlier one's question.
+    names = [*run.init.tools, *([] if asking is None else [asking.name])]
+    return [name for name in dict.fromkeys(names) if name not in builtin_tools and not name.startswith("mcp__")]
+
+
+def _going_on_in_code(run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str]) -> tuple[str, ...]:
+    """How to continue in the caller's program, if it has tools or a model that no command can name."""
+    own = [*own_tools]
     if not run.model_flags:
         own.append(f"the model {run.init.provider or ''}:{run.init.model or ''}")
     if not own:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..agents import AGENT_KEY, Agents
+from ..assemble import build_agent
 from ..errors import (
     AnswerRefusedError,
     OptionsError,
@@ -217,6 +218,7 @@ class Desk(Shelf):
             key_file=options.key_file,
             approver={"name": who.name, "how": "server token", "tenant": who.tenant},
             request_id=request_id_of(key, "answers", sorted(answers.items())),
+            tools=build_agent(options).tools,
         )
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:

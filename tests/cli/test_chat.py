@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.output.turn import on_stop_signals
+from openagentic_sdk.events import Result, SystemInit, ToolUse, UserMessage, UserQuestion
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.waiting import until
 
@@ -161,6 +162,21 @@ class Chat(unittest.TestCase):
                 self.assertEqual(again.process.wait(SECONDS), 0)
                 self.assertTrue((self.folder / "a.txt").exists())
                 self.assertEqual([event.text for event in self.events() if event.type == "user.message"], ["write"])
+
+    def test_a_chat_without_the_tool_in_question_takes_neither_an_answer_nor_a_prompt(self) -> None:
+        store = FileSessionStore(self.folder / "store")
+        session_id = store.create_session()
+        refund = ToolUse("c1", "refund", {})
+        details = {"tool_name": "refund", "input": {}}
+        question = UserQuestion(
+            "q1", "Allow refund?", ["yes", "no"], tool_use_id="c1", kind="permission", details=details
+        )
+        begin = [SystemInit(session_id, str(self.folder), "1"), UserMessage("go")]
+        store.append_events(session_id, [*begin, refund, question, Result("", session_id, "waiting")])
+        chat = self.start("chat", "never asked for", flags=("--resume", session_id))
+        chat.read_until("about a call of 'refund', which this process does not have")
+        self.assertNotEqual(chat.process.wait(SECONDS), 0)
+        self.assertEqual(self.events()[-1].stop_reason, "waiting")
 
     def test_a_signal_at_the_prompt_says_how_to_go_on(self) -> None:
         chat = self.start("chat", "Hello.")

@@ -9,6 +9,7 @@ from openagentic_sdk import (
     MemorySessionStore,
     PermissionGate,
     answer_question,
+    answer_questions,
     query,
     run,
     submit,
@@ -113,6 +114,52 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             question = self.assert_parked(store, session_id)
             await self.assert_goes_on(store, session_id, question, "yes" if turns == [CHANGE] else "one")
         self.assertEqual(done_things, ["a"])
+
+    async def test_a_process_without_the_tool_leaves_question_answer_and_call_to_one_that_has_it(self):
+        store, (gate, asked) = MemorySessionStore(), asking()
+        task = asyncio.create_task(
+            run(prompt="go", options=self.settings([CHANGE], session_store=store, permission_gate=gate))
+        )
+        await asked.wait()
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        session_id = store.list_sessions()[0]
+        question = self.assert_parked(store, session_id)
+        foreign = self.settings([], session_store=store, resume=session_id, tools=[], permission_gate=PermissionGate())
+        with self.assertRaisesRegex(OptionsError, f"session '{session_id}' .* 'change', .*serve --agents"):
+            await answer_questions(store, session_id, {question.question_id: "yes"}, tools=[])
+        for answered in (False, True):
+            if answered:
+                await answer_question(store, session_id, question.question_id, "yes")
+            result = await submit(None, foreign).wait()
+            self.assertEqual((result.stop_reason, "'change'" in result.error), ("waiting", True))
+            self.assertNotIn("tool.result", [event.type for event in store.read_events(session_id)])
+        here = self.settings(["Done."], session_store=store, resume=session_id, permission_gate=PermissionGate())
+        self.assertEqual((await submit(None, here).wait()).data, "Done.")
+        self.assertEqual(done_things, ["a"])
+        assert_closed(self, store, session_id)
+
+    async def test_a_prompt_ends_a_call_whose_tool_is_missing_whether_or_not_it_was_answered(self):
+        for answer in (None, "yes"):
+            store = MemorySessionStore()
+            options = self.settings([CHANGE], session_store=store, permission_gate=PermissionGate())
+            parked = await submit("go", options).wait()
+            if answer is not None:
+                await answer_question(store, parked.session_id, parked.question.question_id, answer)
+            foreign = self.settings(["Done."], session_store=store, resume=parked.session_id, tools=[])
+            self.assertEqual((await submit("Never mind.", foreign).wait()).data, "Done.")
+            assert_closed(self, store, parked.session_id)
+        self.assertEqual(done_things, [])
+
+    async def test_a_started_call_that_asks_stays_open_where_its_tool_is_missing(self):
+        store = MemorySessionStore()
+        options = self.settings([{"tool_calls": [ASK]}], session_store=store, permission_gate=PermissionGate())
+        parked = await submit("go", options).wait()
+        foreign = self.settings([], session_store=store, resume=parked.session_id, tools=[])
+        self.assertEqual((await submit(None, foreign).wait()).stop_reason, "waiting")
+        question = self.assert_parked(store, parked.session_id)
+        await self.assert_goes_on(store, parked.session_id, question, "one")
 
     async def test_closing_the_generator_at_the_question_leaves_it_open(self):
         store, (gate, _) = MemorySessionStore(), asking()

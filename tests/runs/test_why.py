@@ -24,6 +24,7 @@ from openagentic_sdk.events import (
     ToolUse,
     UserAnswer,
     UserMessage,
+    UserQuestion,
 )
 from openagentic_sdk.parts.record.folds.window import read_window
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
@@ -257,8 +258,25 @@ class WhyTest(unittest.TestCase):
             with self.subTest(mode):
                 self.assertEqual(find_cause("s", events).go_on[4 : 4 + len(expected)], expected)
 
+    def test_no_command_is_named_that_lacks_the_tools_of_the_program(self):
+        store = MemorySessionStore()
+        refund = ToolUse("c1", "refund", {})
+        question = UserQuestion("q1", "Allow refund?", ["yes", "no"], tool_use_id="c1", kind="permission")
+        for tools in (["refund"], []):  # the newest run may be one in which the tool is missing
+            session_id = store.create_session()
+            begin = [SystemInit(session_id, "/", "1", model="m", provider="openai", tools=tools), UserMessage("Go.")]
+            store.append_events(session_id, [*begin, refund, question, Result("", session_id, "waiting")])
+            with self.subTest(tools):
+                cause = why_session(store, session_id)
+                self.assertIn("in your program, which supplies refund", cause.more[-1])
+                self.assertNotIn("to continue", "\n".join(cause.lines()))
+
     def test_the_command_continues_in_the_folder_of_the_session(self):
-        store, session_id = record(COFFEE, "no", cwd=os.path.abspath(os.sep))
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        store.append_events(
+            session_id, [SystemInit(session_id, os.sep, "1"), UserMessage("Go."), Result("", session_id, "max_steps")]
+        )
         cause = why_session(store, session_id)
         self.assertEqual((cause.cwd, cause.flags_outside(cause.cwd)), (os.sep, ()))
         self.assertIn(f" run --cwd {os.sep} --resume ", cause.lines(*cause.flags_outside("/elsewhere"))[-1])

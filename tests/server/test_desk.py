@@ -10,6 +10,7 @@ import unittest
 from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk import tool
 from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.events import PermissionDecision, Result, SessionRewound, UserAnswer, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
@@ -78,6 +79,26 @@ class Runs(DeskCase):
                     self.assertEqual(message.text == asked, not is_read)
                 decisions = self.texts(session_id, PermissionDecision)
                 self.assertEqual([(each.name, each.allowed) for each in decisions], [("Read", is_read)] * 2 * allows)
+
+    async def test_an_answer_for_a_tool_that_the_agent_here_lacks_is_refused_and_its_question_stays_open(self):
+        @tool
+        def refund() -> str:
+            """Refund an order."""
+            return "refunded"
+
+        call = {"tool_calls": [{"name": "refund", "arguments": {}}]}
+        application = self.app(tea=NamedAgent(lambda: options([call], refund, mode="default")))
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "waiting")
+        await until_free(application)
+        application.desk.agents._agents["tea"] = agents(tea=["Never asked for."])["tea"]
+        body = {"question_id": row["open_questions"][0]["question_id"], "answer": "yes"}
+        answer = await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body)
+        self.assertEqual(answer.status, 409, answer.body)
+        self.assertIn(b"refund", answer.body)
+        self.assertEqual(self.texts(session_id, UserAnswer), [])
+        row = (await ask(application, "GET", f"/v1/sessions/{session_id}")).json
+        self.assertEqual((row["state"], len(row["open_questions"])), ("waiting", 1))
 
     async def test_an_answer_sent_again_with_its_key_starts_the_run_that_a_crash_kept_from_going_on(self):
         with tempfile.TemporaryDirectory() as folder:

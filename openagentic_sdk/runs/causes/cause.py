@@ -18,7 +18,7 @@ class Cause:
 
     `seq` is the event at which it went wrong, of type `event` in session `session_id`, which is a subagent's for a failure
     inside it. `ended` describes how the newest run ended, `why` is the cause as a sentence, `more` contains further
-    lines, and `go_on` is the command that continues from there, in the folder `cwd` of the session.
+    lines, and `go_on` is the command that continues from there, in the folder `cwd` of the session; empty if none can.
     """
 
     session_id: str
