@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 from .api import RunResult, refuse_running_loop, run_result
-from .assemble import build_agent, end_conversation, run_request, store_of
+from .assemble import build_agent, check_session, end_conversation, run_request, store_of
 from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
 from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserQuestion
 from .ground.checks import COUNT, TEXTS, check_settings, shown
@@ -507,7 +507,7 @@ class _AgentRun:
         while True:
             options = await self.options()
             await self._answer(options)
-            start = partial(_start, options, prompt)
+            start = partial(_start, options, prompt, bool(self.history))
             async with aclosing(self._context.copy().run(run_events, start)) as events:
                 async for event in events:
                     self._take(event)
@@ -628,10 +628,12 @@ def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tupl
     return find_provider(name, api_key=options.api_key, model=word), word
 
 
-async def _start(options: OpenAgenticOptions, prompt: Prompt) -> RunTask:
+async def _start(options: OpenAgenticOptions, prompt: Prompt, has_history: bool) -> RunTask:
     agent = build_agent(options)
     # Where nobody can be asked, a question waits in the log for who answers it later.
     request = changed(run_request(options, agent), parks=not agent.gate.can_ask)
+    if prompt is None and not has_history:
+        await check_session(agent, request)
     return await RunTask.start(agent, request, read_prompts(prompt))
 
 

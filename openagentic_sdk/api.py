@@ -8,7 +8,7 @@ from dataclasses import field, fields
 from reprlib import Repr
 from typing import Any
 
-from .assemble import build_agent, run_request
+from .assemble import build_agent, check_session, run_request
 from .errors import EventLoopError, RunFailedError
 from .events import AnyEvent, AssistantMessage, Result, StopReason
 from .ground.frozen import frozen, values_of
@@ -76,7 +76,10 @@ def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[AnyE
 
     async def start() -> RunTask:
         agent = build_agent(options)
-        return await RunTask.start(agent, run_request(options, agent), read_prompts(prompt))
+        request = run_request(options, agent)
+        if prompt is None:
+            await check_session(agent, request)
+        return await RunTask.start(agent, request, read_prompts(prompt))
 
     return run_events(start)
 

@@ -27,6 +27,7 @@ from .hooks.engine import HookEngine
 from .kernel.agent import AgentRuntime, RunRequest
 from .kernel.hooks import end_session
 from .kernel.part import PartOpener
+from .kernel.recorder import may_block, off_loop
 from .kernel.registry import ToolRegistry
 from .options import AgentDefinition, OpenAgenticOptions, check_options, located
 from .parts.attachments import Attachments
@@ -282,6 +283,19 @@ def run_request(options: OpenAgenticOptions, agent: AgentRuntime) -> RunRequest:
         max_tokens=options.max_tokens,
         max_cost_usd=options.max_cost_usd,
     )
+
+
+async def check_session(agent: AgentRuntime, request: RunRequest) -> None:
+    """Refuse to create a session for a run without a prompt, in which nothing would happen.
+
+    Raises `SessionNotFoundError`, or `OptionsError` if no session is named.
+    """
+    store, name = store_of(agent), request.session
+    if request.resume is not None or (name and await off_loop(may_block(store), store.session_exists, name)):
+        return
+    if name is None:
+        raise OptionsError("there is no session to continue: give a prompt to begin one, or name one")
+    raise SessionNotFoundError(name, advice="give a prompt to begin one")
 
 
 def _endpoint_metadata(provider: Provider | None) -> dict[str, str]:

@@ -183,9 +183,14 @@ class SessionError(OpenAgentSdkError):
 class SessionNotFoundError(SessionError, LookupError):
     """The store has no session with this id."""
 
-    def __init__(self, session_id: str, where: str = "this store") -> None:
+    def __init__(
+        self,
+        session_id: str,
+        where: str = "this store",
+        advice: str = "`openagentic-sdk sessions list` lists the sessions",
+    ) -> None:
         super().__init__(
-            f"no session {session_id!r} in {where}: `openagentic-sdk sessions list` lists the sessions",
+            f"no session {session_id!r} in {where}: {advice}",
             session_id=session_id,
         )
 

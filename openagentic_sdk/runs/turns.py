@@ -12,7 +12,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Literal
 
-from ..assemble import build_agent, end_conversation, run_request, store_of
+from ..assemble import build_agent, check_session, end_conversation, run_request, store_of
 from ..events import AnyEvent, Event, Result, UserQuestion
 from ..ground.frozen import changed
 from ..kernel.prompt import Said
@@ -78,6 +78,8 @@ class Turns:
         agent = build_agent(self.options, servers=self._servers)
         self.store = store_of(agent)
         request = run_request(self.options, agent)
+        if prompt is None:
+            await check_session(agent, request)
         request = changed(request, parks=self._parks and not agent.gate.can_ask, guard=self._guard)
         start = partial(RunTask.start, agent, request, read_prompts(prompt))
         task = self.running = await (start() if context is None else RunTask.start_in(context, start))

@@ -21,7 +21,9 @@ from openagentic_sdk import (
     PermissionGate,
     RunFailedError,
     ToolContext,
+    run,
     run_sync,
+    submit,
 )
 from openagentic_sdk.agents import read_agent
 from openagentic_sdk.assemble import guarded_provider
@@ -32,6 +34,7 @@ from openagentic_sdk.errors import (
     GuardrailTrippedError,
     ModelRetryError,
     OptionsError,
+    SessionNotFoundError,
 )
 from openagentic_sdk.events import SystemNotice, ToolResult, UserMessage
 from openagentic_sdk.ground.clock import SystemClock
@@ -327,9 +330,28 @@ class Messages(IsolatedAsyncioTestCase):
         assert_closed(self, store_of(agent), "s")
 
     async def test_a_session_without_anything_to_go_on_with_is_no_answer(self) -> None:
-        for output in (str, Verdict):
-            with self.assertRaisesRegex(OptionsError, "has no work left to continue: give a prompt"):
-                await scripted("Never.", output=output).run()
+        agent = scripted("Once.")
+        await agent.run("Hi.", session="s")
+        with self.assertRaisesRegex(OptionsError, "session s has no work left to continue: give a prompt"):
+            await agent.run(session="s")
+
+    async def test_without_a_prompt_no_session_is_created(self) -> None:
+        agent = scripted("Never.")
+        with self.assertRaisesRegex(OptionsError, "no session to continue: give a prompt"):
+            await agent.run()
+        with self.assertRaisesRegex(
+            SessionNotFoundError, "no session 'nosuch' in this store: give a prompt to begin one"
+        ):
+            await agent.run(session="nosuch")
+        options = await agent.to_options()
+        for settings in ({"session": "nosuch"}, {"session_id": "nosuch"}, {"request_id": "r"}):
+            with self.subTest(settings), self.assertRaises((OptionsError, SessionNotFoundError)):
+                await run(prompt=None, options=replace(options, **settings))
+            with self.subTest(settings), self.assertRaises((OptionsError, SessionNotFoundError)):
+                await submit(None, replace(options, **settings)).wait()
+        self.assertEqual(store_of(agent).list_sessions(), [])
+        history = [{"role": "user", "content": "Hi."}]
+        self.assertEqual((await agent.run(message_history=history)).final_text, "Never.")
 
     async def test_what_is_no_message_is_refused_with_its_place(self) -> None:
         for history, wanted in (
