@@ -63,7 +63,7 @@ FIGURES: tuple[tuple[str, str, float], ...] = (
         r"services that await: (\w+) operations",
         sum(map(asyncio.iscoroutinefunction, vars(AsyncStore).values())),
     ),
-    ("stores", r"implements the (\w+)\s+methods", len(SessionStore.__abstractmethods__)),
+    ("stores", r"implements its (\w+)\s+abstract methods", len(SessionStore.__abstractmethods__)),
     ("undo", r"more than (\d+) MiB are not kept", undo._MAX_KEPT_BYTES / MIB),
     ("undo", r"nor more than (\d+) of one call", undo._MAX_KEPT_FILES),
     ("context", r"limits calls \((\d+)\)", CodeLimits().max_calls),
