@@ -187,7 +187,9 @@ class Docs(unittest.TestCase):
             self.assertEqual(asyncio.run(recipe["pressed"](forged, body, now)), 401)
             genuine = {**forged, "X-Slack-Signature": recipe["signature"](forged["X-Slack-Request-Timestamp"], body)}
             self.assertEqual(asyncio.run(recipe["pressed"](genuine, body, now + 600)), 401, "an old request")
-            self.assertEqual(asyncio.run(recipe["pressed"](genuine, body, now)), 200)
+            for press in ("first", "second"):
+                with self.subTest(press=press):
+                    self.assertEqual(asyncio.run(recipe["pressed"](genuine, body, now)), 200)
             self.assertEqual(agent.run_sync(session="customer-17").output, "Done.")
 
     def test_no_recipe_of_the_cookbook_has_more_than_25_lines_of_code(self) -> None:
