@@ -192,7 +192,8 @@ def imported_names(module: str, names: set[str]) -> dict[str, object]:
     home = importlib.import_module(module)
     folder = Path(inspect.getfile(home)).parent
     is_room = hasattr(home, "__path__")
-    return {name: getattr(home, name) for name in names if not (is_room and (folder / f"{name}.py").exists())}
+    submodules = {path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".py"} if is_room else set()
+    return {name: getattr(home, name) for name in names - submodules}
 
 
 def entry(path: str, value: object) -> list[str]:
