@@ -64,10 +64,14 @@ class CommandParser(argparse.ArgumentParser):
         if wrong := _CHOICE.search(message):
             unknown, known_names = [wrong[1]], {*re.findall(r"[\w-]+", wrong[2])}
             message = message[: wrong.start()] + f"there is no {wrong[1]!r}"
+        elif wrong := _TYPE.search(message):
+            message = f"{message[: wrong.start()]}{wrong[2]} is not {_NUMBERS[wrong[1]]}"
         near = [name for word in unknown for name in look_alikes(word.partition("=")[0], known_names, 0.6)]
-        super().error(
-            f"{message}; did you mean {' or '.join(near)}?" if near else f"{message}; --help lists the choices"
-        )
+        # A missing argument is chosen from a list only if it is a command, an action or the like.
+        is_missing = message.startswith("the following arguments are required")
+        has_choices = bool(unknown) or (is_missing and any(each.required and each.choices for each in self._actions))
+        help_text = "; --help lists the choices" if has_choices else ""
+        super().error(f"{message}; did you mean {' or '.join(near)}?" if near else message + help_text)
 
     def _parser_of(self, words: Sequence[str]) -> argparse.ArgumentParser:
         """The parser of the command and action that the words choose."""
@@ -78,6 +82,8 @@ class CommandParser(argparse.ArgumentParser):
         return parser
 
 
+_TYPE = regex(r"invalid (int|float|positive|tcp_port) value: (.*)")
+_NUMBERS = {"int": "a whole number", "positive": "a whole number", "tcp_port": "a whole number", "float": "a number"}
 _CHOICE = regex(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 

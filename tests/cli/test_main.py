@@ -325,6 +325,27 @@ class Complaints(CommandCase):
         for text in says:
             self.assertIn(text, err)
 
+    def test_wrong_numbers_are_explained_and_choices_are_named_only_where_there_are_some(self) -> None:
+        for argv, says in (
+            (
+                ("fleet", "answer", "cmd2", "yes"),
+                "'cmd2' is not the number of a run (`openagentic-sdk fleet runs` lists",
+            ),
+            (("fleet", "status", "0"), "'0' is not the number of a run"),
+            (("fleet", "runs", "--limit", "x"), "argument --limit: 'x' is not a whole number"),
+            (("whatif", "s", "--at", "x"), "argument --at: 'x' is not a whole number"),
+            (("fleet", "work", "--lease", "x"), "argument --lease: 'x' is not a number"),
+            (("serve", "--port", "x"), "argument --port: 'x' is not a whole number"),
+            (("whatif", "s", "--at"), "argument --at: expected one argument"),
+            (("fleet", "runs", "--state", "xyzzy"), "--help lists the choices"),
+            (("fleet",), "--help lists the choices"),
+        ):
+            with self.subTest(argv):
+                code, _, err = self.command(*argv)
+                self.assertEqual(code, USAGE)
+                self.assertIn(says, err)
+                self.assertEqual("lists the choices" in err, "lists the choices" in says, err)
+
     def test_a_missing_key_names_the_variable_to_set(self) -> None:
         self.assert_complains(USAGE, "OPENAI_API_KEY", "--script", argv=("run", "--model", "m", "hi"))
 

@@ -75,14 +75,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     runs.add_argument("--tenant", metavar="NAME")
     runs.add_argument("--limit", type=positive, default=50, metavar="N", help="(default: %(default)s)")
     status = actions.add("status", _status, "show the state of a run")
-    status.add_argument("run", type=positive, metavar="RUN")
+    status.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     cancel = actions.add("cancel", _cancel, "cancel a run permanently")
-    cancel.add_argument("run", type=positive, metavar="RUN")
+    cancel.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     answer = actions.add("answer", _answer, "answer the question that a run waits for")
-    answer.add_argument("run", type=positive, metavar="RUN")
+    answer.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
     add_rules(actions)
+
+
+def _run_number(text: str) -> int:
+    try:
+        return positive(text)
+    except (ValueError, argparse.ArgumentTypeError):
+        message = f"{text!r:.200} is not the number of a run (`openagentic-sdk fleet runs` lists them)"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _time(text: str) -> datetime | float:
