@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
-from ..events import Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolUse
+from ..events import Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolStarted, ToolUse
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
@@ -112,15 +112,22 @@ def _offered(events: Iterable[Event]) -> Iterable[str]:
 
 
 class RecordedCalls:
-    """The results of a session's calls by tool and arguments. Those after `after_seq` come first; each is used once."""
+    """The results and errors of a session's calls by tool and arguments, each used once.
+
+    Those after `after_seq` come first.
+    """
 
     def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
         self._results: dict[tuple[str, str], deque[ToolResult]] = {}
         self.new_call: str | None = None
         ordered = sorted(events, key=lambda event: (event.seq or 0) <= after_seq)
         uses = {event.tool_use_id: event for event in ordered if isinstance(event, ToolUse)}
+        started_ids = {event.tool_use_id for event in ordered if isinstance(event, ToolStarted)}
         for event in ordered:
-            if isinstance(event, ToolResult) and event.outcome == "ok" and event.tool_use_id in uses:
+            if not isinstance(event, ToolResult) or event.tool_use_id not in uses:
+                continue
+            # An error before the call started, such as input that did not fit, is not an answer of the tool.
+            if event.outcome == "ok" or (event.outcome == "error" and event.tool_use_id in started_ids):
                 use = uses[event.tool_use_id]
                 self._results.setdefault(_key(use.name, use.input), deque()).append(event)
 

@@ -1,6 +1,7 @@
 """Copies of sessions that continue differently."""
 
 import unittest
+from dataclasses import replace
 
 from openagentic_sdk.api import run
 from openagentic_sdk.errors import OptionsError, SessionNotFoundError
@@ -75,6 +76,25 @@ class ForkedTest(unittest.IsolatedAsyncioTestCase):
         result, results = await self.wonder([acting("b"), acting("a"), "Same."])
         self.assertEqual([r.output for r in results], ["did b", "did a"])
         self.assertEqual((ran, result.final_text, result.stop_reason), ([], "Same.", "end"))
+
+    async def test_a_recorded_error_is_returned_like_a_recorded_result(self):
+        @tool
+        def order(item: str) -> str:
+            """Order an item."""
+            ran.append(item)
+            raise ValueError(f"no {item}")
+
+        def ordering(**arguments):
+            return {"tool_calls": [{"name": "order", "arguments": arguments}]}
+
+        recorded = options_for([ordering(item="tea"), ordering(), "None."], tools=[order], session_store=self.store)
+        self.source = (await run(prompt="go", options=recorded)).session_id
+        ran.clear()
+        options = replace(self.options_of([ordering(item="tea"), "None."]), tools=[order])
+        result, results = await self.wonder([], options=options)
+        self.assertEqual((ran, result.final_text, result.stop_reason), ([], "None.", "end"))
+        answer = results[0]
+        self.assertEqual((answer.error_type, answer.error_message, answer.outcome), ("ValueError", "no tea", "error"))
 
     async def test_the_first_new_call_stops_the_run_before_it_takes_effect(self):
         result, results = await self.wonder([acting("a"), acting("new"), "never"])

@@ -34,8 +34,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "whatif",
         description="Fork a session after one of its events and run there with another model, system prompt or prompt. "
-        "--system may also name a file. Calls that the session made before get their recorded results; the session "
-        "itself is unchanged.",
+        "--system may also name a file. Calls that the session made before get their recorded results or errors; the "
+        "session itself is unchanged.",
     )
     add_id(parser)
     parser.add_argument("--at", metavar="SEQ", type=int, required=True, help="the last event to keep")
