@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import shlex
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -134,6 +136,27 @@ class Command(unittest.TestCase):
             self.assertEqual(after.type, "model.request" if name == "whatif" else "system.init")
         self.assertIn('failures="2"', junit.read_text())
         self.assertIn("Go away", page.read_text())
+
+    def test_the_command_that_continues_a_failed_run_names_the_agent_of_its_suite(self) -> None:
+        (self.folder / "agent_of_this_suite.py").write_text(
+            "from openagentic_sdk import OpenAgenticOptions\n"
+            "from openagentic_sdk.testing import ScriptedProvider\n"
+            "def make():\n"
+            "    return OpenAgenticOptions(provider=ScriptedProvider(['Go away.', 'Go away.']), model='m')\n"
+        )
+        self.addCleanup(sys.modules.pop, "agent_of_this_suite", None)
+        suite = SUITE.replace('[agent]\nscript = "script.json"\n', 'agent = "agent_of_this_suite:make"\n')
+        self.suite.write_text(suite + '[variants.other]\nagent = "agent_of_this_suite:make"\n')
+        code, out, err = self.call(str(self.suite))
+        self.assertEqual(code, 1, err)
+        commands = re.findall(r"openagentic-sdk (whatif .*)", out)
+        self.assertEqual(len(commands), 4, out)
+        for command in commands:
+            words = shlex.split(command)
+            self.assertEqual(words[4:6], ["--agent", "agent_of_this_suite:make"])
+            with contextlib.redirect_stdout(io.StringIO()) as again:
+                self.assertEqual(main(words), 0)
+            self.assertIn("Go away.", again.getvalue())
 
     def test_only_what_is_named_runs(self) -> None:
         self.suite.write_text(SUITE + WORSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from ...evals.compare import Comparison, compare_reports, comparison_junit, pair
 from ...evals.plan import EVAL_KEY, EvalJob
 from ...evals.report import EvalReport, FailOn, Row, to_junit
 from ...evals.run import run_suite
-from ...evals.suite import load_suite
+from ...evals.suite import Suite, load_suite
 from ...events import EvalFinished, EvalStarted
+from ...ground.system import working_dir
 from ...ground.text import on_one_line
 from ...sessions.base import SessionStore
 from ..actions import add_list_flag
@@ -123,7 +125,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
             print(f"\nstopped; {len(report.runs)} runs are kept. To continue: {how}", file=sys.stderr)
         return INTERRUPTED
     progress.end()
-    return _give(report, args)
+    return _give(report, args, suite)
 
 
 def _unfinished(store: SessionStore, name: str, suite: str) -> str:
@@ -160,7 +162,7 @@ class _EvalProgress:
         self._screen.show_below([])
 
 
-def _give(report: EvalReport, args: argparse.Namespace) -> int:
+def _give(report: EvalReport, args: argparse.Namespace, suite: Suite | None = None) -> int:
     """Print and write the report in all requested forms."""
     if args.junit:
         write_for_one(Path(args.junit), to_junit(report, args.fail_on))
@@ -170,11 +172,11 @@ def _give(report: EvalReport, args: argparse.Namespace) -> int:
         write_for_one(Path(args.page), build_eval_page(report))
     screen = Screen(sys.stdout)
     ok = report.passes(args.fail_on)
-    screen.tell(args.json, {**report.to_dict(), "ok": ok}, _table(report, screen, args))
+    screen.tell(args.json, {**report.to_dict(), "ok": ok}, _table(report, screen, args, suite))
     return OK if ok else FAILED
 
 
-def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list[str]:
+def _table(report: EvalReport, screen: Screen, args: argparse.Namespace, suite: Suite | None) -> list[str]:
     rows, store = report.rows(), _store_flag(args)
     several = len(report.started.variants) > 1
     width = min(max([len(row.case) for row in rows], default=4), 50)
@@ -190,7 +192,7 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list
         figures = f"{passed}value {row.value:.2f}{spread}  {row.steps:g} steps  {cost} USD"
         lines.append(f"{label}  {on_one_line(row.case, 50):{width}}{variant}  {figures}")
         lines += [f"      {problem}" for problem in row.problems()]
-        lines += [f"      {command}" for command in _commands(report, row, store)]
+        lines += [f"      {command}" for command in _commands(report, row, store, _agent_flags(suite, row.variant))]
     finished = report.finished
     rest = ""
     if finished is not None and finished.left:
@@ -198,12 +200,24 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace) -> list
     cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
     lines.append(f"{report.passed} of {len(report.runs)} runs passed{rest}; {cost}; eval {report.session_id}")
     if rest:
-        suite = _word(report.started.source or "SUITE")
-        lines.append(f"to continue: openagentic-sdk eval {suite} --resume {report.session_id}{store}")
+        source = _word(report.started.source or "SUITE")
+        lines.append(f"to continue: openagentic-sdk eval {source} --resume {report.session_id}{store}")
     return lines
 
 
-def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
+def _agent_flags(suite: Suite | None, variant: str) -> str:
+    """The flags that name the agent of a run; empty if the suite is unknown or creates the agent itself."""
+    if suite is None:
+        return ""
+    agent = suite.variants[variant].agent if variant in suite.variants else None
+    agent = suite.agent if agent is None else agent
+    if not isinstance(agent, str):
+        return ""
+    is_here = os.path.realpath(suite.folder) == os.path.realpath(working_dir())
+    return f" --agent {_word(agent)}" + ("" if is_here else f" --app-dir {_word(suite.folder)}")
+
+
+def _commands(report: EvalReport, row: Row, store: str, agent: str) -> list[str]:
     """The commands that inspect the first failed run, and retry its last step under other conditions."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
@@ -214,7 +228,7 @@ def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
     if source and source != run.session_id:
         commands.append(f"sessions diff {_word(source)} {name}")
     if run.step_seq:
-        commands.append(f"whatif {name} --at {run.step_seq}")
+        commands.append(f"whatif {name} --at {run.step_seq}{agent}")
     return [f"openagentic-sdk {command}{store}" for command in commands]
 
 
@@ -258,7 +272,8 @@ def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[s
         if each.low is None or each.high is None:
             lines.append(f"{figures}; no interval ({each.method.removeprefix('none: ')})")
         else:
-            sure = "" if each.is_sure else "; that may be chance"
+            chance = "; that may be chance" if each.mean else "; no difference"
+            sure = "" if each.is_sure else chance
             lines.append(f"{figures}, 95 % from {each.low:+.4g} to {each.high:+.4g} ({each.method}){sure}")
     if comparison.p_value is None:
         lines.append("no case changed")
