@@ -25,7 +25,7 @@ _ELSEWHERE = (
     *("the end of a run leaves", "a result is assigned to a call", "a forked child"),
 )
 _REMOTE = "sessions/stores/remote.py"
-# Defects that need the whole simulation: an absent server, lost responses, and workflows.
+# Defects that need the whole simulation: an absent server, lost responses, workflows, and older versions.
 _OWN = (
     Sabotage(
         "a batch whose answer was lost is not looked for",
@@ -95,6 +95,27 @@ _OWN = (
         "fleet/queue.py",
         "    WHERE id = %s AND fence = %s AND state = 'running' RETURNING id\n",
         "    WHERE id = %s AND fence >= %s AND state = 'running' RETURNING id\n",
+        (),
+    ),
+    Sabotage(
+        "a request id stays with a session that an older version deleted",
+        "sessions/store.py",
+        "        return name if self.session_exists(name) else None\n",
+        "        return name or None\n",
+        (),
+    ),
+    Sabotage(
+        "a summary is shown although an older version appended after it",
+        "sessions/store.py",
+        "            if summary and summary.position.offset == self._disk.fstat(fd).st_size:\n",
+        "            if summary:\n",
+        (),
+    ),
+    Sabotage(
+        "the line of an older tool must be ASCII",
+        "sessions/log/line.py",
+        '        data = _load_object(line, "utf-8-sig")\n        if not isinstance',
+        '        data = _load_object(line, "ascii")\n        if not isinstance',
         (),
     ),
 )

@@ -23,6 +23,7 @@ from openagentic_sdk.events import AssistantMessage, Event, LogRecovered, ToolSt
 from openagentic_sdk.ground.disk import SystemDisk
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.log.folder import SUMMARY_NAME
+from openagentic_sdk.sessions.log.line import decode_line
 from openagentic_sdk.sessions.log.unsynced import DISTRUSTED
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock
@@ -30,9 +31,12 @@ from openagentic_sdk.testing.crash import Killed
 from openagentic_sdk.testing.simulated_disk import KILLS, WRITE_ERRORS, ProcessDisk, SimulatedDisk
 
 from .history import History
+from .older import OlderStore, landed_logs, plain_log
 
 SIZES = (3, 3, 40, 300, 2000, 9000)
 SESSION = "s"
+# Of older versions no more is asked than they promised: a sync that failed they believed the next time.
+FULL = tuple(fault for fault in WRITE_ERRORS if "EIO" not in fault)
 
 
 def content(path: str) -> bytes:
@@ -55,16 +59,19 @@ def created_files(place: str) -> tuple[tuple[str, bytes], ...]:
 class Process:
     """One process with a store, and perhaps the writer of the session."""
 
-    def __init__(self, number: int, disk: ProcessDisk, root: str, durability: Any, rng: random.Random) -> None:
-        self.number, self.disk = number, disk
+    def __init__(
+        self, number: int, disk: ProcessDisk, root: str, durability: Any, rng: random.Random, *, is_older: bool
+    ) -> None:
+        self.number, self.disk, self.is_older = number, disk, is_older
         self.clock = FakeClock(1_700_000_000.0 + rng.choice((0, 0, 3600, -3600, 1e9)))
-        self.store = FileSessionStore(root, durability, clock=self.clock, disk=disk)
+        store = OlderStore if is_older else FileSessionStore
+        self.store = store(root, durability, clock=self.clock, disk=disk)
         self.writer: Any = None
         self.has_failed = False
         self.distrusted: set[tuple[int, int]] = set()
 
     def __str__(self) -> str:
-        return f"process {self.number}"
+        return f"older process {self.number}" if self.is_older else f"process {self.number}"
 
 
 class Files:
@@ -76,6 +83,9 @@ class Files:
         self.root = os.path.join(place, "store")
         os.mkdir(self.root)
         failing = 0.15 if self.rng.random() < 0.35 else 0.0
+        self.versions = random.Random(f"versions {seed}")
+        self.has_older = not failing and self.versions.random() < 0.35
+        self.errors = FULL if self.has_older else (*WRITE_ERRORS, "lost")
         self.disk = SimulatedDisk(self.root, self.rng, failing_syncs=0.0)
         self.durability = self.rng.choice(("flush", "barrier", "barrier", "fsync"))
         self.folder = f"{self.root}/sessions/{SESSION}"
@@ -92,7 +102,7 @@ class Files:
         self.tails: list[bytes] = []
         self.metadata: set[Any] = {None}
         self.owner: str | None = None
-        first = self.begin()
+        first = self.begin(is_older=False)
         if self.rng.random() < 0.15:
             self.do(first, "create", lambda: first.store.create_session(session_id=SESSION))
         else:
@@ -104,19 +114,37 @@ class Files:
         self.history.lines.append("created before")
         os.makedirs(self.folder)
         synced = SystemDisk()
-        for name, data in created_files(place):
-            writes = disk if self.durability == "flush" or name == SUMMARY_NAME else synced
+        for name, created in created_files(place):
+            is_older = name == LOG_NAME and self.has_older
+            data = self.older_log() if is_older else created
+            writes = disk if name == SUMMARY_NAME or (self.durability == "flush" and not is_older) else synced
             fd = writes.open(f"{self.folder}/{name}", os.O_WRONLY | os.O_CREAT, 0o600)
             writes.write(fd, data)
             writes.close(fd)
         if self.durability == "flush":
             self.disk.note_name("moved", self.folder, f"{self.root}/sessions/.new-0")
 
+    def older_log(self) -> bytes:
+        """The first lines of a log that an older version wrote, or the line of a tool that knew no seals."""
+        if self.versions.random() < 0.3:
+            log = plain_log(self.next_text(3))
+        else:
+            lines = self.versions.choice(landed_logs()).splitlines(keepends=True)
+            log = b"".join(lines[: self.versions.choice((1, 2, 2, 2, 6, 10))])
+        self.history.lines.append(f"an older version wrote {len(log)} bytes")
+        self.certain = [text_of(decode_line(line, n)) for n, line in enumerate(log.split(b"\n")[:-1], 1)]
+        self.safe = len(self.certain)
+        return log
+
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Process:
+    def begin(self, *, is_older: bool | None = None) -> Process:
+        """Start a process, of an older version at times in schedules that have one."""
+        if is_older is None:
+            is_older = self.has_older and self.versions.random() < 0.5
         self.made += 1
-        process = Process(self.made, self.disk.process(), self.root, self.durability, self.rng)
+        disk = self.disk.process()
+        process = Process(self.made, disk, self.root, self.durability, self.rng, is_older=is_older)
         self.processes.append(process)
         return process
 
@@ -142,7 +170,10 @@ class Files:
         for _ in range(steps):
             if self.is_over:
                 break
-            self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
+            if self.has_older and self.versions.random() < 0.5:
+                self.take_turns()
+            else:
+                self.rng.choices(self.ACTIONS, self.WEIGHTS)[0](self)
         self.finish()
         for process in self.processes:
             process.disk.kill()
@@ -175,13 +206,37 @@ class Files:
         found = [process for process in self.processes if process.writer is None]
         return self.rng.choice(found) if found else self.begin()
 
+    def today(self) -> Process:
+        """A live process of today's version."""
+        found = [process for process in self.processes if not process.is_older]
+        return self.rng.choice(found) if found else self.begin(is_older=False)
+
     def holder(self) -> Process | None:
         return next((process for process in self.processes if process.writer is not None), None)
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        holder, process = self.holder(), self.free()
+    def take_turns(self) -> None:
+        """An older version appends, lists or deletes between the turns of today's, which must then show the same."""
+        process = next((process for process in self.processes if process.is_older), None) or self.begin(is_older=True)
+        if self.holder() is not process and self.versions.random() < 0.6:
+            self.close()
+        if self.holder() is None and self.versions.random() < 0.15:
+            return self.delete(process)
+        if self.holder() is not process:
+            self.open(process)
+        has_written = self.holder() is process
+        if has_written:
+            self.append()
+        if process in self.processes and self.versions.random() < 0.4:
+            self.do(process, "list", lambda: process.store.kept_summary(SESSION).title)
+        if self.holder() is process and self.versions.random() < 0.6:
+            self.close()
+        if has_written and not self.is_over:
+            self.look(self.today())
+
+    def open(self, process: Process | None = None) -> None:
+        holder, process = self.holder(), process or self.free()
         before = self.content()
         reported = before.count(b'"type":"log.recovered"')
         end = before.rfind(b"\n") + 1
@@ -189,7 +244,7 @@ class Files:
             self.tails.append(before[end:])
         if not self.is_ending and self.rng.random() < (0.75 if self.tails else 0.2):
             kills = KILLS * (3 if self.tails else 1)
-            process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*kills, *WRITE_ERRORS, "lost"))}
+            process.disk.faults = {self.rng.randrange(1, 14): self.rng.choice((*kills, *self.errors))}
         came = self.do(process, "open", lambda: process.store.open_writer(SESSION), StorageError, SessionLockedError)
         process.disk.faults = {}
         if holder is not None:
@@ -220,7 +275,7 @@ class Files:
         events = process.store.read_events(SESSION)
         texts = [text_of(event) for event in events if not isinstance(event, LogRecovered)]
         self.certain, self.maybe = self.judge(texts), []
-        if self.durability != "flush":
+        if self.durability != "flush" and not process.is_older:
             self.safe = len(self.certain)
 
     def content(self) -> bytes:
@@ -247,7 +302,7 @@ class Files:
         batch = self.batch()
         texts = [text_of(event) for event in batch]
         if faults and self.rng.random() < 0.4:
-            process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
+            process.disk.faults = {self.rng.randrange(1, 4): self.rng.choice((*KILLS, *self.errors))}
         if self.rng.random() < 0.02:
             gc.collect(1)  # what a schedule left is young
         came = self.do(
@@ -334,7 +389,7 @@ class Files:
     def shorten(self) -> None:
         """Cut off the last line: the summary beside the log must reveal it, even after it was listed."""
         raw = self.at_rest()
-        process = self.processes[0]
+        process = self.today()
         if raw.count(b"\n") < 2:
             return
         row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
@@ -351,7 +406,7 @@ class Files:
         holder, process, batch = self.holder(), self.free(), self.batch()
         texts = [text_of(event) for event in batch]
         if holder is None and self.rng.random() < 0.2:
-            process.disk.faults = {self.rng.randrange(1, 16): self.rng.choice((*KILLS, *WRITE_ERRORS, "lost"))}
+            process.disk.faults = {self.rng.randrange(1, 16): self.rng.choice((*KILLS, *self.errors))}
         came = self.do(
             process,
             f"append alone {brief(texts)}",
@@ -433,8 +488,8 @@ class Files:
         self.open()
         self.cut()
 
-    def look(self) -> None:
-        process = self.rng.choice(self.processes)
+    def look(self, process: Process | None = None) -> None:
+        process = process or self.rng.choice(self.processes)
         if self.read(process) is None or self.is_foreign:
             return
         row = self.do(process, "summary", lambda: process.store.read_summary(SESSION))
@@ -567,10 +622,12 @@ class Files:
         self.history.require(isinstance(came, LogCorruptError | Killed), "what was on disk is gone, and nobody says so")
         self.is_over = True
 
-    def delete(self) -> None:
-        holder, process = self.holder(), self.free()
-        if self.rng.random() < 0.7 and holder is None:
+    def delete(self, process: Process | None = None) -> None:
+        holder, process = self.holder(), process or self.free()
+        if self.rng.random() < 0.7 and holder is None and not process.is_older:
             return
+        if holder is None and process.is_older:
+            self.claim()
         came = self.do(
             process, "delete", lambda: process.store.delete_session(SESSION), StorageError, SessionLockedError
         )
@@ -583,13 +640,22 @@ class Files:
                 self.processes.clear()
                 process = self.begin()
             self.history.require(not process.store.session_exists(SESSION), "a session that was deleted is there again")
+            self.claim_of_deleted()
         self.is_over = True
 
     def claim(self) -> None:
-        process = self.rng.choice(self.processes)
+        process = self.today()
         came = self.do(process, "claim a request id", lambda: process.store.claim_request(SESSION, "r"), StorageError)
         if isinstance(came, str):
             self.history.require(came == SESSION, f"the request id belongs to {came}")
+
+    def claim_of_deleted(self) -> None:
+        """Claim the request id of the deleted session for another one: it must not be referred to the former."""
+        if self.has_older:
+            process = self.today()
+            self.do(process, "create another", lambda: process.store.create_session(session_id="next"))
+            came = self.do(process, "claim its request id", lambda: process.store.claim_request("next", "r"))
+            self.history.require(came == "next", f"the request id of a deleted session belongs to {came}")
 
     def create_again(self) -> None:
         process = self.rng.choice(self.processes)
@@ -630,11 +696,11 @@ class Files:
         """Check that the session opens again, accepts events and is intact, whatever happened before."""
         if self.is_over:
             return
-        self.disk.failing_syncs, self.is_ending = 0.0, True
-        for process in [*self.processes]:
-            self.end(process)
-        self.begin()
-        self.open()
+        self.disk.failing_syncs, self.is_ending, self.has_older = 0.0, True, False
+        for process in self.processes:
+            process.disk.kill()
+        self.processes.clear()
+        self.open(self.begin())
         process = self.holder()
         if process is None:
             raise self.history.broken("the session does not open again")
@@ -676,7 +742,7 @@ def matters(event: Event) -> bool:
 
 
 def text_of(event: Any) -> str:
-    return str(event.tool_use_id if isinstance(event, ToolStarted) else event.text)
+    return str(event.tool_use_id if isinstance(event, ToolStarted) else getattr(event, "text", event.type))
 
 
 def brief(texts: list[str]) -> str:

@@ -169,7 +169,7 @@ class Flows:
         life = UnreliableLife(self.world, self.lives, moment)
         if faults and moment is None and self.rng.random() < 0.8:
             life.fails_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.3
-        life.is_slow = self.rng.random() < 0.5
+        life.is_slow = self.rng.random() < 0.75
         self.life = life
         return life
 

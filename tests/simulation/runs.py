@@ -132,6 +132,8 @@ class Runs:
             life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.35
         goes_on = self.rng.random() < 0.5
         stops_after = 0 if to_end or moment is not None or self.rng.random() < 0.5 else self.rng.randrange(3, 12)
+        if stops_after % 4:  # most callers that stop do it while a call is open
+            life.refuses_at = 0
         prompt, known = self.prompts[request], self.stored()
         if not to_end and self.rng.random() < 0.12:
             prompt = f"other {prompt}"
@@ -197,7 +199,7 @@ class Runs:
                     self.history.require(is_stored, f"{event.type} is shown before it is stored")
                 if isinstance(event, Result):
                     last = event
-                if seen == stops_after:
+                if 0 < stops_after <= seen and (stops_after % 4 == 0 or isinstance(event, ToolUse | ToolStarted)):
                     break
         return last
 

@@ -1,0 +1,197 @@
+"""An older version of the package beside today's on the same files: a stand-in for that of commit 100fb167.
+
+It takes the lock of a log, moves a torn tail aside and seals its lines as that version did, in code of its own, so that a
+defect of today's package is not one of both. It writes the fields that events had then, does not sync what it finds when it
+opens a log, and knows neither `requests/` nor the summary that today's writers maintain: it keeps one in its own form.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
+from openagentic_sdk.events import AssistantMessage, Event, LogRecovered, ToolStarted, UserMessage
+from openagentic_sdk.ground.disk import write_durably
+from openagentic_sdk.sessions.core import SessionWriter
+from openagentic_sdk.sessions.folds.summary import SessionSummary, summary_to_dict
+from openagentic_sdk.sessions.log.folder import LOG_NAME, SUMMARY_NAME
+from openagentic_sdk.sessions.store import FileSessionStore
+from tests.pythons import ROOT
+
+_SEALED = re.compile(rb'\{"v":(\d+),"seq":(\d+),.*,"dur":(\d+),"crc":"([0-9a-f]{8})"\}')
+_SEAL_BYTES = len(',"crc":"01234567"}')
+# The lines of tools before the log had seals: UTF-8, in files that an editor may have saved in its way.
+_PLAIN = ("\ufeff", "\r\n", "grüße 日本")
+_FIELDS: dict[type[Event], dict[str, Any]] = {
+    UserMessage: {"text": "", "request_id": None, "origin": "user"},
+    AssistantMessage: {"text": "", "incomplete": False, "refusal": False, "provider": None, "extras": None},
+    ToolStarted: dict.fromkeys(
+        ("tool_use_id", "name", "effect", "input_sha256", "idempotency_key", "attempt", "input"), None
+    ),
+    LogRecovered: {"bytes": 0, "offset": 0, "moved_to": None},
+}
+
+
+@cache
+def landed_logs() -> tuple[bytes, ...]:
+    """The logs that landed versions wrote."""
+    folder = Path(ROOT, "fixtures", "logs", "versions")
+    return tuple(path.read_bytes() for path in sorted(folder.glob(f"*/{LOG_NAME}")))
+
+
+def plain_log(text: str) -> bytes:
+    """A log of one line as a tool wrote it that knew no seals."""
+    mark, newline, words = _PLAIN
+    return (mark + json.dumps({"type": "user.message", "text": text + words}, ensure_ascii=False) + newline).encode()
+
+
+class _End:
+    """What that version finds in a log: its good lines end at `offset`, with number `seq` and the checksum `crc`."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.offset = self.seq = self.crc = self.dur = 0
+        self.is_terminated = True
+        while (at := raw.find(b"\n", self.offset) + 1 or len(raw)) > self.offset and self._takes(raw[self.offset : at]):
+            pass
+
+    def _takes(self, line: bytes) -> bool:
+        body = line.removesuffix(b"\n")
+        if seal := _SEALED.fullmatch(body):
+            if int(seal[1]) > 1:
+                raise StorageError("a newer version wrote the log")
+            if int(seal[2]) != self.seq + 1 or int(seal[4], 16) != crc32(body[:-_SEAL_BYTES], self.crc):
+                return False
+            self.dur = max(self.dur, int(seal[3]))
+        elif body.startswith(b'{"v":') or b"\0" in body or not body.rstrip(b"\r").endswith(b"}"):
+            return False
+        self.offset, self.seq, self.crc = self.offset + len(line), self.seq + 1, crc32(line, self.crc)
+        self.is_terminated = line != body
+        return True
+
+
+class OlderStore(FileSessionStore):
+    def open_writer(self, session_id: str) -> OlderWriter:  # type: ignore[override]
+        return OlderWriter(self, session_id)
+
+    def kept_summary(self, session_id: str) -> SessionSummary:
+        """Compute the row, and keep it in a form that later versions do not read."""
+        folder = self.session_dir(session_id)
+        summary, end = self.fold_summary(session_id), _End((folder / LOG_NAME).read_bytes())
+        kept = {"offset": end.offset, "seq": end.seq, "crc": end.crc, "summary": summary_to_dict(summary)}
+        write_durably(self._disk, folder / SUMMARY_NAME, json.dumps(kept).encode() + b"\n", sync=False)
+        return summary
+
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        """Remove the folder alone: the session keeps its request ids."""
+        folder = self.session_dir(session_id)
+        fd = self._disk.open(str(folder / LOG_NAME), os.O_RDONLY)
+        try:
+            lock(fd, session_id)
+            self._disk.rename(str(folder), str(folder.with_name(".deleted-0")))
+            if self.durability != "flush":
+                self._disk.fsync_folder(str(folder.parent))
+        except OSError as error:
+            raise StorageError(f"{session_id} cannot be deleted: {error}") from error
+        finally:
+            self._disk.close(fd)
+
+
+def lock(fd: int, session_id: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SessionLockedError(session_id, "another run") from None
+
+
+class OlderWriter(SessionWriter):
+    def __init__(self, store: OlderStore, session_id: str) -> None:
+        self.session_id, self.durability, self.clock, self.disk = (
+            session_id,
+            store.durability,
+            store._clock,
+            store._disk,
+        )
+        self.path = store.session_dir(session_id) / LOG_NAME
+        self.unusable = ""
+        self.fd = self.disk.open(str(self.path), os.O_RDWR | os.O_APPEND)
+        try:
+            lock(self.fd, session_id)
+            self._repair()
+        except OSError as error:
+            self.close()
+            raise StorageError(f"{session_id} cannot be opened: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _repair(self) -> None:
+        raw = os.pread(self.fd, os.fstat(self.fd).st_size, 0)
+        end = self.end = _End(raw)
+        place = end.offset + (not end.is_terminated)
+        if torn := raw[end.offset :]:
+            write_durably(self.disk, self.path.with_name(f"{LOG_NAME}.torn-{place}-{crc32(torn):08x}"), torn)
+            self.disk.ftruncate(self.fd, end.offset)
+            self.disk.fdatasync(self.fd)
+        if not end.is_terminated:
+            if self.disk.write(self.fd, b"\n") != 1:
+                raise OSError(errno.ENOSPC, "no newline")
+            end.offset, end.crc, end.is_terminated = place, crc32(b"\n", end.crc), True
+        tails = sorted(self.path.parent.glob(f"{LOG_NAME}.torn-{place}-*"))
+        if tails:
+            self.append([LogRecovered(tail.stat().st_size, place, tail.name) for tail in tails])
+            self._sync()
+
+    @property
+    def last_seq(self) -> int:
+        return self.end.seq
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        end, now = self.end, self.clock.now()
+        if self.unusable:
+            raise StorageError(f"{self.unusable}: open it again")
+        if self.disk.fstat(self.fd).st_size != end.offset:
+            self.unusable = "somebody wrote to it in spite of the lock"
+            raise ConcurrencyError(self.session_id, end.seq, end.seq + 1)
+        data, seq, crc, stored = b"", end.seq, end.crc, list[Event]()
+        for event in events:
+            seq += 1
+            fields = {name: getattr(event, name, value) for name, value in _FIELDS[type(event)].items()}
+            head = {"v": 1, "seq": seq, "ts": now, "type": event.type, **fields, "dur": end.dur}
+            text = json.dumps(head, separators=(",", ":")).encode()[:-1]
+            line = text + b',"crc":"%08x"}\n' % crc32(text, crc)
+            data, crc = data + line, crc32(line, crc)
+            stored.append(replace(event, seq=seq, ts=now))
+        self._write(data)
+        end.offset, end.seq, end.crc = end.offset + len(data), seq, crc
+        is_barrier = any(isinstance(event, UserMessage | ToolStarted) for event in events)
+        if self.durability == "fsync" or (self.durability == "barrier" and is_barrier):
+            self._sync()
+        return stored
+
+    def _write(self, data: bytes) -> None:
+        try:
+            if self.disk.write(self.fd, data) != len(data):
+                raise OSError(errno.ENOSPC, "too little room")
+        except OSError as error:
+            self.disk.ftruncate(self.fd, self.end.offset)
+            self.disk.fdatasync(self.fd)
+            raise StorageError(f"{error}; make room and try again", retryable=True) from error
+
+    def _sync(self) -> None:
+        self.disk.fdatasync(self.fd)
+        self.end.dur = self.end.seq
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            self.disk.close(fd)
