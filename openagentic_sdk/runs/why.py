@@ -82,11 +82,13 @@ def find_cause(
     inside, at = cause.inside, cause.event
     where = (session_id, at.seq, at.type) if inside is None else (inside.session_id, inside.seq, inside.event)
     more, command = cause.more, cause.command
-    is_conversation = command[1:2] in ((), ("chat",))
+    is_conversation = not last.is_workflow and command[1:2] in ((), ("chat",))
     own_tools = _own_tools(last, cause) if is_conversation else []
     if depth == 0 and is_conversation:
         more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools))
-    if own_tools:  # a command would run the session without them
+    if last.is_workflow:
+        command = command or last.going_on
+    elif own_tools:  # a command would run the session without them
         command = ()
     elif not command:
         dashes = ("--",) if cause.prompt.startswith("-") else ()

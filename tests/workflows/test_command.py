@@ -13,6 +13,7 @@ from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.events import PartState, Result, SystemInit, ToolResult, ToolStarted, ToolUse, UserMessage
 from openagentic_sdk.parts.project.claude import find_project_root
 from openagentic_sdk.parts.workflows.progress import WorkflowProgress
+from openagentic_sdk.sessions.store import FileSessionStore
 
 from ..cli.test_main import CommandCase
 from ..guards.source import ROOT
@@ -139,6 +140,22 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(self.command("run", "--script", self.script("Hello."), "x")[0], OK)
         self.assertEqual(self.command("workflow", "show", self.session_ids()[0])[0], USAGE)
 
+    def test_one_whose_process_died_is_stopped_and_every_command_names_how_to_continue(self) -> None:
+        self.run_flow("review", "repository=/srv", "most=1", "--session", "asks")
+        self.run_flow("order", "--session", "dead")
+        for name in ("asks", "dead"):
+            FileSessionStore(self.store).append_event(name, SystemInit(name, "/", "1"))
+        rows = map(json.loads, self.command("workflow", "list", "--json")[1].splitlines())
+        states = {"asks": "waiting", "dead": "stopped"}  # a question can be answered whether or not its process lives
+        self.assertEqual({row["session_id"]: row["state"] for row in rows}, states)
+        self.assertEqual({name: self.shown(name)["state"] for name in states}, states)
+        command = "openagentic-sdk workflow run MODULE:NAME --session dead"
+        lines = self.command("workflow", "show", "dead")[1].splitlines()
+        self.assertTrue(lines[-1].startswith(f"to continue: {command}"), lines)
+        why = self.command("sessions", "why", "dead")[1]
+        self.assertIn(f"to continue: {command}", why)
+        self.assertNotIn("run_sync", why)
+
     def test_one_that_was_cancelled_asks_nothing_more_and_cleans_up(self) -> None:
         self.assertEqual(self.run_flow("tidy", "--session", "t")[0], WAITING)
         code, _, err = self.run_flow("order", "--session", "t")
@@ -154,6 +171,9 @@ class WorkflowCommand(CommandCase):
         self.assertEqual(self.command("workflow", "cancel", "t")[:2], (FAILED, "it had already ended\n"))
         self.assertIn("'t' has no open question", self.command("workflow", "answer", "t", "yes")[2])
         self.assertIn("'t' has ended and receives no more", self.command("workflow", "send", "t", "paid")[2])
+        for words in (("sessions", "why", "t"), ("workflow", "show", "t")):
+            out = self.command(*words)[1]
+            self.assertEqual(("run_sync" in out, "to continue" in out), (False, False), out)
         self.assertTrue((self.app / "tidied").exists())
         self.assertEqual([step["name"] for step in self.shown("t")["steps"]], ["ask", "touch"])
 

@@ -333,7 +333,11 @@ def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
 
 def _progress_of(store: SessionStore, session_id: str) -> WorkflowProgress:
     try:
-        return WorkflowProgress.of(store.iter_events(session_id))
+        progress = WorkflowProgress.of(store.iter_events(session_id))
+        if progress.state == "running" and store.is_held(session_id) is False:
+            # Its process died: the log alone shows it as running.
+            progress.state = "waiting" if progress.questions else "stopped"
+        return progress
     except SessionNotFoundError:
         return WorkflowProgress()
 
@@ -358,10 +362,9 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
         if row.first_prompt.startswith('{"workflow":') and (progress := _progress_of(store, row.id)).is_workflow:
             rows.append((row, progress))
     for row, progress in sorted(rows, key=lambda pair: pair[1].state != "waiting"):
-        state = row.state if row.state == "stopped" else progress.state
-        label = screen.styled(f"{state:9}", _STYLES.get(state, ""))
+        label = screen.styled(f"{progress.state:9}", _STYLES.get(progress.state, ""))
         line = f"{on_one_line(row.id)} {age(row.updated):>7} {label} {summary_line(progress, progress.updated)}"
-        data = {"session_id": row.id, **progress.to_dict(), "state": state}
+        data = {"session_id": row.id, **progress.to_dict()}
         screen.tell(args.json, {key: value for key, value in data.items() if key != "steps"}, [line])
     if not rows and not args.json:
         screen.line("no workflows")
@@ -374,7 +377,12 @@ def _show(store: SessionStore, args: argparse.Namespace) -> int:
     arguments = on_one_line(dumps_json(progress.arguments), _MAX_VALUE_CHARS)
     lines = [f"{on_one_line(progress.name)} {arguments} in session {on_one_line(session_id)}"]
     lines += [step_line(step, screen) for step in progress.steps.values()]
-    screen.tell(args.json, {"session_id": session_id, **progress.to_dict()}, [*lines, *_outcome(progress, screen)])
+    lines += _outcome(progress, screen)
+    if progress.state in ("waiting", "stopped", "suspended", "interrupted") and not progress.is_over:
+        how = ["openagentic-sdk", "workflow", "run", "MODULE:NAME", "--session", session_id]
+        how += ["--store", args.store] if args.store else []
+        lines.append(f"to continue: {on_one_line(shlex.join(how))}")
+    screen.tell(args.json, {"session_id": session_id, **progress.to_dict()}, lines)
     return OK
 
 

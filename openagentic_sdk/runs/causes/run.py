@@ -27,6 +27,7 @@ from ...ground.patterns import regex
 from ...ground.text import on_one_line
 from ...ground.words import plural, shortened
 from ...parts.record.folds.notes import describe_input
+from ...parts.workflows.fold import is_final
 from ...providers.named import COMPATIBLE, LOCAL_SERVERS, PROVIDERS
 from .cause import Cause
 
@@ -143,6 +144,13 @@ class JudgedRun:
         """Whether the session is that of a workflow."""
         prompts = (e.text for e in self.log if isinstance(e, UserMessage))
         return next(prompts, "").startswith('{"workflow":')
+
+    @property
+    def going_on(self) -> tuple[str, ...]:
+        """The command that continues a workflow; empty if it has ended for good."""
+        if self.result is not None and is_final(self.result.stop_reason, self.result.error_message):
+            return ()
+        return ("openagentic-sdk", "workflow", "run", "MODULE:NAME", "--session", self.session_id)
 
     def workflow_command(self, action: str, *words: Event | str) -> tuple[str, ...]:
         """A workflow command; a step is identified by its number."""
