@@ -128,11 +128,11 @@ class Runs:
         life = self.life = RefusingLife(self.world, self.lives, moment)
         if moment is not None and self.rng.random() < 0.5:
             life._moment, life.dies_at_effect = None, 1  # where most is at stake
-        if not to_end and moment is None and self.rng.random() < 0.8:
+        if not to_end and moment is None and self.rng.random() < 0.95:
             life.refuses_at, life.is_heard = self.rng.randrange(2, 14), self.rng.random() < 0.35
         goes_on = self.rng.random() < 0.5
         stops_after = 0 if to_end or moment is not None or self.rng.random() < 0.5 else self.rng.randrange(3, 12)
-        if stops_after % 4:  # most callers that stop do it while a call is open
+        if stops_after % 2:  # whether a call is left open shows only without another failure
             life.refuses_at = 0
         prompt, known = self.prompts[request], self.stored()
         if not to_end and self.rng.random() < 0.12:
