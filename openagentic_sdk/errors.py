@@ -428,8 +428,8 @@ class ToolNotFoundError(ToolError):
 def tool_missing(session_id: str, tool_name: str) -> str:
     """Why this process may neither answer nor run a call about which a person was asked."""
     return (
-        f"session {session_id!r} waits for a person about a call of {tool_name!r:.200}, which this process does not have: "
-        "answer or resume it in the program that supplies the tool, or with `openagentic-sdk serve --agents MODULE:NAME`"
+        f"this process lacks the tool {tool_name!r:.200}, about whose call in session {session_id!r} a person was asked: "
+        "answer and resume it in the program that supplies the tool, or with `openagentic-sdk serve --agents MODULE:NAME`"
     )
 
 

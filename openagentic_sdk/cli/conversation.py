@@ -77,8 +77,13 @@ class Chat:
             if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
                 printer.show(event)
         open_ones = open_questions(self.store, session_id, Seal(self.turns.options.key_file))
+        # Somebody may have answered meanwhile, whose call waits for a run.
+        answered_ids = {
+            record.use.tool_use_id for record in view.open_calls() if view.has_answer(record.use.tool_use_id)
+        }
+        answered = [e for e in view.events if isinstance(e, UserQuestion) and e.tool_use_id in answered_ids]
         # Before the person is asked: an answer that no call could use would be lost.
-        check_tools(build_agent(self.turns.options).tools, view, session_id, open_ones)
+        check_tools(build_agent(self.turns.options).tools, view, session_id, [*open_ones, *answered])
         for question in open_ones:
             answer = await self.ask(question)
             if not answer:
@@ -87,7 +92,7 @@ class Chat:
             await answer_question(
                 self.store, session_id, question.question_id, answer, key_file=self.turns.options.key_file
             )
-        if open_ones:
+        if open_ones or answered:
             await self.take_turn(None)
 
     async def take_turn(self, prompt: OnePrompt | None) -> None:

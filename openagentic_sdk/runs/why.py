@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from ..events import Event, SubagentStarted, SystemInit, ToolUse, UserMessage, UserQuestion
+from ..events import Event, SubagentStarted, SystemInit, ToolUse, UserAnswer, UserMessage, UserQuestion
 from ..parts.masking import environment_redactor, shown
 from ..parts.record.lifecycle import child_events
 from ..permissions.subject import SESSION_TOOLS
@@ -109,7 +109,9 @@ def _own_tools(run: JudgedRun, cause: CauseInRun) -> list[str]:
     """The tools of the caller's program, which no command can name."""
     builtin_tools = SESSION_TOOLS | set(default_tools().names()) | _TOOLS_OF_OPTIONS
     event = cause.event
-    asking = run.uses.get(event.tool_use_id or "") if isinstance(event, UserQuestion) else None
+    question_id = event.question_id if isinstance(event, UserQuestion | UserAnswer) else None
+    questions = [e for e in run.log if isinstance(e, UserQuestion) and e.question_id == question_id]
+    asking = run.uses.get(questions[-1].tool_use_id or "") if questions else None
     # The newest run may have been one without the tool of an earlier one's question.
     names = [*run.init.tools, *([] if asking is None else [asking.name])]
     return [name for name in dict.fromkeys(names) if name not in builtin_tools and not name.startswith("mcp__")]
@@ -133,6 +135,8 @@ def _going_on_in_code(run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str
     if isinstance(cause.event, UserQuestion):
         answer = f"await answer_question(store, {run.session_id!r}, {cause.event.question_id!r}, {cause.prompt!r})"
         return (f"{whose}: {answer}, then run_sync(prompt=None, options={options})",)
+    if isinstance(cause.event, UserAnswer):
+        return (f"{whose}: run_sync(prompt=None, options={options})",)
     return (f"{whose}: run_sync(prompt={cause.prompt!r}, options={options})",)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk import answer_question
 from openagentic_sdk.cli.output.turn import on_stop_signals
 from openagentic_sdk.events import Result, SystemInit, ToolUse, UserMessage, UserQuestion
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -163,6 +165,28 @@ class Chat(unittest.TestCase):
                 self.assertTrue((self.folder / "a.txt").exists())
                 self.assertEqual([event.text for event in self.events() if event.type == "user.message"], ["write"])
 
+    def test_an_answer_that_was_given_elsewhere_is_acted_on_before_a_prompt_is_read(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        chat = self.start("chat", call, "never asked for")
+        chat.read_until("> ")
+        chat.type(b"write\n")
+        chat.read_until("Allow Write?")
+        chat.read_until("] ")
+        chat.process.send_signal(signal.SIGTERM)
+        chat.read_until("Continue with: openagentic-sdk chat --resume ")
+        chat.process.wait(SECONDS)
+        store = FileSessionStore(self.folder / "store")
+        (session_id,) = store.list_sessions()
+        (question_id,) = store.open_question_ids(session_id)
+        key_file = str(self.folder / ".openagentic-sdk" / "installation.key")
+        asyncio.run(answer_question(store, session_id, question_id, "yes", key_file=key_file))
+        again = self.start("chat", "Done.", flags=("--continue",))
+        again.read_until("Done.")
+        again.read_until("\n> ")
+        again.type(CTRL_D)
+        self.assertEqual(again.process.wait(SECONDS), 0)
+        self.assertTrue((self.folder / "a.txt").exists())
+
     def test_a_chat_without_the_tool_in_question_takes_neither_an_answer_nor_a_prompt(self) -> None:
         store = FileSessionStore(self.folder / "store")
         session_id = store.create_session()
@@ -174,7 +198,7 @@ class Chat(unittest.TestCase):
         begin = [SystemInit(session_id, str(self.folder), "1"), UserMessage("go")]
         store.append_events(session_id, [*begin, refund, question, Result("", session_id, "waiting")])
         chat = self.start("chat", "never asked for", flags=("--resume", session_id))
-        chat.read_until("about a call of 'refund', which this process does not have")
+        chat.read_until("this process lacks the tool 'refund'")
         self.assertNotEqual(chat.process.wait(SECONDS), 0)
         self.assertEqual(self.events()[-1].stop_reason, "waiting")
 

@@ -270,6 +270,11 @@ class WhyTest(unittest.TestCase):
                 cause = why_session(store, session_id)
                 self.assertIn("in your program, which supplies refund", cause.more[-1])
                 self.assertNotIn("to continue", "\n".join(cause.lines()))
+                store.append_event(session_id, UserAnswer("q1", "yes"))
+                # A prompt would end the call that was just approved.
+                cause = why_session(store, session_id)
+                self.assertRegex(cause.more[-1], r"supplies refund: run_sync\(prompt=None, ")
+                self.assertNotIn("to continue", "\n".join(cause.lines()))
 
     def test_the_command_continues_in_the_folder_of_the_session(self):
         store = MemorySessionStore()

@@ -66,8 +66,13 @@ def stopped(run: JudgedRun, result: Result) -> CauseInRun:
 
 def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
     """A question that is open, or a workflow that waits."""
-    answered_ids = {e.question_id for e in run.log if isinstance(e, UserAnswer)}
+    answers = [e for e in run.log if isinstance(e, UserAnswer)]
+    answered_ids = {answer.question_id for answer in answers}
     open_ones = [e for e in run.log if isinstance(e, UserQuestion) and e.question_id not in answered_ids]
+    chat = ("openagentic-sdk", "chat", "--resume", run.session_id, *run.model_flags, *run.permission_flags)
+    if not open_ones and answers and not run.is_workflow:
+        # A prompt would end the call that the answer is for: `chat` continues from the log.
+        return CauseInRun("waiting", answers[-1], result.error_message or "its question is answered", command=chat)
     if not open_ones:
         return CauseInRun("waiting", result, result.error_message or "it waits", command=run.workflow_command("show"))
     question = open_ones[-1]
@@ -77,7 +82,7 @@ def waits(run: JudgedRun, result: Result) -> CauseInRun | None:
     why = f"it waits for a person's answer to {short(question.prompt)!r}{choices}{about}"
     answer = question.choices[0] if question.choices else "..."
     # A prompt would replace the answer and end the call: `chat` asks the question again.
-    command = ("openagentic-sdk", "chat", "--resume", run.session_id, *run.model_flags, *run.permission_flags)
+    command = chat
     if run.is_workflow:
         command = run.workflow_command("answer", answer)
     return CauseInRun("waiting", question, why, prompt=answer, command=command)
