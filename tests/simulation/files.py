@@ -84,7 +84,7 @@ class Files:
         os.mkdir(self.root)
         failing = 0.15 if self.rng.random() < 0.35 else 0.0
         self.versions = random.Random(f"versions {seed}")
-        self.has_older = not failing and self.versions.random() < 0.35
+        self.has_older = not failing and self.versions.random() < 0.25
         self.errors = FULL if self.has_older else (*WRITE_ERRORS, "lost")
         self.disk = SimulatedDisk(self.root, self.rng, failing_syncs=0.0)
         self.durability = self.rng.choice(("flush", "barrier", "barrier", "fsync"))
@@ -130,7 +130,7 @@ class Files:
             log = plain_log(self.next_text(3))
         else:
             lines = self.versions.choice(landed_logs()).splitlines(keepends=True)
-            log = b"".join(lines[: self.versions.choice((1, 2, 2, 2, 6, 10))])
+            log = b"".join(lines[: self.versions.choice((1, 2, 2, 2, 2, 2, 2, 6))])
         self.history.lines.append(f"an older version wrote {len(log)} bytes")
         self.certain = [text_of(decode_line(line, n)) for n, line in enumerate(log.split(b"\n")[:-1], 1)]
         self.safe = len(self.certain)
@@ -232,7 +232,7 @@ class Files:
             self.do(process, "list", lambda: process.store.kept_summary(SESSION).title)
         if self.holder() is process and self.versions.random() < 0.6:
             self.close()
-        if has_written and not self.is_over:
+        if has_written and not self.is_over and self.versions.random() < 0.6:
             self.look(self.today())
 
     def open(self, process: Process | None = None) -> None:
