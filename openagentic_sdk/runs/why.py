@@ -88,7 +88,7 @@ def find_cause(
         more = (*more[: MAX_LINES - 7], *_going_on_in_code(last, cause, own_tools))
     if last.is_workflow:
         command = command or last.going_on
-    elif own_tools:  # a command would run the session without them
+    elif own_tools and isinstance(at, UserQuestion | UserAnswer):  # no command has the tool of the call
         command = ()
     elif not command:
         dashes = ("--",) if cause.prompt.startswith("-") else ()

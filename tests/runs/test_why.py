@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import os
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -33,7 +32,6 @@ from openagentic_sdk.runs.why import MAX_LINES, find_cause, why_session
 from openagentic_sdk.serialization import event_from_dict, event_to_dict
 from openagentic_sdk.viewer.page import build_page
 
-from ..pythons import run_python
 from ..size import full_size
 from .failures import COFFEE, FAILURES, GLOB, call, compacted, gone_on, in_workflow, record, written
 from .newcomers import NEWCOMERS
@@ -144,6 +142,9 @@ class WhyTest(unittest.TestCase):
             tried = set()
             for name, kind, _, _, store, session_id in self.logs():
                 command = why_session(store, session_id).go_on
+                if name == "it waits for a person":  # about a call of the program's own tool, which no command has
+                    self.assertEqual(command, ())
+                    continue
                 self.assertEqual(command[0], "openagentic-sdk", name)
                 shape = (kind, command[1], *(word for word in command if word.startswith("--")))
                 if shape in tried:
@@ -155,17 +156,10 @@ class WhyTest(unittest.TestCase):
                     begin = 3 if command[1] == "workflow" else 2
                     more = [] if command[1] == "workflow" else ["--script", str(script), "--cwd", folder]
                     words = [*command[1:begin], "--store", str(files.root_dir), *more, *command[begin:]]
-                    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-                    if command[1] == "chat":  # it reads the answer
-                        done = run_python("-m", "openagentic_sdk", *words, input="yes\n", env=environ, text=True)
-                        code, told = done.returncode, done.stdout + done.stderr
-                        answers = [e for e in files.read_events(session_id) if isinstance(e, UserAnswer)]
-                        self.assertEqual([answer.answer for answer in answers], ["yes"], told)
-                    else:
-                        out, err = io.StringIO(), io.StringIO()
-                        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                            code = main(words)
-                        told = out.getvalue() + err.getvalue()
+                    out, err = io.StringIO(), io.StringIO()
+                    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                        code = main(words)
+                    told = out.getvalue() + err.getvalue()
                     self.assertEqual(code, 0, f"{command} {told[-600:]}")
 
     def test_a_session_in_which_nothing_went_wrong_has_no_cause(self):
