@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
-from ..events import Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolStarted, ToolUse
+from ..events import AnyEvent, Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolStarted, ToolUse
 from ..ground.frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
@@ -52,7 +52,7 @@ def what_if(
     options: OpenAgenticOptions,
     prompt: Prompt = None,
     on_new: OnNew = "stop",
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[AnyEvent, None]:
     """Fork `source_id` after `at_seq` and run there with other options; yield the events that `query()` yields.
 
     `on_new` selects what happens to a call that the source never made: `stop` ends the run before the next model call,
