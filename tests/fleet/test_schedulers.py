@@ -14,6 +14,7 @@ import sys
 import unittest
 import uuid
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from tests.pythons import ROOT
 from tests.size import LARGE, full_size
@@ -36,6 +37,8 @@ class Scheduled(FleetTest):
             "OPENAGENTIC_SDK_HOME": self.folder,
             **names,
         }
+        if python == PYTHON:
+            environment["PYTHONWARNINGS"] = ""  # Celery and Ray emit some, and do not start if they are errors
         with open(Path(self.folder, "output"), "ab") as output:
             process = subprocess.Popen(
                 [python, *words], cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -115,6 +118,7 @@ class Celery(Scheduled, PostgresFleetTest):
         with self.worker():  # a native worker beside it, which takes over lost runs
             for number in range(RUNS // 4):
                 self.until(lambda number=number: len(self.payments()) > number, "the next run has paid")
+                self.assertIsNone(worker.poll(), Path(self.folder, "output").read_text()[-2000:])
                 children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
                 if children and rng.random() < 0.5:
                     os.kill(int(rng.choice(children)), signal.SIGKILL)
@@ -136,8 +140,20 @@ class Celery(Scheduled, PostgresFleetTest):
 @unittest.skipUnless(PYTHON and postgres_url(), "no Python with DBOS or no Postgres server is configured")
 class Dbos(Scheduled, PostgresFleetTest):
     def setUp(self) -> None:
+        """Give DBOS a database of its own. In SQLite it needs version 3.42, which is newer than that of many systems."""
+        import psycopg
+
         super().setUp()
-        self.names = {"OPENAGENTIC_TEST_DBOS_URL": f"sqlite:///{self.folder}/dbos.db"}
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(postgres_url(), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")
+
+        def drop() -> None:
+            with psycopg.connect(postgres_url(), autocommit=True) as db:
+                db.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+        self.addCleanup(drop)
+        self.names = {"OPENAGENTIC_TEST_DBOS_URL": urlunsplit(urlsplit(postgres_url())._replace(path=f"/{name}"))}
 
     def process(self, *words: str) -> subprocess.Popen[bytes]:
         return self.start(PYTHON, "-m", "tests.fleet.schedulers.dbos_jobs", *words, **self.names)

@@ -28,7 +28,7 @@ class Proxy:
         self._fault: Fault = "cut before"
         self._sockets: list[socket.socket] = []
         self.sent = 0
-        self._ended = threading.Event()
+        self._hung_until = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Proxy:
@@ -37,7 +37,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
+        self._hung_until.set()
         # Closing alone does not wake a thread that is in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -48,9 +48,10 @@ class Proxy:
                     end.shutdown(socket.SHUT_RDWR)
 
     def fail(self, number: int, fault: Fault) -> None:
-        """Arm the fault for the number-th piece from now; 1 is the next piece."""
+        """Arm the fault for the number-th piece from now; 1 is the next piece. Close the connections that hang."""
+        self._hung_until.set()  # a server accepts a limited number of connections
         with self._guard:
-            self._left, self._fault = number, fault
+            self._left, self._fault, self._hung_until = number, fault, threading.Event()
 
     def disarm(self) -> bool:
         """Cancel the fault; return whether it was still pending."""
@@ -97,4 +98,4 @@ class Proxy:
 
     def _break(self, fault: Fault) -> None:
         if fault.startswith("hang"):
-            self._ended.wait()
+            self._hung_until.wait()

@@ -17,7 +17,14 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
-    broker_transport_options={"visibility_timeout": 6},
+    # Celery looks for unacknowledged jobs every 100 seconds, and a killed worker may hold the lock of this search for 300.
+    broker_transport_options={
+        "visibility_timeout": 6,
+        "unacked_restore_interval": 2,
+        "unacked_restore_throttle": 1,
+        "unacked_mutex_expire": 6,
+    },
+    worker_proc_alive_timeout=60,
     broker_connection_retry_on_startup=True,
 )
 
