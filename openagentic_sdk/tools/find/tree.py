@@ -124,7 +124,7 @@ def _list(here: _WaitingFolder, options: WalkOptions) -> tuple[list[str], _DirEn
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file, or a link to one; a link that leads in a circle or where nobody may look is none."""
+    """Whether an entry is a file or a link to one; circular links, and those into unreadable folders, are neither."""
     try:
         return entry.is_file()
     except OSError:
