@@ -229,7 +229,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         result = changed(result, output=output)
     decisions = [decision]
     if result.is_error and run.agent.hooks.post_tool_use_failure:
-        error = result.error_message or "\n".join(str(part) for part in (result.output,) if part)
+        error = result.error_message or str(result.output or "")
         failure = {
             "tool_name": call.use.name,
             "tool_input": call.input,

@@ -40,10 +40,11 @@ from .chat_request import (
 )
 from .claude_models import ClaudeFamily, claude_family
 from .content import ContentPart, cannot_carry, read_parts
-from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
+from .endpoint import EndpointArguments, EndpointProvider
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
 from .quirks import Quirks
+from .reading import LINGER_AFTER_FINISH_S, Reading
 from .reasoning import DROP_BLOCK, is_prefix_refused
 
 _MAX_EDITS = 8
@@ -141,12 +142,12 @@ class AnthropicProvider(EndpointProvider):
         """The beta features to enable: those named in the headers, and those that the requests need."""
         values = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
         values += [_EDITING_BETA] if self._context_management else []
-        values += [_BINDING_BETA] if self.is_under(DROP_BLOCK) else []
+        values += [_BINDING_BETA] if self.controls.has(DROP_BLOCK) else []
         return list(dict.fromkeys(part.strip() for value in values for part in value.split(",")))
 
     def control_for(self, error: ProviderHTTPError) -> str | None:
         """Prefer the vendor's control (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
-        if is_prefix_refused(error) and not self.is_under(DROP_BLOCK):
+        if is_prefix_refused(error) and not self.controls.has(DROP_BLOCK):
             return DROP_BLOCK
         return super().control_for(error)
 
@@ -173,7 +174,7 @@ class AnthropicProvider(EndpointProvider):
             "context_management": self._context_management,
         }
         notices = _choose(payload, self.settings, names, self._thinking, claude_family(model))
-        if self.is_under(DROP_BLOCK):
+        if self.controls.has(DROP_BLOCK):
             _drop_bound_blocks(payload)
         if self._cache_ttl is not None:
             # Mark the ends of tools, system prompt and conversation; the API takes at most four marks.

@@ -9,151 +9,34 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
 from itertools import count
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
-from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
+from ..errors import OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
-from .chat_request import RequestSettings, ToolNames, function_of
+from .chat_request import RequestSettings, ToolNames
+from .controls import SessionControls
 from .definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL, cut_descriptions, description_limit, refused_tool
-from .failures import cut_answer, error_in_body, hide_secrets_in, secrets_of, unexpected
+from .failures import hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, HeaderSource, KeySource, call, is_host_of
+from .reading import Reading, raise_error_in
 from .reasoning import NO_REASONING, is_reasoning_refused
-from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
-from .wire.exchange import BodyReader, LastEvents, ModelExchange, StreamTransport, Transport, Whole, Wire
+from .wire.exchange import BodyReader, ModelExchange, StreamTransport, Transport, Whole, Wire
 from .wire.http import HttpTransport
 
-# After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
-LINGER_AFTER_DONE_S = 0.25
-LINGER_AFTER_FINISH_S = 5.0
 # The number of times that a refused request is rewritten; beyond it, a single tool is not the cause.
 MAX_REWRITES = 12
 # The fields in which endpoints return their list of models, and those with a model's name.
 _MODEL_LISTS = ("data", "models", "modelSummaries", "publisherModels")
 _MODEL_NAMES = ("id", "modelId", "name", "model")
-
-
-class Reading(ABC):
-    """Read an answer, event by event or at once.
-
-    `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
-    `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
-    after it is ignored. `is_broken` means that the connection failed or the last event was truncated. `raw`, if it is a
-    list, collects the answer verbatim. `notices` report what was omitted from the request. Whatever an endpoint sends,
-    `take` and `finish` raise only `ProviderError`s.
-    """
-
-    linger_s: float | None = None
-    is_over = False
-    is_broken = False
-
-    def __init__(self, used_ids: Collection[str] = (), origin: str = "") -> None:
-        self.raw: Any = None
-        self.notices: list[str] = []
-        self._used_ids = used_ids
-        self._origin = origin
-        self._count = 0
-
-    @abstractmethod
-    def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events to show for the JSON of one stream event."""
-
-    @abstractmethod
-    def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events to show for an answer in one piece. Raises `ProviderResponseError` if it is not an answer."""
-
-    @abstractmethod
-    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
-
-    def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
-        """The events to show for an answer that is an array. Raises `ProviderResponseError` if the protocol has none."""
-        raise unexpected("answer is not an object", chunks)
-
-    def take_marker(self) -> None:
-        """Note that the stream has sent `[DONE]`."""
-        self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
-
-    def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
-        """The events to show for what was received. Raises `ProviderHTTPError` for an error in place of an answer."""
-        with _understood():
-            if isinstance(batch, Whole):
-                self._count += 1
-                _raise_error_in(batch.data)
-                if self.raw is not None:
-                    self.raw = batch.data
-                if isinstance(batch.data, list):
-                    for chunk in batch.data:
-                        _raise_error_in(chunk)
-                    return self.take_array(batch.data)
-                if not isinstance(batch.data, Mapping):
-                    raise unexpected("answer is not an object", batch.data)
-                return self.take_whole(batch.data)
-            events: list[StreamEvent] = []
-            is_last = isinstance(batch, LastEvents)
-            for event in batch:
-                events += self._take_event(event, is_last)
-            return events
-
-    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
-        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
-
-        Text before a broken end may be complete. Calls are complete only if their end arrived.
-        """
-        with _understood():
-            rest, output = self.conclude()
-        if self.is_broken and not self.is_over and any(call.raw_arguments is None for call in output.tool_calls):
-            raise cut_answer(output.assistant_text or "", "an end after its calls: the connection was cut")
-        return rest, output
-
-    def check_answered(self, beginning: str = "") -> None:
-        """Raise `ProviderResponseError` if the endpoint sent nothing, or only text that starts with `beginning`."""
-        if not self._count:
-            excerpt = f"; it sent {beginning!r}" if beginning else ""
-            raise ProviderResponseError(
-                f"the endpoint accepted the request without sending an answer{excerpt}: check base_url"
-            )
-
-    def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
-        data = event.data.strip()
-        if not data:
-            return []  # only keeps the connection open
-        self._count += 1
-        if self.is_over:
-            return []
-        if data == "[DONE]":
-            self.take_marker()
-            return []
-        try:
-            chunk = read_json(data)
-        except (ValueError, RecursionError):
-            return self._take_unreadable(event, is_last)
-        if self.raw is not None:
-            self.raw.append(chunk)
-        _raise_error_in(chunk)
-        if event.event == "error":
-            _raise_error_in({"error": chunk})
-        return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
-
-    def _take_unreadable(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
-        if event.event == "error":
-            _raise_error_in({"error": event.data})
-        lines = event.data.split("\n")
-        if len(lines) > 1:  # some servers omit the blank lines between events
-            event_lists = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
-            return [event for events in event_lists for event in events]
-        if not is_last:
-            raise GarbledResponseError(f"the endpoint sent an event that is not JSON: {event.data[:200]!r}")
-        self.is_broken = True  # the event was truncated
-        return []
 
 
 class EndpointArguments(TypedDict, total=False):
@@ -247,10 +130,6 @@ class EndpointProvider(ABC):
         """The control for this session's further requests, if the endpoint refused the reasoning in this one."""
         return NO_REASONING if is_reasoning_refused(error) else None
 
-    def is_under(self, control: str) -> bool:
-        """Whether this control applies to this session's requests to this endpoint."""
-        return f"{control} {self.origin}" in self._session.controls
-
     def for_session(self, state: ProviderSession) -> Self:
         """The same provider for one session: adjustments that the endpoint requires there affect no other session."""
         other = copy(self)
@@ -261,6 +140,11 @@ class EndpointProvider(ABC):
         """A URL below `base_url`, with both its query and this one."""
         parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
         return self.base_url + path + ("?" + "&".join(parts) if parts else "")
+
+    @property
+    def controls(self) -> SessionControls:
+        """The controls that apply to this session's requests to this endpoint."""
+        return SessionControls(self._session.controls, self.origin)
 
     @property
     def endpoint(self) -> str:
@@ -335,7 +219,7 @@ class EndpointProvider(ABC):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
         """The number of input tokens of a request: the endpoint's own count if it has one, else an estimate."""
-        payload = self.prepare(model, messages, self._offered(tools), stream=False)[0]
+        payload = self.prepare(model, messages, self.controls.offered(tools), stream=False)[0]
         request = self.count_request(model, payload)
         if request is None:
             return estimate_tokens(payload)
@@ -377,7 +261,7 @@ class EndpointProvider(ABC):
                 body = batch if isinstance(batch, Whole) else body
             if body is None:
                 raise ProviderResponseError("the endpoint's answer is not JSON: check base_url")
-            _raise_error_in(body.data)
+            raise_error_in(body.data)
             return body.data
         except ProviderError as error:
             hide_secrets_in(error, secrets_of(headers))
@@ -432,22 +316,21 @@ class EndpointProvider(ABC):
                     raise
         raise AssertionError("the second attempt returns or raises")
 
-    def _offered(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-        """The tools without those whose definitions the endpoint has refused in this session."""
-        if not any(control.startswith(HOLD_TOOL) for control in self._session.controls):
-            return tools
-        return [tool for tool in tools if not self.is_under(f"{HOLD_TOOL} {function_of(tool).get('name')}")]
-
-    def _description_chars(self) -> int | None:
-        """The maximum length of a tool description that the endpoint has named in this session; None if it has not."""
-        words = [control.split() for control in self._session.controls if control.startswith(CUT_DESCRIPTIONS)]
-        return min((int(word[1]) for word in words if word[2:] == [self.origin]), default=None)
-
-    def _refused_tool(self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames) -> str | None:
-        """The tool whose definition was refused; None if none was, or if the request requires exactly that tool."""
-        refused = refused_tool(error, payload)
-        name = None if refused is None else names.real(refused)
-        return name if name and name != self.settings.tool_choice else None
+    def _control_against(
+        self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames
+    ) -> tuple[str | None, str]:
+        """The control under which the endpoint may accept the request that it refused, None if there is none, and its
+        effect on tools in words.
+        """
+        max_chars = description_limit(error)
+        if max_chars and max_chars < (self.controls.description_chars() or max_chars + 1):
+            return f"{CUT_DESCRIPTIONS} {max_chars}", f"descriptions of tools are truncated to {max_chars} characters: "
+        sent_name = refused_tool(error, payload)
+        name = None if sent_name is None else names.real(sent_name)
+        # A tool that the request requires cannot be withheld.
+        if name and name != self.settings.tool_choice:
+            return f"{HOLD_TOOL} {name}", f"{name} is withheld, because its definition is refused: "
+        return self.control_for(error), ""
 
     async def _ask(
         self,
@@ -461,25 +344,18 @@ class EndpointProvider(ABC):
         stream = self._wire.will_stream(stream and self.settings.stream)
         url = self.url_of_request(model, stream=stream)
         for attempt in count(1):
-            outgoing = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
-            offered_tools = self._offered(tools)
-            payload, reading, names = self.prepare(model, outgoing, offered_tools, stream=stream)
-            if max_chars := self._description_chars():
+            controls = self.controls
+            outgoing = [without_reasoning(message) for message in messages] if controls.has(NO_REASONING) else messages
+            payload, reading, names = self.prepare(model, outgoing, controls.offered(tools), stream=stream)
+            if max_chars := controls.description_chars():
                 cut_descriptions(payload, max_chars)
             try:
                 exchange, headers = await self._open(url, payload, api_key, stream=stream)
                 break
             except ProviderHTTPError as error:
-                max_chars = description_limit(error)
-                refused = self._refused_tool(error, payload, names)
-                control = f"{HOLD_TOOL} {refused}" if refused else self.control_for(error)
-                what = f"{refused} is withheld, because its definition is refused: " if refused else ""
-                if max_chars and max_chars < (self._description_chars() or max_chars + 1):
-                    control = f"{CUT_DESCRIPTIONS} {max_chars}"
-                    what = f"descriptions of tools are truncated to {max_chars} characters: "
-                if control is not None and not self.is_under(control) and attempt <= MAX_REWRITES:
-                    self._session.controls.add(f"{control} {self.origin}")
-                    yield Retrying(f"{what}{error}", 0.0, attempt, control=f"{control} {self.origin}")
+                control, effect = self._control_against(error, payload, names)
+                if control is not None and not controls.has(control) and attempt <= MAX_REWRITES:
+                    yield Retrying(f"{effect}{error}", 0.0, attempt, control=controls.add(control))
                 elif attempt > 1 or not self.learn_from(error, model):
                     raise
         for notice in reading.notices:
@@ -519,18 +395,3 @@ def _cost_in(headers: Mapping[str, str]) -> float | None:
         return float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
     except (KeyError, ValueError, RecursionError):
         return None
-
-
-@contextmanager
-def _understood() -> Any:
-    """Turn errors from reading unexpected data into `GarbledResponseError`: whatever the endpoint sent is at fault."""
-    try:
-        yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise GarbledResponseError(f"the endpoint's answer does not follow its protocol ({error})") from error
-
-
-def _raise_error_in(data: Any) -> None:
-    error = error_in_body(data)
-    if error is not None:
-        raise error

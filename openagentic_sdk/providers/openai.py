@@ -7,10 +7,11 @@ from typing import Any, Unpack
 
 from .base import Message, ModelOutput, StreamEvent, ToolSpec
 from .chat_request import ToolNames, build_chat_request, used_call_ids
-from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
+from .endpoint import EndpointArguments, EndpointProvider
 from .failures import unexpected
 from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
+from .reading import LINGER_AFTER_FINISH_S, Reading
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOSTS = ("api.openai.com",)  # including its regional hosts: eu.api.openai.com ...

@@ -27,11 +27,12 @@ from .chat_request import (
     write_tools,
 )
 from .content import ContentPart, cannot_carry, read_parts
-from .endpoint import EndpointArguments, EndpointProvider, Reading
+from .endpoint import EndpointArguments, EndpointProvider
 from .failures import cut_answer, error_in_body, unexpected
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for
+from .reading import Reading
 
 _QUIRKS = Quirks(
     accepts="openai",

@@ -23,9 +23,9 @@ from openagentic_sdk.providers.clouds.aws import AwsCredentials
 from openagentic_sdk.providers.clouds.bedrock import BedrockProvider
 from openagentic_sdk.providers.clouds.event_stream import EventStreamReader
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider, GeminiReading
-from openagentic_sdk.providers.endpoint import Reading
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
+from openagentic_sdk.providers.reading import Reading
 from openagentic_sdk.providers.wire.exchange import BodyReader
 from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy

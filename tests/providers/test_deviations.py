@@ -11,10 +11,10 @@ from typing import Any
 from openagentic_sdk.errors import IncompleteResponseError, ProviderError, ProviderHTTPError
 from openagentic_sdk.providers.anthropic import MessageReading
 from openagentic_sdk.providers.base import ModelOutput, ReasoningPiece, StreamEvent, TextDelta
-from openagentic_sdk.providers.endpoint import Reading
 from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
+from openagentic_sdk.providers.reading import Reading
 from openagentic_sdk.providers.wire.exchange import BodyReader
 from tests.size import sized
 

@@ -128,22 +128,8 @@ def object_to(
     `views` are the views of the session and, for a subagent, of the sessions that started it, whose trusted content it may
     use and whose secrets it must keep. `carried` contains the labels of a plan's call.
     """
-    sources = views[0].fold(UntrustedFold).sources
-    secrets = [view.fold(LabelsFold) for view in views if view.fold(LabelsFold).secrets] if tool.is_sink else []
-    if not secrets and not (sources and (tool.is_sink or tool.changes)):
-        return None
-    control, content = tool.split(input)
-    labels = {rule.label for rule in rules}
-    findings: list[LabelFinding] = []
-    if sources and (tool.is_sink or tool.changes):
-        findings += _untrusted(control, tool, views, carried, chosen="untrusted choice" in labels)
-        if carried is not None and carried.decided and (tool.is_sink or control):
-            findings.append(_carried_finding("the decision to call", tool.name, carried.decided[0], views[0]))
-    if sources and tool.is_sink and "untrusted content" in labels:
-        findings += [_with_label(each, "untrusted content") for each in _untrusted(content, tool, views, carried)]
-    for fold in secrets:
-        findings += _secrets_carried(control, fold, fold.secrets if carried is None else carried.secrets)
-    names = (tool.name, *rule_names(input))
+    findings = list(_findings({rule.label for rule in rules}, tool, input, views, carried))
+    names = (tool.name, *rule_names(input)) if findings else ()
     deciding = [
         (rule, finding)
         for finding in findings
@@ -158,6 +144,27 @@ def object_to(
             label_facts = {"rule": text, "outcome": outcome, "findings": [finding.as_json() for finding in placed]}
             return Objection(outcome, f"{reason} ({text})", text, {"labels": label_facts})
     return None
+
+
+def _findings(
+    labels: Container[LabelName],
+    tool: ActingTool,
+    input: Mapping[str, Any],
+    views: Sequence[SessionView],
+    carried: CarriedLabels | None,
+) -> Iterator[LabelFinding]:
+    """Everything that could speak against a call. `labels` are those that a rule mentions."""
+    control, content = tool.split(input)
+    if views[0].fold(UntrustedFold).sources and (tool.is_sink or tool.changes):
+        yield from _untrusted(control, tool, views, carried, chosen="untrusted choice" in labels)
+        if carried is not None and carried.decided and (tool.is_sink or control):
+            yield _carried_finding("the decision to call", tool.name, carried.decided[0], views[0])
+        if tool.is_sink and "untrusted content" in labels:
+            for finding in _untrusted(content, tool, views, carried):
+                yield changed(finding, label="untrusted content")
+    for fold in [view.fold(LabelsFold) for view in views] if tool.is_sink else ():
+        if fold.secrets:
+            yield from _secrets_carried(control, fold, fold.secrets if carried is None else carried.secrets)
 
 
 def _untrusted(
@@ -181,10 +188,6 @@ def _untrusted(
                 yield LabelFinding("untrusted", place, spelled(value), "")
             elif chosen and not any(fold.is_named(value) for fold in folds):
                 yield LabelFinding("untrusted choice", place, spelled(value), "")
-
-
-def _with_label(finding: LabelFinding, label: LabelName) -> LabelFinding:
-    return changed(finding, label=label)
 
 
 def _with_origin(finding: LabelFinding, view: SessionView) -> LabelFinding:

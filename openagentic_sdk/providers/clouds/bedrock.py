@@ -12,8 +12,9 @@ from ...ground.patterns import regex
 from ..anthropic import AnthropicProvider
 from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request
-from ..endpoint import EndpointProvider, Reading
+from ..endpoint import EndpointProvider
 from ..keys import call
+from ..reading import Reading
 from ..wire.exchange import BodyReader
 from .aws import AwsCredentials, read_region, sign
 from .aws_chain import CredentialChain

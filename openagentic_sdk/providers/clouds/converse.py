@@ -24,9 +24,9 @@ from ..chat_request import (
     write_tools,
 )
 from ..content import ContentPart, cannot_carry, read_parts
-from ..endpoint import LINGER_AFTER_FINISH_S, Reading
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
+from ..reading import LINGER_AFTER_FINISH_S, Reading
 from ..wire.exchange import BodyReader
 from .bedrock import BedrockEndpoint
 from .event_stream import EventStreamReader

@@ -27,9 +27,10 @@ from ..chat_request import (
     write_tools,
 )
 from ..content import ContentPart, cannot_carry, read_parts
-from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
+from ..endpoint import EndpointArguments, EndpointProvider
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
+from ..reading import LINGER_AFTER_FINISH_S, Reading
 from ..reasoning import UNSIGNED
 from .pieces import CallInPieces
 
@@ -108,7 +109,7 @@ class GeminiProvider(EndpointProvider):
         names = ToolNames(tools, _QUIRKS.accepts)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         system, contents = _contents(repaired, media_in_results=_OLD_MODEL.search(model) is None)
-        if self.is_under(UNSIGNED):
+        if self.controls.has(UNSIGNED):
             # If no call of an answer is signed, give the first one the signature that the API accepts for foreign calls.
             for turn in contents:
                 calls = [part for part in turn["parts"] if part.get("functionCall")]

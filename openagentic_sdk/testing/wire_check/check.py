@@ -26,9 +26,10 @@ from ...providers.chat_request import RequestSettings
 from ...providers.clouds.bedrock import BedrockProvider
 from ...providers.clouds.converse import BedrockConverseProvider
 from ...providers.clouds.gemini import GeminiProvider
-from ...providers.endpoint import EndpointProvider, Reading
+from ...providers.endpoint import EndpointProvider
 from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.openai_responses import OpenAIResponsesProvider
+from ...providers.reading import Reading
 from ...providers.wire.exchange import LastEvents, Whole
 from .habits import habits_of, new_habits, profile_of
 from .plain import WireProtocol, plain_answer, protocol_of_answer, read_plainly

@@ -37,7 +37,7 @@ _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300
 _MCP_STATES = {"failed": "cannot be used", "lost": "has ended"}
 # The most informative argument of a call, per tool; for other tools, the first string.
-_TELLING = {
+_SUMMARY_ARGUMENTS = {
     "Bash": "command",
     "Edit": "file_path",
     "Glob": "pattern",
@@ -52,7 +52,7 @@ _TELLING = {
 
 def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
     """A call's most informative argument, or all arguments abridged, on one line. Paths below `cwd` are shortened."""
-    value = arguments.get(_TELLING.get(name, ""))
+    value = arguments.get(_SUMMARY_ARGUMENTS.get(name, ""))
     if not isinstance(value, str):
         value = next((each for each in arguments.values() if isinstance(each, str)), None)
     if value is None:
@@ -62,8 +62,8 @@ def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> st
     return on_one_line(value, _MAX_ARGUMENT_CHARS)
 
 
-def _brought(event: CommandExpanded | SkillActivated) -> str:
-    """What a command or skill contributes to the turn."""
+def _grant_words(event: CommandExpanded | SkillActivated) -> str:
+    """The permissions and the model that a command or skill adds to the turn."""
     grants = f"; it may use {on_one_line(', '.join(event.grants))}" if event.grants else ""
     return grants + (f"; {on_one_line(event.model)} answers" if event.model else "")
 
@@ -84,9 +84,9 @@ def note_of(event: Event) -> tuple[str, str] | None:
     """The note about an event outside the conversation, on one line, with its style; None for events without one."""
     match event:
         case CommandExpanded():
-            return f"command /{on_one_line(event.name)}{_brought(event)}", "dim"
+            return f"command /{on_one_line(event.name)}{_grant_words(event)}", "dim"
         case SkillActivated():
-            return f"skill {on_one_line(event.name)} is active{_brought(event)}", "dim"
+            return f"skill {on_one_line(event.name)} is active{_grant_words(event)}", "dim"
         case SkillDeactivated():
             return f"skill {on_one_line(event.name)} is no longer active", "dim"
         case SkillDrifted():
@@ -101,23 +101,10 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SubagentFinished():
             stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
             return f"subagent {on_one_line(event.name)} ends{stop}", "dim"
-        case HookEvent() if event.details.get("system_message"):
-            return f"hook {on_one_line(event.name)}: {on_one_line(str(event.details['system_message']))}", "yellow"
-        case HookEvent() if event.action == "block" or event.error_message:
-            what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
-            return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
-        case McpServerChanged() if event.state in _MCP_STATES:
-            why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
-            return f"MCP server {on_one_line(event.name)} {_MCP_STATES[event.state]}{why}", "yellow"
-        case McpServerChanged() if tools := [
-            str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"
-        ]:
-            names = on_one_line(", ".join(tools), MAX_ERROR_CHARS)
-            advice = f"`openagentic-sdk mcp trust {on_one_line(event.name)}` approves them in their current state"
-            return (
-                f"MCP server {on_one_line(event.name)}: withheld until somebody approves: {names} ({advice})",
-                "yellow",
-            )
+        case HookEvent():
+            return _hook_note(event)
+        case McpServerChanged():
+            return _server_note(event)
         case SystemNotice():
             return f"note: {on_one_line(event.message, MAX_ERROR_CHARS)}", "yellow"
         case SessionCompacted():
@@ -138,6 +125,28 @@ def note_of(event: Event) -> tuple[str, str] | None:
             return f"everything after event {event.to_seq} was undone", "dim"
         case SessionMeta() if event.title is not None:
             return f"titled {on_one_line(event.title)!r}", "dim"
+    return None
+
+
+def _hook_note(event: HookEvent) -> tuple[str, str] | None:
+    name = on_one_line(event.name)
+    if message := event.details.get("system_message"):
+        return f"hook {name}: {on_one_line(str(message))}", "yellow"
+    if event.action == "block" or event.error_message:
+        what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
+        return f"hook {name} at {on_one_line(event.hook_point)}: {what}", "yellow"
+    return None
+
+
+def _server_note(event: McpServerChanged) -> tuple[str, str] | None:
+    name = on_one_line(event.name)
+    if event.state in _MCP_STATES:
+        why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
+        return f"MCP server {name} {_MCP_STATES[event.state]}{why}", "yellow"
+    if tools := [str(one.get("tool")) for one in event.left_out if one.get("code") == "pin"]:
+        names = on_one_line(", ".join(tools), MAX_ERROR_CHARS)
+        advice = f"`openagentic-sdk mcp trust {name}` approves them in their current state"
+        return f"MCP server {name}: withheld until somebody approves: {names} ({advice})", "yellow"
     return None
 
 

@@ -47,6 +47,8 @@ _STATUS_ERROR = 2
 _MAX_ERROR_CHARS, _MAX_TEXT_CHARS, _MAX_DESCRIPTION_CHARS = 80, 2_000, 500
 _MAX_CONTENT_CHARS, _MAX_MESSAGE_CHARS = 64 * 1024, 16 * 1024
 _LAST_TIME = 253402300799.0
+# The first of these events after an answer ends its span; until then, a retry may continue it.
+_AFTER_ANSWER = (SystemInit, ModelContext, ModelRequest, ToolStarted, Result)
 # Where in the log a span began: internal, not sent.
 _AT = "at"
 
@@ -98,11 +100,11 @@ class SpanFold:
         self._run: Span | None = None
         self._run_usage: Usage | None = None
         self._model: Span | None = None
-        self._held: tuple[Span, ModelResponse] | None = None  # ended with an error, and may be tried again
+        self._open_answer: tuple[Span, ModelResponse] | None = None  # ended with an error, and may be tried again
         self._answer_usage: Usage | None = None
         self._calls: dict[str, Span] = {}
         self._uses: dict[str, ToolUse] = {}
-        self._said: list[Mapping[str, Any]] = []
+        self._answer_parts: list[Mapping[str, Any]] = []
         self._finish_reason: str | None = None
         self._descriptions: dict[str, str] = {}
         self._provider: str | None = None
@@ -114,55 +116,36 @@ class SpanFold:
         """The spans that this event ended, or showed to have ended earlier."""
         if self._conversation is not None:
             self._conversation.apply(event)
+        ended = self._settled() if isinstance(event, _AFTER_ANSWER) else []
         match event:
             case SessionMeta() if event.tags is not None:
                 self._tags = list(event.tags)
-            case ModelRetry():
-                if self._held is not None:
-                    (self._model, _), self._held = self._held, None
-                return []
-            case ModelContext():
-                self._provider, self._system = event.provider, event.system_prompt
-                for tool in event.tools:
-                    function = tool.get("function")
-                    if isinstance(function, Mapping) and isinstance(function.get("description"), str):
-                        self._descriptions[str(function.get("name"))] = function["description"][:_MAX_DESCRIPTION_CHARS]
-                return self._settled()
             case SystemInit():
-                ended = [*self._settled(), *self._end_all(event, "the process died")]
+                ended += self._end_all(event, "the process died")
                 self._init(event)
-                return ended
+            case ModelContext():
+                self._context(event)
             case ModelRequest():
-                ended = self._settled()
                 self._request(event)
-                return ended
+            case ModelRetry() if self._open_answer is not None:
+                (self._model, _), self._open_answer = self._open_answer, None
             case ModelResponse():
-                return self._response(event)
+                ended += self._response(event)
             case AssistantMessage() if self._with_content and not event.incomplete:
-                self._said.append({"type": "text", "content": event.text})
+                self._answer_parts.append({"type": "text", "content": event.text})
             case AssistantReasoning() if self._with_content:
-                self._said.append({"type": "reasoning", "content": event.text})
+                self._answer_parts.append({"type": "reasoning", "content": event.text})
             case ToolUse():
-                self._uses[event.tool_use_id] = event
-                if self._with_content and self._held is not None:
-                    self._said.append(genai.call_part(event.tool_use_id, event.name, event.input))
+                self._use(event)
             case ToolStarted():
-                ended = self._settled()
                 self._started(event)
-                return ended
             case ToolResult():
-                self._uses.pop(event.tool_use_id, None)
-                span = self._calls.pop(event.tool_use_id, None)
-                if span is None:
-                    return []
-                facts = {genai.TOOL_RESULT: self._json(event.output)} if self._with_content else {}
-                error = (event.error_type or event.outcome) if event.is_error else None
-                return [self._end(span, event, facts, error, (event.error_message or "") if self._with_content else "")]
+                ended += self._call_result(event)
             case Result():
-                return [*self._settled(), *self._result(event)]
+                ended += self._result(event)
             case EvalCase():
-                return [self._evaluated(event)]
-        return []
+                ended.append(self._evaluated(event))
+        return ended
 
     def rest(self, last: Event) -> list[Span]:
         """The spans still open after the last event of the log, closed at that event."""
@@ -242,6 +225,27 @@ class SpanFold:
             f"{genai.INVOKE_AGENT} {name}", run_span_id(self._session, event.seq), event, _INTERNAL, parent, facts
         )
 
+    def _context(self, event: ModelContext) -> None:
+        self._provider, self._system = event.provider, event.system_prompt
+        for tool in event.tools:
+            function = tool.get("function")
+            if isinstance(function, Mapping) and isinstance(function.get("description"), str):
+                self._descriptions[str(function.get("name"))] = function["description"][:_MAX_DESCRIPTION_CHARS]
+
+    def _use(self, event: ToolUse) -> None:
+        self._uses[event.tool_use_id] = event
+        if self._with_content and self._open_answer is not None:
+            self._answer_parts.append(genai.call_part(event.tool_use_id, event.name, event.input))
+
+    def _call_result(self, event: ToolResult) -> list[Span]:
+        self._uses.pop(event.tool_use_id, None)
+        span = self._calls.pop(event.tool_use_id, None)
+        if span is None:
+            return []
+        facts = {genai.TOOL_RESULT: self._json(event.output)} if self._with_content else {}
+        error = (event.error_type or event.outcome) if event.is_error else None
+        return [self._end(span, event, facts, error, (event.error_message or "") if self._with_content else "")]
+
     def _result(self, event: Result) -> list[Span]:
         error = event.error_type or "error" if event.stop_reason == "error" else None
         ended = [self._end(span, event, {}, "the run ended") for span in self._calls.values()]
@@ -255,7 +259,7 @@ class SpanFold:
         return ended
 
     def _request(self, event: ModelRequest) -> None:
-        self._said, self._answer_usage = [], None
+        self._answer_parts, self._answer_usage = [], None
         operation = genai.operation_of(self._provider)
         facts = {
             genai.OPERATION: operation,
@@ -283,17 +287,17 @@ class SpanFold:
         self._answer_usage = add_usage(self._answer_usage, usage)
         self._model = None
         if not event.complete:  # another attempt may follow and belongs to the same operation
-            self._held = span, event
+            self._open_answer = span, event
             return []
         self._finish_reason = event.finish_reason or self._finish_reason
-        self._held = span, event  # the answer and its calls follow it
+        self._open_answer = span, event  # the answer and its calls follow it
         return [] if self._with_content else self._settled()
 
     def _settled(self) -> list[Span]:
         """The span of the last answer, once no more of it can follow."""
-        if self._held is None:
+        if self._open_answer is None:
             return []
-        (span, event), self._held = self._held, None
+        (span, event), self._open_answer = self._open_answer, None
         keys = {entry["key"] for entry in span["attributes"]}
         if event.model and genai.REQUEST_MODEL not in keys:
             span["attributes"] += attributes({genai.REQUEST_MODEL: event.model})
@@ -315,10 +319,10 @@ class SpanFold:
             "openagentic.cost_usd": event.cost_usd,
             "openagentic.attempts": event.attempt if event.attempt > 1 else None,
         }
-        if self._said:
+        if self._answer_parts:
             reason = event.finish_reason or "stop"
             facts[genai.OUTPUT_MESSAGES] = self._json(
-                [{"role": "assistant", "parts": self._said, "finish_reason": reason}]
+                [{"role": "assistant", "parts": self._answer_parts, "finish_reason": reason}]
             )
         return [self._end(span, event, facts, event.error_type, event.error_message or "")]
 

@@ -1,0 +1,150 @@
+"""Read an endpoint's answer to its end: what every protocol has in common, whether the answer is a stream or one body."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import GarbledResponseError, ProviderResponseError
+from ..ground.loose import read_json
+from .base import ModelOutput, StreamEvent
+from .failures import cut_answer, error_in_body, unexpected
+from .sse import SSEEvent
+from .wire.exchange import LastEvents, Whole
+
+# After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
+LINGER_AFTER_DONE_S = 0.25
+LINGER_AFTER_FINISH_S = 5.0
+
+
+class Reading(ABC):
+    """Read an answer, event by event or at once.
+
+    `used_ids` are the ids of the conversation's calls, `origin` is the host to which opaque fields are sent back.
+    `linger_s`, once set, means that the essential part has arrived; `is_over`, that the end marker has, and that anything
+    after it is ignored. `is_broken` means that the connection failed or the last event was truncated. `raw`, if it is a
+    list, collects the answer verbatim. `notices` report what was omitted from the request. Whatever an endpoint sends,
+    `take` and `finish` raise only `ProviderError`s.
+    """
+
+    linger_s: float | None = None
+    is_over = False
+    is_broken = False
+
+    def __init__(self, used_ids: Collection[str] = (), origin: str = "") -> None:
+        self.raw: Any = None
+        self.notices: list[str] = []
+        self._used_ids = used_ids
+        self._origin = origin
+        self._count = 0
+
+    @abstractmethod
+    def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events to show for the JSON of one stream event."""
+
+    @abstractmethod
+    def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
+        """The events to show for an answer in one piece. Raises `ProviderResponseError` if it is not an answer."""
+
+    @abstractmethod
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
+        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing."""
+
+    def take_array(self, chunks: Sequence[Any]) -> list[StreamEvent]:
+        """The events to show for an answer that is an array. Raises `ProviderResponseError` if the protocol has none."""
+        raise unexpected("answer is not an object", chunks)
+
+    def take_marker(self) -> None:
+        """Note that the stream has sent `[DONE]`."""
+        self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
+
+    def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
+        """The events to show for what was received. Raises `ProviderHTTPError` for an error in place of an answer."""
+        with _understood():
+            if isinstance(batch, Whole):
+                self._count += 1
+                raise_error_in(batch.data)
+                if self.raw is not None:
+                    self.raw = batch.data
+                if isinstance(batch.data, list):
+                    for chunk in batch.data:
+                        raise_error_in(chunk)
+                    return self.take_array(batch.data)
+                if not isinstance(batch.data, Mapping):
+                    raise unexpected("answer is not an object", batch.data)
+                return self.take_whole(batch.data)
+            events: list[StreamEvent] = []
+            is_last = isinstance(batch, LastEvents)
+            for event in batch:
+                events += self._take_event(event, is_last)
+            return events
+
+    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+        """The events held back, and the whole answer. Raises `IncompleteResponseError` if its end is missing.
+
+        Text before a broken end may be complete. Calls are complete only if their end arrived.
+        """
+        with _understood():
+            rest, output = self.conclude()
+        if self.is_broken and not self.is_over and any(call.raw_arguments is None for call in output.tool_calls):
+            raise cut_answer(output.assistant_text or "", "an end after its calls: the connection was cut")
+        return rest, output
+
+    def check_answered(self, beginning: str = "") -> None:
+        """Raise `ProviderResponseError` if the endpoint sent nothing, or only text that starts with `beginning`."""
+        if not self._count:
+            excerpt = f"; it sent {beginning!r}" if beginning else ""
+            raise ProviderResponseError(
+                f"the endpoint accepted the request without sending an answer{excerpt}: check base_url"
+            )
+
+    def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
+        data = event.data.strip()
+        if not data:
+            return []  # only keeps the connection open
+        self._count += 1
+        if self.is_over:
+            return []
+        if data == "[DONE]":
+            self.take_marker()
+            return []
+        try:
+            chunk = read_json(data)
+        except (ValueError, RecursionError):
+            return self._take_unreadable(event, is_last)
+        if self.raw is not None:
+            self.raw.append(chunk)
+        raise_error_in(chunk)
+        if event.event == "error":
+            raise_error_in({"error": chunk})
+        return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
+
+    def _take_unreadable(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
+        if event.event == "error":
+            raise_error_in({"error": event.data})
+        lines = event.data.split("\n")
+        if len(lines) > 1:  # some servers omit the blank lines between events
+            event_lists = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
+            return [event for events in event_lists for event in events]
+        if not is_last:
+            raise GarbledResponseError(f"the endpoint sent an event that is not JSON: {event.data[:200]!r}")
+        self.is_broken = True  # the event was truncated
+        return []
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Turn errors from reading unexpected data into `GarbledResponseError`: whatever the endpoint sent is at fault."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise GarbledResponseError(f"the endpoint's answer does not follow its protocol ({error})") from error
+
+
+def raise_error_in(data: Any) -> None:
+    """Raise `ProviderHTTPError` if this JSON is an error in place of an answer."""
+    error = error_in_body(data)
+    if error is not None:
+        raise error
