@@ -29,7 +29,7 @@ class Planned:
 
     @property
     def mode(self) -> CaseMode:
-        return self.case.how
+        return self.case.run_mode
 
     def runs_under(self, variant: str) -> bool:
         """Whether the case includes this variant."""

@@ -75,7 +75,7 @@ class Case:
     variants: Sequence[str] = ()
 
     @property
-    def how(self) -> CaseMode:
+    def run_mode(self) -> CaseMode:
         """The mode, or the default if none is given."""
         return self.mode or ("live" if self.prompt is not None else "replay" if self.at is None else "whatif")
 
@@ -463,7 +463,7 @@ def _require(holds: object, field: str, words: str, value: Any = ...) -> None:
 
 def _check_agents(suite: Suite) -> None:
     """Raise `SuiteError` for an agent, or a variant of it, that no run could use."""
-    is_offline = all(case.how == "replay" for case in suite.cases)
+    is_offline = all(case.run_mode == "replay" for case in suite.cases)
     field = "agent"
     try:
         for field in ("agent", *(f"variants.{name}" for name in suite.variants)):
@@ -482,11 +482,11 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _require(len(sources) == 1, where, f"give exactly one of prompt, session, tag, search and log, not {source_list}")
     is_usable = not case.id or _ID.match(case.id)
     _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
-    is_recorded = case.prompt is None or case.how == "live"
-    _require(is_recorded, f"{where}.mode", f"{case.how} needs a recorded session, and this case is a prompt")
-    has_agent = case.how == "replay" or suite.agent is not None
-    _require(has_agent, f"{where}.mode", f"{case.how} needs an agent: the suite names none")
-    is_place = case.at is None or (case.at >= 1 and case.how == "whatif")
+    is_recorded = case.prompt is None or case.run_mode == "live"
+    _require(is_recorded, f"{where}.mode", f"{case.run_mode} needs a recorded session, and this case is a prompt")
+    has_agent = case.run_mode == "replay" or suite.agent is not None
+    _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent: the suite names none")
+    is_place = case.at is None or (case.at >= 1 and case.run_mode == "whatif")
     _require(is_place, f"{where}.at", "is an event's number, from 1 on, and for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:

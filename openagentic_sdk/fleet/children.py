@@ -89,9 +89,9 @@ async def tell_end(fleet: Fleet, row: FleetRun, outcome: RunOutcome) -> None:
     """
     if outcome.state in ("cancelled", "failed"):
         await cancel_steps(fleet, row)
-    if row.told is None:
+    if row.listener is None:
         return
-    session, event = row.told
+    session, event = row.listener
     is_there = await off_loop(True, fleet.store.session_exists, session)
     if row.is_step and not is_there:
         return  # the workflow was deleted
@@ -113,7 +113,7 @@ async def cancel_steps(fleet: Fleet, row: FleetRun) -> None:
     for session, run_id in await off_loop(True, _step_runs, fleet.store, row.session):
         with suppress(RunNotFoundError):
             step = await fleet.status(run_id)
-            if step.told is not None and step.told[0] == session and step.tenant == row.tenant:
+            if step.listener is not None and step.listener[0] == session and step.tenant == row.tenant:
                 await fleet.cancel(run_id, cancelled_by=row.cancelled_by or "the workflow")
 
 

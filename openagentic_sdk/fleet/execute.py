@@ -35,7 +35,7 @@ from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
 from .record import OVER, FleetRun, RunOutcome
-from .standing import Standing, ended_itself, look, parked, used_behind
+from .standing import Standing, ended_itself, look, parked, usage_after
 
 # The delay before a run is tried again whose session is in use, or whose store refused an operation.
 BUSY_S = 1.0
@@ -76,7 +76,7 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: RunOutcome, after_seq: int
         return False
     try:
         with suppress(LogCorruptError, SessionNotFoundError):
-            outcome = replace(outcome, used=await off_loop(True, used_behind, fleet.store, run.session, after_seq))
+            outcome = replace(outcome, used=await off_loop(True, usage_after, fleet.store, run.session, after_seq))
         if run.tenant and fleet.queue.limits.are_any:
             # If there is no event, no request was sent to a model.
             cost_usd = 0.0 if outcome.used is None else outcome.used.cost_usd
@@ -97,7 +97,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
             return RunOutcome("cancelled", "interrupted")
         reason = f"{run.max_attempts} workers died or hung while running it, most recently {run.lost_owner}"
         return RunOutcome("failed", "error", reason)
-    if run.told is not None and run.is_step and not await off_loop(True, store.session_exists, run.told[0]):
+    if run.listener is not None and run.is_step and not await off_loop(True, store.session_exists, run.listener[0]):
         return RunOutcome("cancelled", "interrupted", "the workflow whose step it was has been deleted")
     options = rated_options(fleet, run, run_options(fleet, run, standing))
     affordable: OpenAgenticOptions | RunOutcome = await off_loop(
@@ -119,8 +119,8 @@ def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticO
     ours: dict[str, Any] = {"session_store": fleet.store, "on_storage_error": "stop"}
     ours["traceparent"] = run.traceparent
     metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
-    if run.told is not None and run.is_step:
-        metadata |= {"parent_session_id": run.told[0], "parent_tool_use_id": RUN_OF_STEP, "agent_name": run.agent}
+    if run.listener is not None and run.is_step:
+        metadata |= {"parent_session_id": run.listener[0], "parent_tool_use_id": RUN_OF_STEP, "agent_name": run.agent}
     options = fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
     steps = cast(Any, partial(StepRuns, fleet=fleet, row=run))
     return replace(options, parts=(*options.parts, steps))

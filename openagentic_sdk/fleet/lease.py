@@ -103,7 +103,7 @@ class Heart:
                 del self._leases[lease.run.id]
             self._changed.notify_all()
 
-    def held(self) -> list[Lease]:
+    def leases(self) -> list[Lease]:
         """The leases that are being renewed."""
         with self._changed:
             return list(self._leases.values())

@@ -87,7 +87,7 @@ class FleetRun:
         return wishes
 
     @property
-    def told(self) -> tuple[str, str] | None:
+    def listener(self) -> tuple[str, str] | None:
         """The session of the workflow that this run is a step of, and the event that announces the run's end to it."""
         pair = loads_json(self.body).get("told")
         return None if pair is None else (str(pair[0]), str(pair[1]))
@@ -95,7 +95,7 @@ class FleetRun:
     @property
     def is_step(self) -> bool:
         """Whether a workflow enqueued it as one of its steps; its session is then a child of the workflow's session."""
-        return self.told is not None and self.request_id.startswith("step:")
+        return self.listener is not None and self.request_id.startswith("step:")
 
     def to_dict(self) -> dict[str, Any]:
         """The fields to show to people and programs: everything but the prompt and the marks of its owner."""
@@ -104,7 +104,7 @@ class FleetRun:
 
 
 @frozen
-class Used:
+class RunUsage:
     """The usage of a run so far, by its session's log; `cost_usd` is `None` if a price is unknown.
 
     `unknown` counts calls that may or may not have taken effect, `first_s` is the age of the run's first event.
@@ -129,4 +129,4 @@ class RunOutcome:
     error: str | None = None
     delay_s: float = 0.0
     parked_seq: int = 0
-    used: Used | None = None
+    used: RunUsage | None = None

@@ -16,7 +16,7 @@ from ..sessions.folds.standing import find_request
 from ..sessions.folds.usage import Usage, add_cost, add_usage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
-from .record import FleetRun, RunOutcome, Used
+from .record import FleetRun, RunOutcome, RunUsage
 
 
 @frozen
@@ -60,7 +60,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     return Standing(True, run.request_id in view.requests.asked, outcome, newest.said_seq - 1, view.cost_usd)
 
 
-def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | None:
+def usage_after(store: SessionStore, session: str, after_seq: int) -> RunUsage | None:
     """The usage of the run whose events come after that one; None if there are none. Raises what reading a log raises."""
     events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
     if not events:
@@ -72,7 +72,7 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
             continue  # cut off before the usage arrived
         tokens = add_usage(tokens, event.usage)
         cost_usd = add_cost(cost_usd, event.cost_usd)
-    return Used(
+    return RunUsage(
         (tokens or {}).get("input_tokens", 0),
         (tokens or {}).get("output_tokens", 0),
         cost_usd,

@@ -164,7 +164,7 @@ class Worker:
         queue = self._fleet.queue
         await off_loop(True, self._fleet.schedules.fire_due)
         await off_loop(True, queue.wake_answered, partial(is_answered, self._fleet.store))
-        if leases := {lease.run.id: lease for lease in self._heart.held()}:
+        if leases := {lease.run.id: lease for lease in self._heart.leases()}:
             for run_id in await off_loop(True, queue.cancelled, self.name):
                 if run_id in leases:
                     leases[run_id].cancel()

@@ -114,7 +114,7 @@ class RequestContext:
         if self._announced is not None and self._announced[1] == view_seq and all(map(is_, self._announced[0], state)):
             return
         now = {**fresh.facts(), **{about: text for facts in part_facts for about, text in facts.items()}}
-        old_facts = {**_prompt_of(context).facts(), **run.view.conversation.told}
+        old_facts = {**_prompt_of(context).facts(), **run.view.conversation.facts_in_view}
         for about, text in now.items():
             old_text = old_facts.get(about)
             text = run.parts.masked(text)

@@ -74,7 +74,7 @@ class Facts:
             details["not_understood"], details["parser_version"] = subject.line.reason, PARSER_VERSION
         return {**details, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """The inputs of the judgement besides policy and arguments, for judging the call again; default values are omitted.
         `call_context` in `hindsight.calls` reads it.
         """
@@ -105,5 +105,5 @@ class Facts:
             input_sha256=self.input_sha256,
             policy_sha256=self.policy_sha256,
             details=self.details(),
-            facts=self.told(),
+            facts=self.record(),
         )

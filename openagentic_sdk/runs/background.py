@@ -319,11 +319,11 @@ class BackgroundRun:
         """The `seq` of its first event, 0 until it `has_begun`."""
         return self._begun.result() if self._begun.done() else 0
 
-    async def begun(self) -> None:
+    async def wait_begun(self) -> None:
         """Wait until it holds its session, indicated by its first event. Raises the error that kept it from starting."""
         await self._until(self._begun)
 
-    async def taken(self) -> int:
+    async def wait_stored(self) -> int:
         """Wait until the prompt is stored; return its `seq`, 0 if a hook refused it or the run was cancelled first.
 
         Raises the error that kept the run from starting.

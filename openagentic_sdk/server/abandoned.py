@@ -48,7 +48,7 @@ class AbandonedRequests:
         self._ends = asyncio.Event()
         self._is_looking = False
         self._scans = False
-        self._wanted: set[str] = set()
+        self._scheduled: set[str] = set()
         self._turns = asyncio.Semaphore(TOGETHER)
         self._taken: set[str] = set()  # sessions whose requests are being resumed, or wait for a turn
         self._seen: dict[str, int] = {}  # abandoned sessions by id, with the ends of their logs
@@ -60,14 +60,14 @@ class AbandonedRequests:
         request: AbandonedRequest | None = await off_loop(True, self._desk.find_left, session_id)
         if request is None:
             return None
-        self._wanted.add(session_id)
+        self._scheduled.add(session_id)
         self.look()
         return request.refusal
 
-    def want(self, session_id: str) -> None:
+    def schedule(self, session_id: str) -> None:
         """Schedule a check of an abandoned session that a client reads, if this process scans and has not refused it."""
         if self._scans and session_id not in self._refused:
-            self._wanted.add(session_id)
+            self._scheduled.add(session_id)
             self.look()
 
     def refusal(self, session_id: str) -> str | None:
@@ -91,11 +91,11 @@ class AbandonedRequests:
 
     async def _look(self) -> None:
         loop, scans_at = asyncio.get_running_loop(), 0.0
-        while not self._ends.is_set() and (self._scans or self._wanted or self._desk.followers):
+        while not self._ends.is_set() and (self._scans or self._scheduled or self._desk.followers):
             with suppress(StorageError):  # the store is temporarily unavailable
                 followed = {follower.session_id: follower.last_seq for follower in self._desk.followers}
                 self._at_rest = dict(self._at_rest.items() & followed.items())
-                await self._look_at((followed.keys() - self._at_rest.keys()) | self._wanted)
+                await self._look_at((followed.keys() - self._at_rest.keys()) | self._scheduled)
                 if self._scans and loop.time() >= scans_at:
                     scans_at = loop.time() + self.scan_s
                     await self._scan()
@@ -120,13 +120,13 @@ class AbandonedRequests:
         session_ids = session_ids - self._taken
         abandoned_seqs: dict[str, int] = await off_loop(True, self._find_left, session_ids)
         for session_id in session_ids - abandoned_seqs.keys():
-            self._wanted.discard(session_id)
+            self._scheduled.discard(session_id)
             self._seen.pop(session_id, None)
             self._refused.pop(session_id, None)
         for session_id, seq in abandoned_seqs.items():
             if self._seen.get(session_id) != seq:
                 self._seen[session_id] = seq
-                self._wanted.add(session_id)
+                self._scheduled.add(session_id)
             else:
                 self._taken.add(session_id)
                 self._desk.keep(self._take_up(session_id, seq))
@@ -157,7 +157,7 @@ class AbandonedRequests:
         finally:
             self._taken.discard(session_id)
         if refusal is not None:
-            self._wanted.discard(session_id)
+            self._scheduled.discard(session_id)
             if self._refused.get(session_id) != refusal:
                 self._refused[session_id] = refusal
                 for follower in list(self._desk.followers):

@@ -352,7 +352,7 @@ class Desk(Shelf):
         _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
         shown_row = self._shown_row(row)
         if shown_row.state in LEFT_STATES:  # clients that poll wait no longer than followers
-            self.left.want(session_id)
+            self.left.schedule(session_id)
         return shown_row
 
     async def questions(self, who: Principal, session_id: str) -> list[UserQuestion]:
@@ -468,7 +468,7 @@ class Desk(Shelf):
     ) -> Started | None:
         """The run of a request accepted before (`is_new` if it must be resumed now); None if it was not."""
         run = self._runs.get(session_id)
-        if run is not None and run.request_id == request_id and (seq := await run.taken()):
+        if run is not None and run.request_id == request_id and (seq := await run.wait_stored()):
             return Started(session_id, request_id, seq - 1, is_new=False)
         if not is_there:
             return None
@@ -529,10 +529,10 @@ class Desk(Shelf):
         self.messages.look()
         # A prompt already in the log since before a crash is not stored again.
         if prompt is None or is_stored:
-            await run.begun()
+            await run.wait_begun()
             is_there = run.has_begun
         else:
-            is_there = await run.taken() > 0
+            is_there = await run.wait_stored() > 0
         if not is_there:
             self._check_open()  # the run was ended before its prompt was stored: nothing was accepted
             raise await _prompt_not_stored(run)

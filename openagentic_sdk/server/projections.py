@@ -161,7 +161,7 @@ async def _answer(
     if not fold.is_done and not waits:
         why = await desk.left.why_left(session_id) if request.is_newest else None
         state: RequestState = "queued" if request.state == "suspended" else request.state
-        fold.stand(state if why is None else with_lease(request.state, False), why)
+        fold.set_status(state if why is None else with_lease(request.state, False), why)
     await call.reply(200, fold.response())
 
 

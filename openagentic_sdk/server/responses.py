@@ -419,11 +419,11 @@ class ResponseEvents:
         """The end of the stream for a request in this state without an end event; empty if the run has ended."""
         if self.is_done:
             return []
-        self.stand(state, message)
+        self.set_status(state, message)
         self.is_done = True
         return [_event("incomplete", self._seq * SPAN + _OVER, response=self.response())]
 
-    def stand(self, state: RequestState, message: str | None = None) -> None:
+    def set_status(self, state: RequestState, message: str | None = None) -> None:
         """Set the status for a request in this state without an end event."""
         self._response["status"] = _STATUSES.get(state, "incomplete")
         if self._response["status"] == "incomplete":

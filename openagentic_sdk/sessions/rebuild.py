@@ -242,7 +242,7 @@ class Conversation:
         self._views = [(0, self._view)]
         self._by_call: dict[str, _MessageBlock] = {}  # the newest block in view with that call
         self.shown = 0  # the position of the last change of the view of earlier messages
-        self.told: dict[str, str] = {}  # the texts of the runtime's messages in view, by subject
+        self.facts_in_view: dict[str, str] = {}  # the texts of the runtime's messages in view, by subject
         self._unsettle()
 
     @classmethod
@@ -404,7 +404,7 @@ class Conversation:
             _MessageBlock([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
         )
         if event.about is not None:
-            self.told[event.about] = event.text
+            self.facts_in_view[event.about] = event.text
 
     def _context(self, event: ModelContext) -> None:
         """Later requests have another context: the messages after it are rendered and digested again."""
@@ -519,7 +519,7 @@ class Conversation:
         self._view = view
         self._views.append((self._position, view))
         self._by_call = {call_id: block for block in view for call_id in block.calls}
-        self.told = {block.about: block.text or "" for block in view if block.about is not None}
+        self.facts_in_view = {block.about: block.text or "" for block in view if block.about is not None}
         self._unsettle()
 
     def _unsettle(self) -> None:

@@ -212,7 +212,7 @@ class BashTool(BlockingTool):
         new = run_shells(ctx).notices - earlier_notices
         if new:
             sandbox = self.sandbox_under(ctx.services.find(CommandRules) or CommandRules())
-            level = sandbox.says(probe_sandbox())
+            level = sandbox.protection(probe_sandbox())
             codes = {level: "sandbox.level"} if self._sandbox.mode is None and sandbox.effects is None else {}
             notices = (SystemNotice(codes.get(text, "sandbox"), text) for text in sorted(new))
             await ctx.services.get(SessionLog).record(*notices)

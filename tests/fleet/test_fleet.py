@@ -350,7 +350,7 @@ class QueueTest(FleetTest):
             heart.hold(lease)
             await asyncio.wait_for(lease.changed.wait(), 60)
             self.assertTrue(lease.is_lost)
-            self.assertEqual(heart.held(), [])
+            self.assertEqual(heart.leases(), [])
 
         asyncio.run(wait())
 

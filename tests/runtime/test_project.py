@@ -304,7 +304,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_the_sandbox_gives_is_said_once_a_session(self):
         call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x"}}]}
-        expected = BashSandbox("auto").says(probe_sandbox())
+        expected = BashSandbox("auto").protection(probe_sandbox())
         options = self.options([call, "ok"], sandbox="auto")
         first = await run(prompt="hi", options=options)
         again = await run(

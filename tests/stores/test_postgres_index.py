@@ -118,8 +118,8 @@ class PostgresIndexTest(indexed.IndexedContract):
         self.assertEqual(self.words_of("s005", "secretword"), [])
         self.assertEqual(self.behind(), [])
 
-    def behind_row(self, session_id: str) -> search._Behind:
-        rows = [search._Behind(*row) for row in self.ask(search._ALL_BEHIND)]
+    def behind_row(self, session_id: str) -> search._StaleRow:
+        rows = [search._StaleRow(*row) for row in self.ask(search._ALL_BEHIND)]
         return next(row for row in rows if row.id == session_id)
 
     def words_of(self, session_id: str, word: str) -> list[Any]:

@@ -53,7 +53,7 @@ _STRICTEST_FIRST = ("deny", "ask", "allow")
 class RecordedCall:
     """A call that came before the gate, and the gate's verdict: `was` is `run`, `ask` or `refuse`.
 
-    `policy` is the result of `Run.policy_record`, `facts` that of `Facts.told` plus a hook's request. `is_settled` is true
+    `policy` is the result of `Run.policy_record`, `facts` that of `Facts.record` plus a hook's request. `is_settled` is true
     for a call that no rule decides (a hook that blocks, the final answer), `by_rule` for a command in text, which only an
     allow rule permits. `input` is `None` if the log does not contain the judged input, `decision` is `None` while nobody
     has answered. `objection` is the objection that a part had, or would have, to the call.

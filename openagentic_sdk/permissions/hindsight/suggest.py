@@ -76,8 +76,8 @@ def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) ->
 def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: RulesFor | None) -> list[Suggestion]:
     judge = PolicyJudge(rules_for)
     open_ones = [call for call in calls if not call.is_settled and not call.by_rule and _outcome(judge, call) == "ask"]
-    approved = [call for call in open_ones if _said(call) == "yes"]
-    refused = [call for call in open_ones if _said(call) == "no"]
+    approved = [call for call in open_ones if _verdict(call) == "yes"]
+    refused = [call for call in open_ones if _verdict(call) == "no"]
     candidates = _candidates(judge, approved, project_dir)
     suggestions: list[Suggestion] = []
     chosen_rules: list[str] = []
@@ -122,7 +122,7 @@ def _outcome(judge: PolicyJudge, call: RecordedCall) -> str:
     return "firm" if verdict.outcome == "ask" and verdict.firm else verdict.outcome
 
 
-def _said(call: RecordedCall) -> str:
+def _verdict(call: RecordedCall) -> str:
     """A person's answer, `yes` or `no`; empty if no person was asked."""
     decision = call.decision
     if decision is None or decision.answered_by in (None, "hook", "callback"):

@@ -87,7 +87,7 @@ class _ReadOutcome:
         calls = self.output.tool_calls if self.output is not None else ()
         return [(one.name, _canonical(dict(one.arguments))) for one in calls if one.raw_arguments is None]
 
-    def told(self) -> tuple[object, ...]:
+    def comparable(self) -> tuple[object, ...]:
         """The values that must not depend on how the bytes are cut; ids that we generate are excluded."""
         if self.output is None:
             return (type(self.error), str(self.error))
@@ -114,7 +114,7 @@ def check_exchange(exchange: Exchange) -> CheckedExchange | None:
     differences = list[WireDifference]()
     whole, events = _read(provider, exchange, [exchange.body])
     by_byte, _ = _read(provider, exchange, [exchange.body[at : at + 1] for at in range(len(exchange.body))])
-    if whole.told() != by_byte.told():
+    if whole.comparable() != by_byte.comparable():
         differences.append(WireDifference("bytes", f"at once {_shown(whole)}, byte by byte {_shown(by_byte)}"))
     cuts = 0
     if len(events) > 1:
@@ -272,4 +272,4 @@ def _end(text: str) -> str:
 
 
 def _shown(outcome: _ReadOutcome) -> str:
-    return f"{outcome.told()!s:.300}"
+    return f"{outcome.comparable()!s:.300}"

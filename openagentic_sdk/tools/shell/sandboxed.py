@@ -158,12 +158,12 @@ class BashSandbox:
         if on_copy and self.effects is None:
             on_copy = report.level == "namespaces" and all(map(_takes_overlay, roots))
         if not on_copy and (self.mode == "off" or report.level == "none"):
-            yield ConfinedCommand(notes=[self.says(report)])
+            yield ConfinedCommand(notes=[self.protection(report)])
             return
         with ExitStack() as stack:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
-    def says(self, report: SandboxReport) -> str:
+    def protection(self, report: SandboxReport) -> str:
         """Its protection on the machine of the report, in one sentence."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
@@ -206,7 +206,9 @@ class BashSandbox:
     ) -> ConfinedCommand:
         is_off = self.mode == "off"  # then everything happens in the copy, so nothing is protected
         is_mounted = on_copy or report.is_mounted
-        command = ConfinedCommand("overlay" if is_off or self.effects else report.level, notes=[self.says(report)])
+        command = ConfinedCommand(
+            "overlay" if is_off or self.effects else report.level, notes=[self.protection(report)]
+        )
         overlays: list[tuple[str, str, str]] = []
         if report.overlay and report.level == "namespaces" and not is_off:
             overlays += _caches(f"{os.path.dirname(temp)}/caches", roots)

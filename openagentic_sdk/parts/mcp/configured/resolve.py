@@ -65,13 +65,13 @@ def resolve(
         one = _resolve_one(entry, project.settings, consents, environ, problems)
         states.append(one)
         if one.state == "unusable":
-            problems.append(Diagnostic("mcp-server", _said(entry, one.reason), path=entry.source, is_error=True))
+            problems.append(Diagnostic("mcp-server", _problem(entry, one.reason), path=entry.source, is_error=True))
         elif one.state == "pending":
-            problems.append(Diagnostic("mcp-pending", _said(entry, one.reason), path=entry.source))
+            problems.append(Diagnostic("mcp-pending", _problem(entry, one.reason), path=entry.source))
     return ConfiguredServers(tuple(states), tuple(problems))
 
 
-def _said(entry: ServerEntry, reason: str) -> str:
+def _problem(entry: ServerEntry, reason: str) -> str:
     return f"the server {visible(entry.name)[:100]!r} is not started: {reason}"
 
 

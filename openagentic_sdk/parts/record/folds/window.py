@@ -83,7 +83,7 @@ class ContextWindow:
 
     def lines(self) -> list[str]:
         """The window in sentences."""
-        share = "" if self.share is None else f", {self.share:.1%} of {_whose(self.source)} {self.window:,}"
+        share = "" if self.share is None else f", {self.share:.1%} of {_window_words(self.source)} {self.window:,}"
         counted = (
             ""
             if self.last_request_tokens is None
@@ -129,7 +129,7 @@ class ContextWindow:
         ]
 
 
-def _whose(source: str) -> str:
+def _window_words(source: str) -> str:
     return {"max_context_tokens": "max_context_tokens,", "model": "the model's window of"}.get(source, "a window of")
 
 

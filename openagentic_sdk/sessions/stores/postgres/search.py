@@ -83,7 +83,7 @@ _FORGET = (
 
 
 @frozen
-class _Behind:
+class _StaleRow:
     """A session that is not indexed up to its end: `seq` is the last indexed event, `mark` what changes with the session."""
 
     key: int
@@ -132,7 +132,7 @@ def update_index(
     """
     if not call(None, has_index):
         return None
-    behind = [_Behind(*row) for row in call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))]
+    behind = [_StaleRow(*row) for row in call(None, lambda db: by_index(db, _ALL_BEHIND, through_order=True))]
     chosen_rows = behind if at_most is None else [row for row in behind if not row.is_held][:at_most]
     for first in range(0, len(chosen_rows), STEP_SESSIONS):
         step = chosen_rows[first : first + STEP_SESSIONS]
@@ -150,9 +150,9 @@ def update_index(
     return len(behind) - len(chosen_rows)
 
 
-def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_Behind]) -> list[_Behind]:
+def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_StaleRow]) -> list[_StaleRow]:
     """Add the words of these sessions; return those that are indexed to their ends."""
-    whole_rows: list[_Behind] = []
+    whole_rows: list[_StaleRow] = []
     first_seqs, erased_keys = {row.key: row.seq for row in rows}, list[int]()
     waiting = list(rows)
     while waiting:
@@ -168,7 +168,7 @@ def _add_all(call: Callable[[None, Callable[[Any], Any]], Any], rows: Sequence[_
         waiting = [changed(row, seq=events[-1].seq or 0) for row, events in batches if row.key in added_keys]
     if erased_keys:
         new_rows = call(None, partial(_forget, keys=erased_keys))
-        whole_rows += _add_all(call, [_Behind(*row) for row in new_rows])
+        whole_rows += _add_all(call, [_StaleRow(*row) for row in new_rows])
     return whole_rows
 
 
@@ -201,7 +201,7 @@ def _mark(db: Any, values: Sequence[Any]) -> None:
     db.execute(_MARK, values)
 
 
-def _next_events(db: Any, rows: Sequence[_Behind]) -> dict[int, list[Event]]:
+def _next_events(db: Any, rows: Sequence[_StaleRow]) -> dict[int, list[Event]]:
     """The next events of each session, by its key."""
     events_by_key: dict[int, list[Event]] = {row.key: [] for row in rows}
     columns = [[row.key for row in rows], [row.seq for row in rows], [row.last_seq for row in rows]]
@@ -217,7 +217,7 @@ def _next_events(db: Any, rows: Sequence[_Behind]) -> dict[int, list[Event]]:
     return events_by_key
 
 
-def _add_words(db: Any, batches: Sequence[tuple[_Behind, Sequence[Event]]]) -> set[int]:
+def _add_words(db: Any, batches: Sequence[tuple[_StaleRow, Sequence[Event]]]) -> set[int]:
     """Add the words of these events; return the keys of the sessions that were not changed or deleted meanwhile."""
     rows = [(row.key, event.seq, _words(event)) for row, events in batches for event in events]
     sessions, seqs, words = ([row[at] for row in rows if row[2]] for at in range(3))

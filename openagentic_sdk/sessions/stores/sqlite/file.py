@@ -95,15 +95,15 @@ class SqliteFile:
         if opened := self._opened.take():
             opened.close()
 
-    def _set_synchronous(self, opened: _Opened, durable: bool) -> None:
+    def _set_synchronous(self, opened: _Connection, durable: bool) -> None:
         level = "FULL" if durable or self._always_syncs else "NORMAL"
         if level != opened.synchronous:
             opened.connection.execute(f"PRAGMA synchronous = {level}")
             opened.synchronous = level
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _Connection:
         with connecting():
-            return _Opened(self.path, self._connect(), self._queue)
+            return _Connection(self.path, self._connect(), self._queue)
 
     def _connect(self) -> sqlite3.Connection:
         if self.is_memory:
@@ -129,7 +129,7 @@ class SqliteFile:
         offer_clock(db, self.clock)
 
 
-class _Opened(Guarded):
+class _Connection(Guarded):
     """A connection, and its place in the queue of writers.
 
     SQLite grants a write to the connection that asks at the right moment, and one that writes constantly leaves the others
