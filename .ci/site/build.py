@@ -126,10 +126,12 @@ def slug(heading: str) -> str:
 def commands_page() -> str:
     """The page of all commands, with the help that each prints."""
     from openagentic_sdk.cli.commands import COMMANDS, load_command
-    from openagentic_sdk.cli.main import _EPILOG
+    from openagentic_sdk.cli.exits import MEANINGS
 
     subparsers = argparse.ArgumentParser(prog="openagentic-sdk").add_subparsers()
-    lines = ["# Commands and exit codes", "", f"E{_EPILOG[1:]}.", ""]
+    lines = ["# Commands and exit codes", "", "| exit code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
+    lines += ["| 128 + n | stopped by signal n |", ""]
     for name in COMMANDS:
         load_command(name).add_parser(subparsers)
         for path, parser in parsers(name, subparsers.choices[name]):

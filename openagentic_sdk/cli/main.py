@@ -23,9 +23,9 @@ from ..ground.text import printable
 from ..ground.words import look_alikes
 from ..version import __version__
 from .commands import ADMIN, COMMANDS, FIRST_COMMANDS, Subcommand, load_command
-from .exits import FAILED, INTERRUPTED, USAGE
+from .exits import FAILED, INTERRUPTED, MEANINGS, USAGE
 
-_EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted, 128 + n stopped by signal n"
+_EPILOG = f"exit codes: {', '.join(f'{code} {text}' for code, text in MEANINGS.items())}, 128 + n stopped by signal n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import claude_page, contract_page, events_page, operations_stub, public_stub, settings_pages
+from . import claude_page, contract_page, environment_page, events_page, operations_stub, public_stub, settings_pages
 
 
 def files() -> dict[Path, str]:
@@ -12,6 +12,7 @@ def files() -> dict[Path, str]:
     return {
         claude_page.PAGE: claude_page.page(),
         contract_page.PAGE: contract_page.page(),
+        environment_page.PAGE: environment_page.page(),
         events_page.PAGE: events_page.page(),
         operations_stub.STUB: operations_stub.stub(),
         public_stub.STUB: public_stub.stub(),

@@ -24,7 +24,7 @@ from openagentic_sdk import Agent, OpenAgenticOptions, RunFailedError
 from openagentic_sdk.testing import ScriptedProvider
 from tests.size import full_size
 
-from . import generated
+from . import environment_page, generated
 from .source import ROOT
 from .test_house import LAYERS
 
@@ -245,6 +245,9 @@ class Docs(unittest.TestCase):
         for path, text in generated.files().items():
             with self.subTest(path.name):
                 self.assertEqual(path.read_text(encoding="utf-8"), text, "run: python3 -m tests.guards.generated")
+
+    def test_every_environment_variable_that_the_package_reads_is_listed(self) -> None:
+        self.assertEqual(environment_page.missing(), set())
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from ...sessions.base import SessionStore
 from ...sessions.core import new_session_id
 from ...sessions.resume import load_view
 from ..actions import ActionList, add_list_flag, run_over_store
-from ..exits import FAILED, INTERRUPTED, OK
+from ..exits import FAILED, INTERRUPTED, OK, WAITING
 from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter, Turn
@@ -57,7 +57,6 @@ refused to trust (`openagentic-sdk trust`) is not run without --trust.
 The same command with the same --session continues where the workflow stopped; steps recorded in the log are not repeated.
 Ctrl-C and SIGTERM suspend it, and print that command. Exit code 0: it has ended; 3: it waits for a person, a time or an
 event; 1: it failed; 130: it was suspended."""
-WAITING = 3
 _MAX_VALUE_CHARS = 100
 
 
