@@ -40,12 +40,12 @@ from .chat_request import (
 )
 from .claude_models import ClaudeFamily, claude_family
 from .content import ContentPart, cannot_carry, read_parts
+from .controls import DROP_BLOCK, is_prefix_refused
 from .endpoint import EndpointArguments, EndpointProvider
 from .failures import cut_answer, unexpected
 from .keys import ApiKey, is_host_of
 from .quirks import Quirks
-from .reading import LINGER_AFTER_FINISH_S, Reading
-from .reasoning import DROP_BLOCK, is_prefix_refused
+from .wire.reading import LINGER_AFTER_FINISH_S, Reading
 
 _MAX_EDITS = 8
 _EDITING_BETA = "context-management-2025-06-27"

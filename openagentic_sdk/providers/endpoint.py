@@ -22,15 +22,14 @@ from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
 from .chat_request import RequestSettings, ToolNames
-from .controls import SessionControls
+from .controls import NO_REASONING, SessionControls, is_reasoning_refused
 from .definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL, cut_descriptions, description_limit, refused_tool
 from .failures import hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, HeaderSource, KeySource, call, is_host_of
-from .reading import Reading, raise_error_in
-from .reasoning import NO_REASONING, is_reasoning_refused
 from .token_count import TokenCount, estimate_tokens
 from .wire.exchange import BodyReader, ModelExchange, StreamTransport, Transport, Whole, Wire
 from .wire.http import HttpTransport
+from .wire.reading import Reading, raise_error_in
 
 # The number of times that a refused request is rewritten; beyond it, a single tool is not the cause.
 MAX_REWRITES = 12

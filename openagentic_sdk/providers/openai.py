@@ -11,7 +11,7 @@ from .endpoint import EndpointArguments, EndpointProvider
 from .failures import unexpected
 from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
-from .reading import LINGER_AFTER_FINISH_S, Reading
+from .wire.reading import LINGER_AFTER_FINISH_S, Reading
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOSTS = ("api.openai.com",)  # including its regional hosts: eu.api.openai.com ...

@@ -32,7 +32,7 @@ from .failures import cut_answer, error_in_body, unexpected
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks, quirks_for
-from .reading import Reading
+from .wire.reading import Reading
 
 _QUIRKS = Quirks(
     accepts="openai",

@@ -15,8 +15,8 @@ from openagentic_sdk.providers.chat_request import RequestSettings
 from openagentic_sdk.providers.clouds.converse import BedrockConverseProvider
 from openagentic_sdk.providers.clouds.event_stream import EventStreamReader
 from openagentic_sdk.providers.named import find_provider
-from openagentic_sdk.providers.reading import Reading
 from openagentic_sdk.providers.wire.http import HttpTransport
+from openagentic_sdk.providers.wire.reading import Reading
 from openagentic_sdk.testing import provider_contract
 
 from .server import Connection, Request

@@ -25,9 +25,9 @@ from openagentic_sdk.providers.clouds.event_stream import EventStreamReader
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider, GeminiReading
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
-from openagentic_sdk.providers.reading import Reading
 from openagentic_sdk.providers.wire.exchange import BodyReader
 from openagentic_sdk.providers.wire.http import HttpTransport
+from openagentic_sdk.providers.wire.reading import Reading
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext

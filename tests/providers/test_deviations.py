@@ -14,8 +14,8 @@ from openagentic_sdk.providers.base import ModelOutput, ReasoningPiece, StreamEv
 from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
-from openagentic_sdk.providers.reading import Reading
 from openagentic_sdk.providers.wire.exchange import BodyReader
+from openagentic_sdk.providers.wire.reading import Reading
 from tests.size import sized
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"

@@ -14,8 +14,8 @@ from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request
 from ..endpoint import EndpointProvider
 from ..keys import call
-from ..reading import Reading
 from ..wire.exchange import BodyReader
+from ..wire.reading import Reading
 from .aws import AwsCredentials, read_region, sign
 from .aws_chain import CredentialChain
 from .event_stream import EventStreamReader

@@ -26,8 +26,8 @@ from ..chat_request import (
 from ..content import ContentPart, cannot_carry, read_parts
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
-from ..reading import LINGER_AFTER_FINISH_S, Reading
 from ..wire.exchange import BodyReader
+from ..wire.reading import LINGER_AFTER_FINISH_S, Reading
 from .bedrock import BedrockEndpoint
 from .event_stream import EventStreamReader
 

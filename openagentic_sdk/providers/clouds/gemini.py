@@ -27,11 +27,11 @@ from ..chat_request import (
     write_tools,
 )
 from ..content import ContentPart, cannot_carry, read_parts
+from ..controls import UNSIGNED
 from ..endpoint import EndpointArguments, EndpointProvider
 from ..failures import cut_answer, unexpected
 from ..quirks import Quirks
-from ..reading import LINGER_AFTER_FINISH_S, Reading
-from ..reasoning import UNSIGNED
+from ..wire.reading import LINGER_AFTER_FINISH_S, Reading
 from .pieces import CallInPieces
 
 _QUIRKS = Quirks(

@@ -29,8 +29,8 @@ from ...providers.clouds.gemini import GeminiProvider
 from ...providers.endpoint import EndpointProvider
 from ...providers.openai_compatible import OpenAICompatibleProvider
 from ...providers.openai_responses import OpenAIResponsesProvider
-from ...providers.reading import Reading
 from ...providers.wire.exchange import LastEvents, Whole
+from ...providers.wire.reading import Reading
 from .habits import habits_of, new_habits, profile_of
 from .plain import WireProtocol, plain_answer, protocol_of_answer, read_plainly
 from .recordings import Exchange

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import GarbledResponseError, ProviderResponseError
-from ..ground.loose import read_json
-from .base import ModelOutput, StreamEvent
-from .failures import cut_answer, error_in_body, unexpected
-from .sse import SSEEvent
-from .wire.exchange import LastEvents, Whole
+from ...errors import GarbledResponseError, ProviderResponseError
+from ...ground.loose import read_json
+from ..base import ModelOutput, StreamEvent
+from ..failures import cut_answer, error_in_body, unexpected
+from ..sse import SSEEvent
+from .exchange import LastEvents, Whole
 
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
