@@ -236,7 +236,7 @@ class Project(WithAdvice):
     """
     run_text_commands: Annotated[bool, Doors("settings.json", flag="--text-commands")] = False
     """Run the !`commands` in the text of trusted skills and commands that an allow rule covers, and insert their output;
-    `enableSkillShellExecution` in settings does so, too, and `disableSkillShellExecution` forbids it.
+    `enableSkillShellExecution` in settings also does so, and `disableSkillShellExecution` forbids it.
     """
     model_names: Annotated[ModelNames, Doors("`modelNames` in settings.json")] = field(default_factory=dict)
     """The models that words in files (haiku, sonnet, opus) refer to; other words leave the model unchanged."""

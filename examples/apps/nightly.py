@@ -80,7 +80,7 @@ async def batch(args: Namespace, settings: OpenAgenticOptions, model: str | Scri
     agent = Agent(
         model,
         name="nightly",
-        instructions="You summarise documents for people who have no time.",
+        instructions="You summarize documents for people who have no time.",
         tools=[open_ticket],
         deps=Inbox,
         output=Summary,

@@ -86,7 +86,7 @@ class SlashCommands:
     async def _compact(self, rest: str) -> None:
         self._session()
         done = await compact_session(options=replace(self._conversation.turns.options, part="whole"))
-        self._say("the older part is summarised" if done else "there is nothing to summarise yet")
+        self._say("the older part is summarized" if done else "there is nothing to summarize yet")
 
     async def _model(self, rest: str) -> None:
         turns = self._conversation.turns
@@ -193,7 +193,7 @@ class SlashCommands:
 COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]] = {
     "/help": (SlashCommands._help, "this list"),
     "/clear": (SlashCommands._clear, "begin a new session"),
-    "/compact": (SlashCommands._compact, "summarise the older part of the conversation"),
+    "/compact": (SlashCommands._compact, "summarize the older part of the conversation"),
     "/model": (SlashCommands._model, "show the model, or switch to another: /model NAME"),
     "/mode": (SlashCommands._mode, "show the permission mode, or change it: /mode acceptEdits"),
     "/permissions": (SlashCommands._permissions, "show the mode and the rules in force"),

@@ -5,7 +5,7 @@ the one before. Money is reserved before a run and settled when its worker relea
 
 The row of a provider's key is a token bucket that is refilled by the database's clock. A caller takes tokens first and then
 waits for its turn, so all callers proceed in order without polling; no minute starts more than the limit allows. The wait
-that a 429 response requests applies to all callers: whoever was asleep by then takes a new turn after it.
+that a 429 response requests applies to all callers: callers that were already waiting queue again after it.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class Queue:
 def _claiming(tables: type[Tables], agents: int, queues: int, *, one: bool, limited: bool) -> tuple[str, str]:
     """The statements that find the next run to claim, or the `one` if it can be claimed, and that claim it.
 
-    Their last values are the format, so many agents and queues and the number of the `one`, twice, and the format again
+    Their parameters end with the format, the agents, the queues and the number of the `one`, twice, and the format again
     unless there is the `one`.
     """
     mine = f"run.format <= %s AND run.agent IN ({_marks(range(agents))})"

@@ -121,7 +121,7 @@ def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
 
 
 def to_text(stats: FleetStats) -> str:
-    """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics readers accept, too."""
+    """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics readers also accept."""
     most = Counter[str]()
     for group in stats.groups:
         most[group.tenant] += group.runs

@@ -1,4 +1,4 @@
-"""Metrics in the Prometheus text exposition format 0.0.4, which OpenMetrics parsers accept, too."""
+"""Metrics in the Prometheus text exposition format 0.0.4, which OpenMetrics parsers also accept."""
 
 from __future__ import annotations
 

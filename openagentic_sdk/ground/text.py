@@ -38,7 +38,7 @@ _EMPTY_LINES = regex(r"\n(?:[ \t\r]*\n){4,}")
 _HIDDEN_ASCII = bytes({*range(32), 127} - set(b"\t\n"))
 _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
 _JOINER = regex("[\u200c\u200d\ufe00-\ufe0f]")
-_MAX_JOINERS = 200_000  # more are not text of any language, and checking the neighbors of each would take long
+_MAX_JOINERS = 200_000  # more are not text of any language, and checking the neighbours of each would take long
 
 
 @lru_cache(maxsize=4096)
@@ -82,7 +82,7 @@ def printable(text: str) -> str:
 
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
-    """`printable` text with line feeds and tabs as escapes, too, truncated with an ellipsis to `max_chars`."""
+    """`printable` text on one line, with line feeds and tabs escaped as well, truncated to `max_chars` with an ellipsis."""
     cut = text if max_chars is None else shortened(text, max_chars)
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
 

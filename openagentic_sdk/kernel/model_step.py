@@ -367,7 +367,7 @@ class _IncomingAnswer:
         )
 
     async def record_failure(self, error: BaseException) -> None:
-        """Record an answer that failed or was cancelled; its text, too, unless the run is suspended and asks again."""
+        """Record an answer that failed or was cancelled, with its text unless the run is suspended and will ask again."""
         text = "".join(self._came.text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
         kind, message = error_words(error)
         if isinstance(error, asyncio.CancelledError):

@@ -25,7 +25,7 @@ class MediaPart:
 
 @frozen
 class Said:
-    """A prompt as received. `parts` are released once stored; `attachments` are stored already. `typed` is the portion of
+    """A prompt as received. `parts` are released once stored; `attachments` are already stored. `typed` is the portion of
     the text that a person wrote, None for all of it.
 
     `request_id` identifies the prompt or message within its session: one that is already in the log is not accepted again.

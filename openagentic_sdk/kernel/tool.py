@@ -146,7 +146,7 @@ class Deps:
     value: Any
 
 
-# Services that are always available to tools: outside a run, with the default behavior of their class.
+# Services that are always available to tools: outside a run, with the default behaviour of their class.
 _ALWAYS_THERE = (SessionLog, Questions, PathRules, Blobs, Secrets, RunResources)
 
 

@@ -107,7 +107,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
-        raise ToolError(f"{use.name} may not be called by {caller} (its allowed_callers say so)")
+        raise ToolError(f"{use.name} may not be called by {caller} (see its allowed_callers)")
     input = tool.check_input(use.input, use.name)
     if not run.agent.hooks.are_any:
         return Proposed(use, tool, input)

@@ -214,7 +214,7 @@ def _strict_reference(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dic
 
 
 def _closed_object(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of an object whose properties are strict already."""
+    """The keywords of an object whose properties are already strict."""
     properties, required = schema.get("properties") or {}, as_list(schema.get("required"))
     # Without properties it is a map with arbitrary keys; a name that is only required accepts any value.
     is_open = schema.get("additionalProperties", not properties) is not False
@@ -312,7 +312,7 @@ def _json_in(text: str, any_kind: bool) -> Any:
         except (ValueError, RecursionError):
             continue
     if value is None:
-        raise ToolInputError("the answer has no JSON in it")
+        raise ToolInputError("the answer contains no JSON")
     return value
 
 

@@ -181,7 +181,7 @@ async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None)
 
 
 def _with_input(facts: Facts, result: ApprovalResult, changed: Mapping[str, Any] | None) -> ApprovalResult:
-    """An approval with the input that replaced the one in question, after the denying rules have judged it, too."""
+    """An approval with the input that replaced the one in question, once the denying rules have judged it as well."""
     if changed is None or not result.allowed:
         return result
     other = facts.with_input(changed)

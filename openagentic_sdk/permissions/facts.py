@@ -75,7 +75,7 @@ class Facts:
         return {**details, **self.notes, **(self.objection.details if self.objection is not None else {})}
 
     def record(self) -> dict[str, Any]:
-        """The inputs of the judgement besides policy and arguments, for judging the call again; default values are omitted.
+        """The inputs of a judgement other than policy and arguments, for judging the call again; defaults are omitted.
         `call_context` in `hindsight.calls` reads it.
         """
         context, subject = self.context, self.subject

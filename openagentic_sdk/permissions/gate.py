@@ -1,8 +1,8 @@
 """Decide whether a call may run: the single gate for every tool call, and the decision that goes into the log.
 
 The order is fixed: a hook's deny, deny rules, ask rules, the mode, allow rules, then a hook's allow, the callback or a
-question. If nobody can be asked, the call is denied. Authority only shrinks on the way down: a narrowed gate consults every
-layer above it, too.
+question. If nobody can be asked, the call is denied. Authority only shrinks on the way down: a narrowed gate also consults
+every layer above it.
 """
 
 from __future__ import annotations

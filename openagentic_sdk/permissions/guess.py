@@ -268,7 +268,7 @@ def _unquoted(inner: str, commands: list[list[str]], depth: int) -> str:
 
 
 def _expanded(text: str, at: int, commands: list[list[str]], depth: int) -> tuple[str, int]:
-    """The stand-in for the expansion that begins here, and its end; commands inside it are found, too."""
+    """The stand-in for the expansion that begins here, and its end; commands inside it are also found."""
     behind = text[at + 1 : at + 2]
     if text[at] == "`" or behind in ("(", "[", "{"):
         start = at + (1 if text[at] == "`" else 2)

@@ -195,8 +195,8 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     """Compile a rule's pattern to a regular expression for whole absolute paths.
 
     `//x` is the path /x, `~/x` is in the home folder, `/x` is relative to `root` (the settings file's project), anything
-    else to `base`: anchored there if it contains a slash, at any depth if it is a bare name. Everything below a match
-    matches, too. `wide` is for forbidding rules: case is ignored, and `dir/**` matches at any depth.
+    else to `base`: anchored there if it contains a slash, at any depth if it is a bare name. Everything below a match also
+    matches. `wide` is for forbidding rules: case is ignored, and `dir/**` matches at any depth.
     """
     return _compiled(*anchored(pattern, base, root, wide), wide)
 

@@ -459,7 +459,9 @@ _PS_HARMLESS = regex(r"--[a-z-]+(?:=(?!.*env).*)?|-[AaedfFlLHjyTMNw]*(?:o(?!.*en
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
-    """The reads of a program according to its table; None for an unknown option, or for operands with which it does more."""
+    """The reads of a program according to its table; None for an unknown option, or if its operands make it do more than
+    read.
+    """
     sorted_words = _sorted_words(argv, reader)
     if sorted_words is None:
         return None

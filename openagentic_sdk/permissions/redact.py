@@ -152,7 +152,7 @@ _ESCAPE = regex("%[0-9A-F]{2}")
 def _base64_forms(data: bytes) -> Iterator[str]:
     """The base64 encodings at each of the three offsets, in both alphabets."""
     for offset in range(3):
-        # The characters at both ends also depend on their neighbors; those in between do not.
+        # The characters at both ends also depend on their neighbours; those in between do not.
         first = (0, 2, 3)[offset]
         last = (offset + len(data)) // 3 * 4
         for encode in (b64encode, urlsafe_b64encode):

@@ -45,7 +45,7 @@ RESERVED_WORDS = word_set("""
 """)
 
 
-# Variables that select a language, a color, a time zone, a log level or a build target, and nothing that is executed.
+# Variables that select a language, a colour, a time zone, a log level or a build target, and nothing that is executed.
 # In other locales, a byte of a character may be special to the shell.
 _PLAIN_LOCALE = regex(r"=(?:|C|POSIX|(?:C|[a-z]{2}_[A-Z]{2})\.(?:utf8|UTF-8)|[a-z]{2})$")
 _PLAIN_ZONE = regex(r"TZ=[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z][A-Za-z0-9_+-]*)*")  # anything else may name a file

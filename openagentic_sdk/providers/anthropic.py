@@ -546,10 +546,10 @@ def _choose(
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
     sampling_fields = {name: value for name, value in sampling.items() if value is not None}
     if sampling_fields and not family.sampling:
-        notices.append(f"{model} takes no {' and no '.join(sampling_fields)}, which was omitted")
+        notices.append(f"{model} does not support {' or '.join(sampling_fields)}: omitted")
         sampling_fields = {}
     if thinks and sampling_fields.pop("temperature", 1) != 1:
-        notices.append("a model that thinks takes no temperature, which was omitted")
+        notices.append("temperature was omitted: it cannot be combined with thinking")
     if len(sampling_fields) == 2 and family.one_sampling_field:
         del sampling_fields["top_p"]
         notices.append(f"{model} accepts temperature or top_p, so top_p was omitted")

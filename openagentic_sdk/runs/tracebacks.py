@@ -24,7 +24,7 @@ class RaisedError:
 
 
 def read_traceback(trace: str) -> tuple[str, ...]:
-    """The place of an error, and below it the error that caused it; of a group, the first error inside and its place.
+    """The place of an error, and below it the error that caused it; for a group, the first error in it and its place.
 
     The place is the deepest frame outside of libraries, otherwise the deepest. Empty if the traceback names none.
     """

@@ -185,7 +185,7 @@ def untold(run: RunInput, events: Sequence[Event]) -> Request | None:
 
 
 def catch_up(run: RunInput, events: Sequence[Event], told_from: int) -> list[Json] | None:
-    """The thread's messages up to event `told_from`, from which the run is streamed; None if the client has them already.
+    """The thread's messages up to event `told_from`, from which the run is streamed; None if the client already has them.
 
     `events` are all events of the thread. Raises `OptionsError` if the client has agent messages that were never in the
     thread: that is another conversation.

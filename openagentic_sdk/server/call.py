@@ -179,7 +179,7 @@ class HttpCall:
 
 @types.coroutine
 def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
-    """Await `work` for at most so many seconds. Raises `TimeoutError`.
+    """Await `work` for at most this many `seconds`. Raises `TimeoutError`.
 
     Unlike `asyncio.timeout`, this sets a timer only if the work has to wait, which sending seldom does.
     """

@@ -424,7 +424,7 @@ class ResponseEvents:
         return [_event("incomplete", self._seq * SPAN + _OVER, response=self.response())]
 
     def set_status(self, state: RequestState, message: str | None = None) -> None:
-        """Set the status for a request in this state without an end event."""
+        """Set the status of a response that ends in this state without a final event of its own."""
         self._response["status"] = _STATUSES.get(state, "incomplete")
         if self._response["status"] == "incomplete":
             reason = "waiting" if state == "parked" else state

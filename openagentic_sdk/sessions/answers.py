@@ -73,7 +73,7 @@ def takes_own_words(question: UserQuestion) -> bool:
 def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False) -> list[str]:
     """The choices named by a text, with `several` separated by commas; empty if any part names no choice.
 
-    With `numbered`, the numbers from 1 on name them, too.
+    With `numbered`, numbers from 1 on also name them.
     """
     by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
     by_text |= {_folded(choice): choice for choice in reversed(choices)}

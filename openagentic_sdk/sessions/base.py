@@ -383,7 +383,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
 
 
 def as_it_is(place: Place) -> Place:
-    """Return the position, which is known already."""
+    """Return the position, which is already known."""
     return place
 
 
@@ -428,7 +428,7 @@ def as_shown(
 ) -> SessionSummary:
     """A session's row as lists show it: with its subagents' questions, and not `running` if no process runs it.
 
-    Pass `is_held` if that is known already.
+    Pass `is_held` if that is already known.
     """
     if row.state not in ("running", "waiting"):
         return row

@@ -48,7 +48,7 @@ def is_sendable(session_id: str) -> bool:
 
 
 def refuse_message() -> OptionsError:
-    """The error of a store without an inbox."""
+    """The error for a message to a store without an inbox."""
     return OptionsError(
         "this store has no inbox, so only the process that runs a session can steer and cancel it: use SQLite or "
         "Postgres to do so from other processes"
@@ -56,7 +56,7 @@ def refuse_message() -> OptionsError:
 
 
 def full_inbox(session_id: str) -> StorageError:
-    """The error of a session whose messages are not being read."""
+    """The error for a message to a session that reads none."""
     return StorageError(
         f"{MAX_WAITING} messages for session {session_id!r} are waiting, which is the limit: check that the session is "
         "running",

@@ -392,7 +392,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
     def _append_one(self, writer: _SqliteWriter, stamped: Sequence[Event], updated: float) -> bool:
         """Append a stamped event that does not change the session's row, in one statement; False if nothing was stored.
 
-        Most events of a run are of this kind: its row is the newest already, and only a counter of its summary moves.
+        Most events of a run are of this kind: its row is already the newest, and only the counters of its summary change.
         """
         [event], [line] = stamped, dumps_all_stored(stamped)
         values = (place_of(writer.key, event.seq or 0), updated, line, writer.key, writer.epoch)

@@ -3,7 +3,7 @@
     <root_dir>/sessions/<id>/events.jsonl     the log, the only truth
                              meta.json        what was known at creation; a cache, may be deleted
                              summary.json     the session's row in a list; a cache, may be deleted
-                             checkpoint.json  what a resume needs of what was summarised; a cache, may be deleted
+                             checkpoint.json  what a resume needs of what was summarized; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
     <root_dir>/requests/<sha256>              which session has the request id of this digest; a cache, may be deleted
     <root_dir>/inbox/messages.json            messages to runs that no run has taken yet

@@ -113,7 +113,7 @@ class SkillLibrary:
         return self._indexes[key]
 
     def look_below(self, folder: str) -> bool:
-        """Include the skills of one more folder of the project; return False if they are included already."""
+        """Include the skills of one more folder of the project; return False if they are already included."""
         if folder in self._below or not any(os.path.isdir(os.path.join(folder, place)) for place in PROJECT_FOLDERS):
             return False
         self._below = (*self._below, folder)

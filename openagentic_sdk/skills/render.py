@@ -1,6 +1,6 @@
 """Fill in the placeholders of a skill's or command's text, in one pass: a value is never scanned again.
 
-`$ARGUMENTS` is everything that was passed, `$ARGUMENTS[0]` its first word. `$1` is the first word, too, unless the text
+`$ARGUMENTS` is everything that was passed, `$ARGUMENTS[0]` its first word. `$1` is also the first word, unless the text
 uses `$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash
 before any of these makes it plain text. Words are split as in a shell. Nothing is executed.
 """

@@ -35,8 +35,8 @@ class FaultyOS:
     """The real disk, with one fault. Pass it to a store as `disk`.
 
     `at` is the number of the failing operation, from 1; 0 for none. `fault` is one of `ERRORS`, `WRITE_FAULTS` (which skip
-    operations other than writes) or `KILLS` (SIGKILL to this process). With `sticky` everything after it of the same kind
-    fails, too, as on a full disk. `operations` records the names of all operations in order.
+    operations other than writes) or `KILLS` (SIGKILL to this process). With `sticky`, every later operation of the same
+    kind also fails, as on a full disk. `operations` records the names of all operations in order.
     """
 
     def __init__(self, *, at: int = 0, fault: str = "EIO", sticky: bool = False, disk: Disk | None = None) -> None:

@@ -1,6 +1,6 @@
 """The rules by which endpoints accept a conversation, for tests of code that creates one.
 
-`find_fault` checks chat messages by the behavior of several vendors' endpoints: the strictest of them determines each rule.
+`find_fault` checks chat messages by the behaviour of several vendors' endpoints: the strictest of them determines each rule.
 `read_prompt` splits a request of any protocol as its endpoint reads it, and `find_binding_fault` checks whether its
 reasoning still fits. By Anthropic's rule for preserved thinking (platform.claude.com, "Prefix checks on thinking blocks"),
 a block is bound to its model and to everything before it, and a block between others may not be omitted; OpenAI's encrypted

@@ -1,4 +1,4 @@
-"""The base class of tools: input is checked against its schema, and a tool can run from plain code, too.
+"""The base class of tools: input is checked against its schema, and a tool can also run from plain code.
 
 The kernel's requirements of a tool, and what it passes to a call, are in `kernel.tool`; this module has the public names.
 """

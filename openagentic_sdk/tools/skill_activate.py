@@ -31,15 +31,15 @@ class SkillRuns:
         raise NotImplementedError
 
     async def run_apart(self, tool_use_id: str, agent: str, prompt: str, skill: SkillActivated) -> SubagentResult:
-        """Run a subagent in which alone the skill is active, as required by `context: fork`. Raises `ToolError`."""
+        """Run a subagent with the skill active only there, as `context: fork` requires. Raises `ToolError`."""
         raise NotImplementedError
 
 
 class SkillActivateTool(SkillTool):
     """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
-    A skill with `context: fork` is carried out by a subagent instead, in which alone it is active: then the answer is that
-    of `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
+    A skill with `context: fork` is carried out by a subagent instead, and is active only there: then the answer is that of
+    `TaskTool` with `skill` instead of `agent`. Activating an active skill with the same text and arguments changes and
     records nothing.
     """
 

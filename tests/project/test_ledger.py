@@ -431,7 +431,7 @@ class Texts(ProjectTestCase):
             {
                 "../home/.claude/CLAUDE.md": "of the user @~/none",
                 "../home/.claude/rules/r.md": "rule of the user",
-                "../managed/CLAUDE.md": "of the organisation",
+                "../managed/CLAUDE.md": "of the organization",
                 "CLAUDE.md": "of the project @more.md\n<!-- for people -->\n",
                 "more.md": "imported",
                 ".claude/CLAUDE.md": "of the folder",
@@ -452,7 +452,7 @@ class Texts(ProjectTestCase):
         expected = {
             "~/.claude/CLAUDE.md": "of the user",
             "~/.claude/rules/*.md": "rule of the user",
-            "/etc/claude-code/CLAUDE.md": "of the organisation",
+            "/etc/claude-code/CLAUDE.md": "of the organization",
             "./CLAUDE.md": "of the project",
             "./.claude/CLAUDE.md": "of the folder",
             "./CLAUDE.local.md": "my own",

@@ -114,7 +114,7 @@ def _leave_lines(action: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Passes the words after `--` through unchanged, and accepts flags after the first words, too."""
+    """Passes the words after `--` through unchanged, and also accepts flags after the first words."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if needed := self.get_default("needs"):

@@ -330,7 +330,7 @@ class LivePrinter(EventPrinter):
 
     def _on_request(self, event: ModelRequest) -> None:
         phases = {"turn": "waiting for the model", "extract": "reading"}
-        self._phase(phases.get(event.purpose, "summarising"))
+        self._phase(phases.get(event.purpose, "summarizing"))
 
     def _on_reasoning(self, event: ReasoningDelta) -> None:
         self._phase("thinking")

@@ -1,6 +1,6 @@
 """Markdown on a terminal, rendered word by word as it arrives, wrapped at the width.
 
-The text is safe already (`printable`); this only determines styles, indents and line breaks. Blocks are recognized by the
+The text is already safe (`printable`); this only determines styles, indents and line breaks. Blocks are recognized by the
 beginning of a line (CommonMark 0.31, section 4: headings, fences, quotes, lists; tables as in GitHub's spec). A word is
 shown once it is complete and no span (`**`, `` ` ``, `[`) is open before it; lines of code, headings and tables when they
 end.

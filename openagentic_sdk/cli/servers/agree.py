@@ -82,7 +82,7 @@ def revoke(args: argparse.Namespace, here: Here) -> int:
 
 
 def _introduced(one: Configured) -> list[str]:
-    """Everything that a consent covers, and which of it is new."""
+    """Everything that a consent covers, and the entries that are new."""
     entry = one.entry
     hidden = [f"it replaces your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
     changed = differences(one)

@@ -441,7 +441,7 @@ def _made(path: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
 
 
 def _misfit(path: str, error: Exception) -> _Misfit:
-    """A class's objection to a value; of pydantic's many lines, the first error with its location."""
+    """A class's objection to a value; for pydantic, only its first error, with the location."""
     faults = error.errors(include_url=False) if hasattr(error, "errors") and callable(error.errors) else ()
     for fault in faults:
         for key in fault["loc"]:

@@ -227,7 +227,7 @@ class ProjectPart(Part, SkillRuns):
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
         approval = await ask_gate(run, run.gate, use, "unsafe")
         if not approval.allowed:
-            raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
+            raise ToolError(f"skill {skill.name} runs in a subagent, which is not allowed: {approval.reason}")
         return await subagents.spawn(tool_use_id, name, prompt, (skill,))
 
 

@@ -245,7 +245,7 @@ def _call_timeout_s(value: Any, in_milliseconds: bool) -> Any:
     if not in_milliseconds and value > _MOST_SECONDS:
         raise OptionsError(
             f'"timeout": {value:g} is in seconds here, and looks like milliseconds: write "timeout": {value / 1000:g}, or '
-            f'"callTimeout": {value:g} for so many seconds'
+            f'"callTimeout": {value:g} for that many seconds'
         )
     return value / 1000 if in_milliseconds else value
 

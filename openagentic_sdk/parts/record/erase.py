@@ -218,7 +218,7 @@ class _ErasureWork:
             with suppress(ConcurrencyError):
                 store.append_events(session_id, [marker], expected_seq=len(events))
                 return result
-        raise SessionLockedError(session_id, "a run that goes on writing")
+        raise SessionLockedError(session_id, "a run that keeps writing")
 
     def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
         """Finish the erasure that the logs record as begun, the source's log last; each part is idempotent."""

@@ -164,7 +164,7 @@ def short(text: object, most: int = _MAX_CHARS) -> str:
 
 
 def as_text(value: object) -> str:
-    """A value as text: JSON, unless it is text already."""
+    """A value as text: a string unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

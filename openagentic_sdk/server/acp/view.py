@@ -1,7 +1,7 @@
 """A session as an editor shows it: a fold from events to ACP 1 `session/update`s, the same live and from a stored log.
 
 Ids of messages and calls are derived from the log, so live updates and a replay use the same ones. User prompts are sent
-only in a replay: a live editor has shown them already. Calls of subagents appear as calls, below the one that started them.
+only in a replay: a live editor has already shown them. Calls of subagents appear as calls, below the one that started them.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class ContextLimits:
 class CompactionPlan:
     """A cut: everything in view up to `up_to_seq` is removed, and given as `messages` for the summary.
 
-    `prompt` is the newest prompt if it is removed, too; `todos` and `skills` are those still in force at the cut,
+    `prompt` is the newest prompt if that is also removed; `todos` and `skills` are those still in force at the cut,
     `files_read` and `files_changed` the files that tools have accessed in the session so far.
     """
 

@@ -3,7 +3,7 @@
 The record is JSON, and folding any split of a log into batches yields the same one. An answer of a model is charged to the
 calls that it makes, in equal shares, or to `(answer)` if it makes none, and to the active skills. Spending of subagents is
 in their own records; this one contains only its sum, by name, for those whose session is gone. Days are UTC. The last hours
-are recorded, too, by model.
+are also recorded by model.
 
 A cell is `[calls, uncached prompt tokens, tokens read from the cache, tokens written to the cache, answer tokens, of these
 reasoning, US dollars, calls without a known price]`.

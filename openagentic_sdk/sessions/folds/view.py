@@ -75,7 +75,7 @@ class Fold:
     reads: ClassVar[tuple[type[Event], ...]] = ()
 
     def apply(self, event: Any, view: SessionView) -> None:
-        """Apply one more event of the types in `reads`. The view's own state includes it already."""
+        """Apply one more event of the types in `reads`. The view's own state already includes it."""
 
     def in_force(self, view: SessionView, cut: Cut) -> Iterable[int]:
         """The `seq` of the events that must be kept after a compaction although the model does not see them."""
@@ -192,7 +192,7 @@ class SessionView:
         provider: str | None = None,
         authority: Authority | None = None,
     ) -> SessionView:
-        """Rebuild the view from `kept` with these folds; `authority` includes what `kept` holds already."""
+        """Rebuild the view from `kept` with these folds; `authority` already includes what `kept` holds."""
         view = cls(folds, provider=provider, authority=authority)
         view.events = list(kept.events)
         for event in kept.events:

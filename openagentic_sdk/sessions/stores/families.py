@@ -165,7 +165,9 @@ class FamilySums:
         _change_sums(self._db, difference)
 
     def _root_of(self, name: str) -> str:
-        """The session at the root of a chain of subagents; of a circle, which only foreign data can contain, the first."""
+        """The session at the root of a chain of subagents, or the first one if the chain is a circle, as only forged data
+        can be.
+        """
         seen = list[str]()
         while rows := self._rows("parent", "id", name):
             if name in seen:

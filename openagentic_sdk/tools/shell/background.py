@@ -1,6 +1,6 @@
 """The state shared by the Bash calls of one run: the working directory, and the background shells.
 
-The shells end with the run: the runtime closes what it finds in `RunResources`. An abandoned context ends them, too, when
+The shells end with the run: the runtime closes what it finds in `RunResources`. An abandoned context also ends them, when
 it is collected or at the latest when the process ends.
 """
 

@@ -106,9 +106,7 @@ class CommandRules:
 
 
 class RunTemp:
-    """The folder that the commands of one run use instead of the machine's temporary folder, and beside it their writes to
-    caches.
-    """
+    """A run's own folder for temporary files of its commands, and next to it what they write to caches."""
 
     def __init__(self) -> None:
         import tempfile

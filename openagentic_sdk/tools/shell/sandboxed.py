@@ -164,7 +164,7 @@ class BashSandbox:
             yield self._confined(stack, cwd, roots, policy, temp, report, on_copy, foreign or {})
 
     def protection(self, report: SandboxReport) -> str:
-        """Its protection on the machine of the report, in one sentence."""
+        """What protects the machine that the report describes, in one sentence."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":

@@ -30,7 +30,7 @@ class Challenge:
 def read_challenge(header: str | None) -> Challenge:
     """The first Bearer challenge of a header, whose value may be several headers joined with commas.
 
-    Invalid parts are skipped up to the next comma; of a duplicate parameter, the first applies.
+    Invalid parts are skipped up to the next comma; of duplicate parameters, the first applies.
     """
     text, at = (header or "")[:MAX_HEADER_CHARS], 0
     parameters: dict[str, str] | None = None

@@ -380,7 +380,7 @@ class OAuth:
                 issuer, client, attempt, redirect_uri=visit.redirect_uri, scope=scope, resource=resource.resource
             )
             if client is before and await self._is_unknown(url):
-                raise McpAuthError(f"{issuer.issuer} no longer knows this client", code="invalid_client")
+                raise McpAuthError(f"{issuer.issuer} no longer recognizes this client", code="invalid_client")
             code = read_callback(await visit.go(url, attempt.state), attempt, issuer)
             login = Login(issuer.issuer, client, None, issuer.token_endpoint, resource.resource)
             form = {

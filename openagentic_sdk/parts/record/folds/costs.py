@@ -189,7 +189,7 @@ def _cells_of(
 
 def _checked_cell(day: str, cell: Sequence[float]) -> Sequence[float]:
     if not 0 <= int(day) < 1e9 or len(cell) != len(ZERO) or not all(abs(x) < 1e30 for x in cell):
-        raise ValueError(f"{cell} of day {day} is no cell of costs")
+        raise ValueError(f"{cell} of day {day} is not a cell of costs")
     return cell
 
 

@@ -300,7 +300,7 @@ def _broken_prefix(event: Event) -> str | None:
         case ModelContext():
             return event.cause or "another model, system prompt or tools"
         case SessionCompacted():
-            return "the conversation was summarised"
+            return "the conversation was summarized"
         case ContextCleared():
             return "outputs of calls were cleared"
         case SessionRewound():

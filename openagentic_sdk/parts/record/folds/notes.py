@@ -108,7 +108,7 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SystemNotice():
             return f"note: {on_one_line(event.message, MAX_ERROR_CHARS)}", "yellow"
         case SessionCompacted():
-            return f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})", "dim"
+            return f"the conversation up to event {event.up_to_seq} was summarized ({on_one_line(event.method)})", "dim"
         case LogRecovered():
             if event.moved_to is None:
                 return f"the disk has lost the log's last {event.bytes} bytes, which had not been synced", "yellow"

@@ -45,9 +45,7 @@ class ObservedFilesFold(Fold):
             self.digests.update({str(path): str(digest) for path, digest in files.items()})
 
     def _restored(self, event: FilesRestored, view: SessionView) -> None:
-        """Let a model that was rewound, too, change files that are restored to the state it saw, without reading them
-        again.
-        """
+        """Let a model that was rewound as well change restored files without reading them again: it has seen that state."""
         journal = next((e for e in reversed(view.events) if isinstance(e, FilesRestoring)), None)
         for file in journal.files if journal is not None else ():
             path, digest = str(file.get("path")), file.get("sha256")

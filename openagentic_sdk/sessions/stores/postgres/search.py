@@ -125,8 +125,8 @@ def update_index(
     progress: Callable[[int, int], None] | None = None,
     at_most: int | None = None,
 ) -> int | None:
-    """Bring the index up to date, with `at_most` for so many sessions without a holder; return the number of sessions left,
-    None without an index.
+    """Bring the index up to date, with `at_most` for at most that many sessions without a holder; return the number of
+    sessions left, None without an index.
 
     `texts` returns the texts of the rows with these keys. Each step is kept if the update is stopped.
     """

@@ -154,7 +154,7 @@ class RedisIndex:
     # --- updates -----------------------------------------------------------------------------------------------------
 
     def update_rows(self, at_most: int) -> int:
-        """Bring the rows of at most so many sessions up to date; return the number of those left."""
+        """Bring the rows of at most `at_most` sessions up to date; return the number of sessions left."""
         return self._update({"rows": "behind"}, self._add_rows, None, at_most)
 
     def update_words(self, progress: Progress | None = None) -> None:
