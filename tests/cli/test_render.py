@@ -78,7 +78,7 @@ class Text(unittest.TestCase):
 
     def test_a_transcript_shows_the_whole_summary_of_a_compaction(self) -> None:
         event = SessionCompacted(7, "Wanted: tea.\nDone: \x1b[2J nothing.")
-        line = "  the conversation up to event 7 was summarised (model)\n"
+        line = "  the conversation up to event 7 was summarized (model)\n"
         self.assertEqual(printed([event]), line)
         shown = printed([event], transcript=True)
         self.assertEqual(shown, f"{line}    Wanted: tea.\n    Done: \\x1b[2J nothing.\n")
