@@ -58,10 +58,10 @@ def rows() -> list[Row]:
 def _appends(place: Path) -> Iterator[Row]:
     """One transaction per event, as in a run; the floors insert the same bytes into a table keyed by session and seq.
 
-    Of the 110 us of processor time that an append takes, a bare insert of a prepared row is 43, and creating the row,
-    including JSON, 17: no run has prepared rows, so the second ratio misses its bar. The other 50 are the statement's
-    checks, in which the session's epoch, last `seq` and summary are compared and moved (15), a look at the queue of
-    writers, two system calls (5), and Python between the run's event and the statement.
+    No run has rows that stand ready: creating the JSON alone brings the first floor to 0.7 of the second, which therefore has
+    no bar. Of the 71 us of processor time that an append takes, a bare insert of a prepared row is 30, its JSON 13, and the
+    rest Python between the run's event and the statement, with a look at the queue of writers. The statement compares the
+    session's epoch and whether it is the newest; as INSERT ... VALUES, it needs no temporary table, which cost 10 more.
     """
     event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
     ready_s = made_s = ours_s = float("inf")
@@ -76,7 +76,7 @@ def _appends(place: Path) -> Iterator[Row]:
     )
     yield Row("bare sqlite3 inserts (WAL, NORMAL)", APPENDS / made_s, "events/s")
     yield Row("append, SQLite", rate, "events/s", made_s / ours_s, made, "ratio >= 0.7")
-    yield Row("append, SQLite", rate, "events/s", ready_s / ours_s, ready, "ratio >= 0.7")
+    yield Row("append, SQLite", rate, "events/s", ready_s / ours_s, ready)
 
 
 def _bare_inserts_s(path: Path, event: Event, *, make_rows: bool) -> float:

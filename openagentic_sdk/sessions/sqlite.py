@@ -64,10 +64,11 @@ _UPDATED = LAST_EVENT.format(column="updated")
 _ROW = f"SELECT key, epoch, held, touched, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
 _POSITION = f"SELECT epoch, coalesce({LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
 _INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
-# Only for the writer of this epoch, and only while its session is the newest: then its row need not change.
+# Only for the writer of this epoch, and only while its session is the newest: then its row need not change. Otherwise
+# `updated` is null, which the table refuses. With INSERT ... SELECT, SQLite would copy the row to a temporary table first.
 _INSERT_ONE = (
-    "INSERT INTO events (place, updated, data) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions "
-    "WHERE key = ? AND epoch = ? AND touched = (SELECT max(touched) FROM sessions))"
+    "INSERT OR IGNORE INTO events (place, updated, data) VALUES (?, CASE (SELECT epoch FROM sessions "
+    "WHERE key = ? AND touched = (SELECT max(touched) FROM sessions)) WHEN ? THEN ? END, ?)"
 )
 _TOUCH = (
     "UPDATE sessions SET touched = 1 + (SELECT max(touched) FROM sessions) "
@@ -395,7 +396,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
         Most events of a run are of this kind: its row is already the newest, and only the counters of its summary change.
         """
         [event], [line] = stamped, dumps_all_stored(stamped)
-        values = (place_of(writer.key, event.seq or 0), updated, line, writer.key, writer.epoch)
+        values = (place_of(writer.key, event.seq or 0), writer.key, writer.epoch, updated, line)
         # An error here occurs again in the general method, which reports it.
         return self._file.changes_one(_INSERT_ONE, values, durable=self._is_durable((event,)))
 

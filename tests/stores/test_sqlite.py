@@ -200,6 +200,17 @@ class SqliteTest(unittest.TestCase):
                 hung.append([ToolResult("c")])
             self.assertEqual(self.store.last_seq(session_id), 4)
 
+    def test_one_event_that_only_counts_is_stored_by_one_statement_without_a_temporary_table(self) -> None:
+        commands: list[str] = []
+        with self.store.open_writer(self.session()) as writer, self.store._file.reading() as db:
+            db.set_trace_callback(commands.append)
+            writer.append([ToolResult("c", output="four")])
+            db.set_trace_callback(None)
+        # Its triggers are traced with the same text.
+        [insert] = {command for command in commands if not command.startswith("PRAGMA")}
+        self.assertIn("four", insert)
+        self.assertNotIn("OpenEphemeral", {row[1] for row in self.ask(f"EXPLAIN {insert}")})
+
     def test_a_damaged_event_is_loud_and_fails_its_own_row_only(self) -> None:
         damaged, whole = self.session(), self.session()
         for change in ("data = '{'", "data = replace(data, '\"seq\":2', '\"seq\":7')", "place = place + 18"):
