@@ -53,7 +53,7 @@ def _decisions(folder: str) -> list[Row]:
 
 def _rules() -> dict[str, Any]:
     """150 command rules, of which four allow the line, and 50 path rules."""
-    named = ("Bash(npm run build:*)", "Bash(tee-like sub:*)", "Bash(pytest:*)", "Bash(cargo build:*)")
+    named = ("Bash(npm run build:*)", "Bash(tee-like sub -x -y -z)", "Bash(pytest:*)", "Bash(cargo build:*)")
     return {
         "allow": (*named, *(f"Bash(program{n} sub:*)" for n in range(96))),
         "deny": (*(f"Bash(bad{n} command:*)" for n in range(50)), *(f"Read(./secret{n}/**)" for n in range(40))),
