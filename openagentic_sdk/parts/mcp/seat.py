@@ -336,12 +336,9 @@ class Seat:
         """
         params = {"name": tool.name, "arguments": dict(arguments)}
 
-        async def call(session: McpSession) -> Mapping[str, Any]:
-            if session.is_stdio:
-                return await session.call("tools/call", params, hooks, first_round)
-            assert isinstance(session.wire, HttpWire)
-            async with session.wire.copying(self._copied.get(tool.name)):
-                return await session.call("tools/call", params, hooks, first_round)
+        def call(session: McpSession) -> Awaitable[Mapping[str, Any]]:
+            calling = session.call("tools/call", params, hooks, first_round)
+            return calling if session.is_stdio else self._with_copied(session, tool.name, calling)
 
         try:
             return await self._twice(call, hooks, effect)
@@ -351,11 +348,21 @@ class Seat:
                 raise UnknownOutcomeError(text) from error
             raise
 
+    async def _with_copied(
+        self, session: McpSession, tool_name: str, calling: Awaitable[Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
+        """Make a call over HTTP, with the arguments in headers that the tool's definition requires."""
+        assert isinstance(session.wire, HttpWire)
+        async with session.wire.copying(self._copied.get(tool_name)):
+            return await calling
+
     async def _twice(
         self, make: Callable[[McpSession], Awaitable[Mapping[str, Any]]], hooks: RequestHooks, effect: Effect
     ) -> Mapping[str, Any]:
         """Send a request, and once more if that is useful and permitted."""
-        session = await self.session()
+        session = self._session
+        if session is None or session.lost is not None:
+            session = await self.session()
         try:
             return await make(session)
         except McpError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -183,15 +183,20 @@ class McpSession:
     def _misbehaves(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
-    async def call(
+    def call(
         self, method: str, params: Mapping[str, Any], hooks: RequestHooks, first_round: InputRound | None = None
-    ) -> Mapping[str, Any]:
+    ) -> Awaitable[Mapping[str, Any]]:
         """Send a request, and answer the questions that a modern server asks before its result. Raises like `request`.
 
         `first_round` continues a call that was left with open questions.
         """
         if not self.is_modern:
-            return await self.request(method, params, hooks)
+            return self.request(method, params, hooks)
+        return self._call_in_rounds(method, params, hooks, first_round)
+
+    async def _call_in_rounds(
+        self, method: str, params: Mapping[str, Any], hooks: RequestHooks, first_round: InputRound | None
+    ) -> Mapping[str, Any]:
         at = first_round
         while True:
             answers = {} if at is None else await self._answers(at, hooks)

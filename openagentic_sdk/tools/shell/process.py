@@ -198,9 +198,11 @@ class Outbox:
     def send(self, data: bytes) -> int:
         """Queue the bytes; return the number of bytes waiting now."""
         if not self._unsent:
-            data = data[self._written(data) :]
-            if data:
-                self._loop.add_writer(self._fd, self._flush)
+            written = self._written(data)
+            if written == len(data):
+                return 0
+            data = data[written:]
+            self._loop.add_writer(self._fd, self._flush)
         self._unsent += data
         return len(self._unsent)
 
