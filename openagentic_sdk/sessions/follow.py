@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from threading import Lock
@@ -431,7 +432,8 @@ def _chars(value: object) -> int:
     return sum(map(_chars, vars(value).values())) if isinstance(value, Event) else 8
 
 
-_WATCHES: WeakKeyDictionary[SessionStore, list[Watch]] = WeakKeyDictionary()
+# Tuples, replaced under the lock and never changed: `publish` iterates over one without the lock.
+_WATCHES: WeakKeyDictionary[SessionStore, tuple[Watch, ...]] = WeakKeyDictionary()
 _LOCK = Lock()
 
 
@@ -439,11 +441,11 @@ def watch_of(store: SessionStore) -> Watch:
     """The watch of this store in this event loop. Raises `EventLoopError` if none is running."""
     loop = running_loop("follow()")
     with _LOCK:
-        watches = _WATCHES.setdefault(store, [])
-        watches[:] = [watch for watch in watches if not watch.loop.is_closed()]
+        watches = _WATCHES.get(store, ())
         watch = next((watch for watch in watches if watch.loop is loop), None)
         if watch is None:
-            watches.append(watch := Watch(store, loop))
+            watch = Watch(store, loop)
+            _WATCHES[store] = (*(other for other in watches if not other.loop.is_closed()), watch)
         return watch
 
 
@@ -452,5 +454,7 @@ def publish(store: SessionStore, session_id: str, events: Sequence[Event]) -> No
     for watch in _WATCHES.get(store, ()):
         if watch.loop is asyncio.get_running_loop():
             watch.publish(session_id, events)
-        elif not watch.loop.is_closed():
+            continue
+        # Closed already, or by its own thread at this moment: asking first would not exclude that.
+        with suppress(RuntimeError):
             watch.loop.call_soon_threadsafe(watch.publish, session_id, events)

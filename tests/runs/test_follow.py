@@ -10,7 +10,7 @@ from openagentic_sdk.events import Result, SystemInit, UserMessage, UserQuestion
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_PAGE_CHARS, MAX_RECENT_EVENTS, Follower, follow, publish
+from openagentic_sdk.sessions.follow import MAX_PAGE_CHARS, MAX_RECENT_EVENTS, Follower, follow, publish, watch_of
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -246,6 +246,49 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         follower.wake()
         go_on.set()
         self.assertEqual(await asyncio.wait_for(waiting, 120), ())
+
+    async def test_a_loop_that_its_own_thread_closes_meanwhile_does_not_fail_the_run_that_publishes(self):
+        class Closing(asyncio.SelectorEventLoop):
+            looks_open = True  # as just before the other thread closes it
+
+            def is_closed(self):
+                return not self.looks_open and super().is_closed()
+
+        store, other = MemorySessionStore(), Closing()
+        await asyncio.to_thread(lambda: other.run_until_complete(watching(store)))
+        other.close()
+        self.addCleanup(setattr, other, "looks_open", False)
+        publish(store, store.create_session(), [UserMessage("Go on")])
+
+    async def test_a_loop_is_not_skipped_if_a_follower_of_a_new_loop_comes_while_a_run_publishes(self):
+        store, calls = MemorySessionStore(), []
+
+        class Meeting(asyncio.SelectorEventLoop):
+            """A loop that is closed as a run reaches it, while another thread starts to follow."""
+
+            def call_soon_threadsafe(self, *args, **kwargs):
+                if threading.current_thread() is threading.main_thread():
+                    self.close()
+                    thread = threading.Thread(target=lambda: asyncio.run(watching(store)))
+                    thread.start()
+                    thread.join()
+                return super().call_soon_threadsafe(*args, **kwargs)
+
+        class Open(asyncio.SelectorEventLoop):
+            def call_soon_threadsafe(self, callback, *args, **kwargs):
+                calls.append(args)
+                return super().call_soon_threadsafe(callback, *args, **kwargs)
+
+        for loop in (Meeting(), opened := Open()):
+            await asyncio.to_thread(lambda loop=loop: loop.run_until_complete(watching(store)))
+        self.addCleanup(opened.close)
+        session_id, events = store.create_session(), [UserMessage("Go on")]
+        publish(store, session_id, events)
+        self.assertEqual(calls, [(session_id, events)])
+
+
+async def watching(store):
+    watch_of(store)
 
 
 if __name__ == "__main__":

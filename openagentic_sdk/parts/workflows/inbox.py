@@ -211,6 +211,8 @@ class WorkflowInbox:
 
 _INBOXES: WeakKeyDictionary[SessionStore, OrderedDict[str, WorkflowInbox]] = WeakKeyDictionary()
 _MAX_INBOXES = 64
+# For the table alone. The writer of an inbox's session keeps other threads away from that inbox, and no store is called
+# while this is locked.
 _LOCK = Lock()
 
 
