@@ -199,7 +199,7 @@ class Agents(Mapping[str, NamedAgent]):
         allowed = self.modes(name)
         if not isinstance(mode, str) or mode not in allowed:
             raise OptionsError(
-                f"permission_mode {mode!r:.100} is not for clients of {name!r}: {', '.join(allowed)} are"
+                f"clients of {name!r} may not select permission_mode {mode!r:.100}: select one of {', '.join(allowed)}"
             )
         return read_mode(mode)
 

@@ -131,7 +131,7 @@ def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInf
 
 
 def nested_variants(skill: SkillInfo, skills: Iterable[SkillInfo]) -> tuple[str, ...]:
-    """The names of the skills in folders below that would have this one's name if it were free."""
+    """The names of the skills in subfolders that have this one's name after a prefix, because the name is taken."""
     ending = f":{name_key(skill.name)}"
     return tuple(
         each.name

@@ -87,7 +87,7 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def comparison_lines(a: Sequence[Event], b: Sequence[Event], diff: SessionDiff) -> list[str]:
-    """Two sessions in sentences: how B's conditions differed, where they diverge, in what, and the cost of each."""
+    """Two sessions in sentences: how B's conditions differed, where and how they diverge, and the cost of each."""
     if diff.same:
         return ["no difference"]
     first = next((difference.step for difference in diff.differences if difference.step is not None), None)

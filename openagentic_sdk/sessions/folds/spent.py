@@ -5,8 +5,8 @@ calls that it makes, in equal shares, or to `(answer)` if it makes none, and to 
 in their own records; this one contains only its sum, by name, for those whose session is gone. Days are UTC. The last hours
 are also recorded by model.
 
-A cell is `[calls, uncached prompt tokens, tokens read from the cache, tokens written to the cache, answer tokens, of these
-reasoning, US dollars, calls without a known price]`.
+A cell is `[calls, uncached prompt tokens, tokens read from the cache, tokens written to the cache, answer tokens,
+reasoning tokens among these, US dollars, calls without a known price]`.
 """
 
 from __future__ import annotations

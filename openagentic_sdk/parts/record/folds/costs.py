@@ -314,7 +314,7 @@ def _names(by: str, row: SessionSummary, day: str, by_id: Mapping[str, SessionSu
 
 
 def _deleted(by_id: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
-    """The costs that sessions report for their subagents minus those in the summaries of these subagents and their own."""
+    """The costs of deleted subagents: those that sessions report for subagents, less those of subagents that exist."""
     child_sums: dict[str, list[float]] = {}
     for row in by_id.values():
         if row.is_child and row.parent is not None and row.parent in by_id:
