@@ -318,9 +318,7 @@ class EndpointProvider(ABC):
     def _control_against(
         self, error: ProviderHTTPError, payload: Mapping[str, Any], names: ToolNames
     ) -> tuple[str | None, str]:
-        """The control under which the endpoint may accept the request that it refused, None if there is none, and its
-        effect on tools in words.
-        """
+        """The control under which the endpoint may accept the refused request, or None, and its effect on tools in words."""
         max_chars = description_limit(error)
         if max_chars and max_chars < (self.controls.description_chars() or max_chars + 1):
             return f"{CUT_DESCRIPTIONS} {max_chars}", f"descriptions of tools are truncated to {max_chars} characters: "
