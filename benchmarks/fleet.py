@@ -151,7 +151,11 @@ def _enqueue(queue: Queue, count: int, agent: str = "step", body: str = '{"promp
 
 
 def _whole_runs(url: str) -> Iterator[Row]:
-    """One after the other, in this process."""
+    """One after the other, in this process.
+
+    On SQLite, the fleet adds about 6 ms of processor time to the 6.6 of a run alone, so the ratio is close to its bar: three
+    transactions (enqueue, claim, end), and 14 calls of the database in threads, each of which starts one.
+    """
     with closing(open_store(url)) as store, closing(Fleet(store, agents())) as fleet:
         options = fleet.agents.options("step", session_store=store)
 

@@ -34,6 +34,11 @@ def rows() -> list[Row]:
 
 
 def _decisions(folder: str) -> list[Row]:
+    """The last row misses its bar, which is older than some of the checks of each word of the line.
+
+    Of its 1,090 us, 30 % find out whether one of six programs reaches something protected, 30 % compare the line with the
+    rules that forbid, and 20 % collect the paths that it may read or write.
+    """
     plain, ruled = PermissionGate(cwd=folder), PermissionGate(cwd=folder, **_rules())
     line = {"command": _LINE}
     return [

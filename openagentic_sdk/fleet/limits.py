@@ -160,10 +160,15 @@ class _SetLimits:
         self._looked_at: float | None = None
         self._found: list[Any] = []
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last query of the database is less than a second old, so that the next look needs none."""
+        return self._looked_at is not None and time.monotonic() - self._looked_at <= LOOK_S
+
     def _recent_names(self) -> list[Any]:
         """The first column of the `look` query; queries the database at most once a second."""
-        now = time.monotonic()
-        if self._looked_at is None or now - self._looked_at > LOOK_S:
+        if not self.is_fresh:
+            now = time.monotonic()
             self._found, self._looked_at = [row[0] for row in self._tables.read(self._look)], now
         return self._found
 

@@ -58,8 +58,9 @@ class RatedProvider(AroundProvider):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer, requested after waiting for the turn."""
-        token_count = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
-        is_counted = await off_loop(True, self._rates.is_known, self._key)
+        is_counted = await off_loop(not self._rates.is_fresh, self._rates.is_known, self._key)
+        # An estimate writes the whole request as JSON, which would be for nothing without a limit.
+        token_count = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens if is_counted else 0
         while is_counted and (wait_s := await off_loop(True, partial(self._rates.take, self._key, token_count))) > 0:
             await self._clock.sleep(wait_s)
             if not await off_loop(True, self._rates.is_blocked, self._key):

@@ -308,6 +308,23 @@ class RateLimits(RulesTest):
         self.assertFalse(rates.is_known("k"))
         self.assertEqual(rates.take("k", 10**9), 0.0)
 
+    def test_the_tokens_of_a_request_are_estimated_only_for_a_key_with_a_rate(self) -> None:
+        class Read(dict[str, str]):
+            times = 0
+
+            def items(self) -> Any:
+                self.times += 1
+                return super().items()
+
+        rates = Rates(self.host().queue.tables)
+        provider = RatedProvider(ScriptedProvider(["one", "two"]), rates, "k")
+        message = Read(role="user", content="go")
+        self.assertEqual(asyncio.run(provider.complete(model="m", messages=[message])).assistant_text, "one")
+        unlimited = message.times
+        rates.set("k", 600, 60_000)
+        self.assertEqual(asyncio.run(provider.complete(model="m", messages=[message])).assistant_text, "two")
+        self.assertEqual((unlimited, message.times), (0, 1))
+
     def test_what_a_429_asks_for_holds_on_all_hosts_and_only_the_longest_counts(self) -> None:
         here, there = Rates(self.host().queue.tables), Rates(self.host().queue.tables)
         here.set("k", 600, None)
