@@ -54,6 +54,9 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Sequence[Mapping[str, Any]] | None": (list, tuple, _NONE),
 }
 
+# What the lists among them contain.
+_ELEMENTS: Mapping[str, type] = {"Sequence[str]": str, "Sequence[Mapping[str, Any]]": dict}
+
 
 # Fields of events that were signed before there were these: left out where they say nothing, or old digests would not fit.
 _LATER = frozenset({"approver"})
@@ -72,6 +75,8 @@ class _Shape:
         self.defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
         self.plain = {f.name: frozenset(_ACCEPTED[str(f.type)] or _JSON) for f in fields(cls)}
         self.size = len(self.plain)
+        kinds = ((f.name, _ELEMENTS.get(str(f.type).removesuffix(" | None"))) for f in own)
+        self.lists = {name: kind for name, kind in kinds if kind is not None}
         self.names = tuple(f.name for f in own)
         self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
         self.head = f'"type":{_quote(cls.type)}'
@@ -114,7 +119,8 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
     """Build the event that a dict describes.
 
     Raises `InvalidEventError` if a required field is missing or a field has the wrong type, and `UnknownEventTypeError` for
-    an unknown type; with `strict=False` the latter becomes an `UnknownEvent`.
+    an unknown type; with `strict=False` the latter becomes an `UnknownEvent`, and elements of the wrong type are left out of
+    lists: a log that contains them, which older versions and other tools could write, stays readable.
     """
     event_type = data.get("type")
     if not isinstance(event_type, str):
@@ -124,7 +130,7 @@ def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> AnyEvent
         if strict:
             raise UnknownEventTypeError(event_type)
         return UnknownEvent(data)
-    return _build_plain(shape, data) or _build(shape, data)
+    return _build_plain(shape, data) or _build(shape, data if strict else _without_misfits(shape, data))
 
 
 def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
@@ -138,6 +144,10 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent | None:
             values[name] = value
     if len(values) != shape.size or not (values["seq"] or 0) >= 0 or values["seq"] == 0:
         return None
+    for name, kind in shape.lists.items():
+        for item in values[name] or ():
+            if item.__class__ is not kind:
+                return None
     event = object.__new__(shape.cls)
     event.__dict__.update(values)
     return event
@@ -162,12 +172,28 @@ def _build(shape: _Shape, data: Mapping[str, Any]) -> AnyEvent:
     return shape.cls(**values, **envelope)
 
 
+def _without_misfits(shape: _Shape, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    lists = {name: data[name] for name in shape.lists if isinstance(data.get(name), list)}
+    return {**data, **{n: [item for item in each if isinstance(item, shape.lists[n])] for n, each in lists.items()}}
+
+
 def _check_kind(shape: _Shape, name: str, value: Any) -> None:
     accepted = shape.accepted[name]
     # `bool` is a subclass of `int`: True is no number of tokens.
     if accepted is not None and (not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)):
         kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
         raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
+    if value and name in shape.lists:
+        _check_elements(shape, name, value)
+
+
+def _check_elements(shape: _Shape, name: str, value: Sequence[Any]) -> None:
+    kind = shape.lists[name]
+    for item in value:
+        if not isinstance(item, kind):
+            raise InvalidEventError(
+                f"{shape.cls.type}: field {name!r} must be a list of {kind.__name__}, and contains {type(item).__name__}"
+            )
 
 
 def dumps_json(value: Any) -> str:
@@ -252,8 +278,12 @@ def dumps_fields(event: Event) -> str:
     if shape is None:
         raise UnknownEventTypeError(event.type)
     try:
-        values = shape.values(event.__dict__ if event.__class__ is shape.cls else values_of(event))
+        own = event.__dict__ if event.__class__ is shape.cls else values_of(event)
+        values = shape.values(own)
         template, encoders = shape.lines.get(tuple(map(type, values))) or _line(shape, values)
+        for name in shape.lists:
+            if own[name]:  # the form depends on the types of the values, not on those of their elements
+                _check_elements(shape, name, own[name])
         return template % tuple(map(call, encoders, values))
     except InvalidEventError:
         raise

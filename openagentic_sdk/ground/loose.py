@@ -46,3 +46,8 @@ def as_mappings(value: Any) -> list[Mapping[str, Any]]:
 def as_text(value: Any) -> str:
     """The value if it is a string, otherwise an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def tool_name(spec: Mapping[str, Any]) -> str:
+    """The name in a tool's definition, which a log from elsewhere may lack."""
+    return as_text(as_mapping(spec.get("function")).get("name"))

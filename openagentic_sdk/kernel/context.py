@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import ModelContext, UserMessage
 from ..ground.frozen import changed, frozen
+from ..ground.loose import tool_name
 from .part import Part
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _cause(last: ModelContext | None, now: ModelContext) -> str:
 
 
 def _tool_changes(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
-    old, new = ({tool["function"]["name"]: tool for tool in tools} for tools in (before, now))
+    old, new = ({tool_name(tool): tool for tool in tools} for tools in (before, now))
     changes = [f"+{name}" for name in new.keys() - old.keys()] + [f"-{name}" for name in old.keys() - new.keys()]
     changes += [f"{name} changed" for name in old.keys() & new.keys() if old[name] != new[name]]
     return ", ".join(sorted(changes)) or "another order"

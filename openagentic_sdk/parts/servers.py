@@ -14,6 +14,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..events import CommandExpanded, McpServerChanged, ToolUse, UserMessage
+from ..ground.loose import tool_name
 from ..ground.text import one_line
 from ..ground.words import shortened
 from ..kernel.agent import Run
@@ -112,7 +113,7 @@ class ServerTools(Part):
             return
         self._offered = tools
         context = self.run.view.context
-        announced_tools = [] if context is None else [str(spec["function"]["name"]) for spec in context.tools]
+        announced_tools = [] if context is None else [tool_name(spec) for spec in context.tools]
         specs = {tool.name: tool_spec(tool) for tool in tools}
         names = dict.fromkeys([*(name for name in announced_tools if name in specs), *specs])
         registry = ToolRegistry(tools, [specs[name] for name in names])

@@ -13,6 +13,7 @@ from operator import is_
 from typing import Any
 
 from ..events import ToolsLoaded
+from ..ground.loose import tool_name
 from ..ground.text import one_line
 from ..kernel.agent import Run
 from ..kernel.model_step import Reply
@@ -94,7 +95,7 @@ class DeferredTools(Part):
         """A registry of all tools, with the definitions that were sent before and as many others as fit."""
         run = self.run
         context, loaded = run.view.context, run.view.fold(LoadedToolsFold).names
-        earlier_specs = {} if context is None else {spec["function"]["name"]: spec for spec in context.tools}
+        earlier_specs = {} if context is None else {tool_name(spec): spec for spec in context.tools}
         specs = {tool.name: tool_spec(tool) for tool in tools}
         may_wait = [name for name in specs if name not in _ALWAYS_TOLD and name not in earlier_specs]
         search = ToolSearchTool(lambda: [tool for tool in tools if tool.name not in sent_specs])

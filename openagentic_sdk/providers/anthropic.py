@@ -260,7 +260,7 @@ class MessageReading(Reading):
             extras=self._extras(),
             refusal=self._stop_reason == "refusal",
             model=self._model,
-            citations=tuple(citation for block in blocks for citation in as_list(block.get("citations"))),
+            citations=tuple(citation for block in blocks for citation in as_mappings(block.get("citations"))),
             response_id=self._id,
             service_tier=as_text(self._usage.get("service_tier")) or None,
         )

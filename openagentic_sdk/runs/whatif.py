@@ -16,6 +16,7 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
 from ..events import AnyEvent, Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolStarted, ToolUse
 from ..ground.frozen import frozen
+from ..ground.loose import tool_name
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..kernel.agent import AgentRuntime, Run
@@ -82,12 +83,7 @@ async def start_what_if(
         )
     known_calls = RecordedCalls(events, after_seq=at_seq)
     # The tools last announced to the model of a recorded session.
-    specs = {
-        str(spec["function"]["name"]): spec
-        for event in events
-        if isinstance(event, ModelContext)
-        for spec in event.tools
-    }
+    specs = {tool_name(spec): spec for event in events if isinstance(event, ModelContext) for spec in event.tools}
     if options.tools is None and specs:  # the same built-in tools as in the recording, whatever this version has
         asked_for = {event.name for event in events if isinstance(event, ToolUse)} | {*specs, *_offered(events)}
         agent = replace(agent, tools=ToolRegistry(tool for tool in agent.tools if tool.name in asked_for))

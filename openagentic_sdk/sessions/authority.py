@@ -20,7 +20,7 @@ from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from ..errors import OptionsError
+from ..errors import InvalidEventError, OptionsError
 from ..events import (
     CommandExpanded,
     Event,
@@ -40,6 +40,7 @@ from ..events import (
     UserQuestion,
 )
 from ..ground.frozen import changed
+from ..serialization import dumps_event
 from .encoded import EncodedEvents, encode_event
 from .seal import Seal
 
@@ -64,6 +65,14 @@ _CARRIERS = frozenset(
         UserQuestion,
     )
 )
+
+
+def with_mac(event: Event, mac: str | None) -> Event:
+    """The event with this digest instead of its own; one of an unknown type keeps its other fields verbatim."""
+    if isinstance(event, UnknownEvent):
+        data = {name: value for name, value in event.data.items() if name != "mac"}
+        return UnknownEvent(data if mac is None else {**data, "mac": mac})
+    return changed(event, mac=mac)
 
 
 class Authority:
@@ -98,7 +107,12 @@ class Authority:
             if event.__class__ in _CARRIERS:
                 self._ours.add(event.seq)
             return
-        body = signed_body(event).encode("ascii")
+        try:
+            body = signed_body(event).encode("ascii")
+        except (
+            InvalidEventError
+        ):  # nested deeper than this version writes: not ours, and no reason to refuse the session
+            body = dumps_event(event).encode("ascii")
         self._chain = sha256(self._chain + body).digest()
         if event.__class__ not in _CARRIERS or event.mac is None:
             return
@@ -119,7 +133,7 @@ class Authority:
             body = text.encode("ascii")
             self._signed[seq] = chain = sha256(chain + body).digest()
             mac = self.mac(event, seq, body, chain) if event.__class__ in _CARRIERS else None
-            signed.append(event if mac is event.mac else changed(event, mac=mac))
+            signed.append(event if mac is event.mac else with_mac(event, mac))
             bodies.append(text if mac is None else f'{text},"mac":"{mac}"')
         return EncodedEvents(signed, bodies)
 

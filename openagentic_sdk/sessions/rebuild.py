@@ -597,7 +597,7 @@ def describe_attachment(part: Mapping[str, Any]) -> str:
     facts = (
         part.get("name") or part.get("url"),
         part.get("media_type"),
-        f"{part['size']:,} bytes" if "size" in part else None,
+        f"{part['size']:,} bytes" if isinstance(part.get("size"), int) else None,
     )
     return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in facts if word)])}]"
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 
 from ..errors import StorageError
-from ..events import Event, SessionForked, UnknownEvent
-from ..ground.frozen import changed
-from .authority import Authority, signed_body
+from ..events import Event, SessionForked
+from .authority import Authority, signed_body, with_mac
 from .core import StoreCore
 from .seal import Seal
 
@@ -76,9 +75,6 @@ def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event],
             mac = (
                 Authority(written_in, seal).mac(event, event.seq or 0, body, chain) if authority.is_ours(was) else None
             )
-            if isinstance(event, UnknownEvent):
-                event = UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
-            else:
-                event = changed(event, mac=mac)
+            event = with_mac(event, mac)
         signed_events.append(event)
     return signed_events

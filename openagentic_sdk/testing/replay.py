@@ -28,6 +28,7 @@ from ..events import (
     ToolUse,
 )
 from ..ground.frozen import frozen, mutable
+from ..ground.loose import as_mapping, tool_name
 from ..kernel.tool import ToolContext, ToolOutput
 from ..parts.record.commit import ERASED
 from ..parts.record.folds.audit import RequestDigest, rebuild_requests
@@ -214,8 +215,8 @@ class RecordedTool(Tool):
     """A tool as the model saw it, which returns the recorded result of each call."""
 
     def __init__(self, spec: Mapping[str, Any], results: Mapping[str, ToolResult], effect: Effect = "unsafe") -> None:
-        function = spec["function"]
-        self.name = str(function["name"])
+        function = as_mapping(spec.get("function"))
+        self.name = tool_name(spec)
         self.description = str(function.get("description", ""))
         self.input_schema = function.get("parameters", {})
         self.effect = effect

@@ -9,7 +9,9 @@ import random
 import threading
 import zlib
 from itertools import accumulate
+from typing import Any
 
+from openagentic_sdk.agent import Agent
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LogCorruptError, SessionExistsError
 from openagentic_sdk.events import (
@@ -24,14 +26,18 @@ from openagentic_sdk.events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UnknownEvent,
     UserMessage,
 )
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.parts.record.verify_log import Problem, salvage, verify_session
+from openagentic_sdk.serialization import MAX_DEPTH
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import LOG_NAME
+from openagentic_sdk.testing import ScriptedProvider
 from tests.size import LARGE, sized
 
 from .scenes import SceneTest, small_batches, three_turns, without_stamps
@@ -271,6 +277,28 @@ class CorruptionTest(SceneTest):
         path.write_bytes(path.read_bytes().replace(b"damaged", b"changed"))
         saved = salvage(self.store, "t")
         self.assertEqual(rebuild_messages(self.store.iter_events(saved.session_id)), rebuild_messages(stored[:-1]))
+
+    def test_salvage_keeps_events_of_a_newer_version_with_digests_of_another_installation(self) -> None:
+        self.store.create_session(session_id="t")
+        newer = UnknownEvent({"type": "of.tomorrow", "value": 5, "mac": "0" * 64})
+        self.store.append_events("t", [UserMessage("one"), newer])
+        saved = salvage(self.store, "t")
+        events = self.store.read_events(saved.session_id)
+        self.assertEqual([(event.type, event.mac) for event in events[2:3]], [("of.tomorrow", None)])
+        assert isinstance(events[2], UnknownEvent)
+        self.assertEqual(events[2].data["value"], 5)
+
+    def test_values_nested_deeper_than_this_version_writes_do_not_stop_a_run(self) -> None:
+        value: list[Any] = []
+        for _ in range(MAX_DEPTH + 50):
+            value = [value]
+        lines = [{"type": "user.message", "text": "one"}, {"type": "tool.use", "tool_use_id": "c", "name": "Read"}]
+        lines[1]["input"] = {"file_path": value}
+        self.store.create_session(session_id="t")
+        (self.store.session_dir("t") / LOG_NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.assertTrue(verify_session(self.store, "t").ok)
+        agent = Agent(ScriptedProvider(["on"]), options=OpenAgenticOptions(session_store=self.store))
+        self.assertEqual(agent.run_sync("two", session="t").output, "on")
 
     def test_what_stands_intact_behind_the_damage_is_counted_and_kept_as_records_when_that_is_asked(self) -> None:
         total = len(self.lines)

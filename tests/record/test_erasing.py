@@ -31,10 +31,10 @@ from openagentic_sdk.parts.record.bundle import read_bundle
 from openagentic_sdk.parts.record.commit import ERASED, leaves
 from openagentic_sdk.parts.record.erase import Erasure, erase, finish_erasures
 from openagentic_sdk.parts.record.lifecycle import fork_session
-from openagentic_sdk.parts.record.places import Needles, erase_places
+from openagentic_sdk.parts.record.places import Needles, erase_places, find_places, value_at
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
-from openagentic_sdk.parts.record.verify_log import foreign_authority, verify_session
+from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, verify_session
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -248,11 +248,10 @@ class Erasing(RecordCase):
         places = [
             {"seq": 3, "path": "/tool_use_id"},
             {"seq": 99, "path": "/x"},
-            "x",
             {"seq": "a"},
             {"seq": 2, "path": ""},
         ]
-        store.append_event("s", RecordErasing("made up", "elsewhere", places))  # type: ignore[arg-type]
+        store.append_event("s", RecordErasing("made up", "elsewhere", places))
         before = store.read_events("s")
         finish_erasures(store, "s", seal=self.seal)
         self.assertEqual(store.read_events("s")[: len(before)], before)
@@ -370,6 +369,29 @@ class Erasing(RecordCase):
                     self.assertEqual(self.report(store, other).problems, ())
                     self.assertTrue(verify_session(store, other).ok)
         self.assertGreater(killed, 3)
+
+    def test_an_erasure_that_was_killed_is_finished_in_the_salvaged_copy(self) -> None:
+        store = FileSessionStore(self.folder)
+        self.filled(store, secret=SECRET)
+        sign_session(store, "s", [self.key])
+        events = store.read_events("s")
+        places = find_places(events, (), Needles([SECRET]), ())[0]
+        self.assertGreater(len(places), 4)
+        fields = [{"seq": seq, "path": pointer} for seq, pointer in places]
+        store.append_events("s", [RecordErasing("id", "s", fields), UserMessage("damaged")])
+        path = store.session_dir("s") / "events.jsonl"
+        path.write_bytes(path.read_bytes().replace(b"damaged", b"changed"))
+        saved = salvage(store, "s").session_id
+        store.delete_session("s")
+        self.assertEqual(finish_erasures(store, saved, seal=self.seal), ["id"])
+        for file, data in stored_bytes(self.folder).items():
+            for form in forms(SECRET):
+                self.assertNotIn(form, data, file)
+        after = store.read_events(saved)
+        # Only the salts that no erased value was digested with may stay; in a copy they cannot be told apart.
+        self.assertEqual([event.opening for event in after if isinstance(event, RecordSigned)], [{}])
+        for seq, pointer in places:
+            self.assertEqual(value_at(after[seq], pointer), ERASED)
 
     def _unfinished(self, store: SessionStore) -> list[str]:
         ended = any(isinstance(event, RecordErased) for event in store.iter_events("s"))

@@ -124,6 +124,8 @@ class RoundTripTest(unittest.TestCase):
             ('{"type":"user.message","text":"x","ts":"now"}', "ts"),
             ('{"type":"user.message","text":"x","ts":NaN}', "not JSON"),
             ("[" * 100_000, "not JSON"),
+            ('{"type":"todo.updated","todos":[[]]}', "'todos' must be a list of dict"),
+            ('{"type":"session.meta","tags":["a",1]}', "'tags' must be a list of str"),
         ]  # fmt: skip
         for line, word in cases:
             with self.subTest(line=line[:60]), self.assertRaisesRegex(InvalidEventError, word):
@@ -137,12 +139,23 @@ class RoundTripTest(unittest.TestCase):
             (ToolUse("c", "n", []), "input"),
             (ModelRequest(True, 1, "", 1), "step"),
             (SessionMeta(tags="tag"), "tags"),
+            (SessionMeta(tags=("a", 1)), "tags"),
+            (UserMessage("a", attachments=[True]), "attachments"),
         ):
             with (
                 self.subTest(event),
                 self.assertRaisesRegex(InvalidEventError, f"^{event.type}: field '{name}' must be"),
             ):
                 dumps_fields(event)
+
+    def test_elements_of_another_type_are_left_out_by_the_tolerant_reader(self):
+        for misfit in (None, 5, True, []):
+            for line, left in (
+                ({"type": "todo.updated", "todos": [{"content": "a"}, misfit]}, [{"content": "a"}]),
+                ({"type": "session.meta", "tags": [misfit, "a"]}, ["a"]),
+            ):
+                event = loads_event(json.dumps({**line, "seq": 1, "ts": 1.0}), strict=False)
+                self.assertEqual([left], [value for value in event_to_dict(event).values() if isinstance(value, list)])
 
     def test_what_json_cannot_say_is_refused_when_it_is_written(self):
         for value in (float("nan"), float("inf"), {1, 2}, object()):

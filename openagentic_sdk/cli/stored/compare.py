@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest, UserMessage
+from ...ground.loose import tool_name
 from ...ground.system import working_dir
 from ...ground.text import on_one_line
 from ...parts.masking import environment_redactor, mask_value, shown
@@ -106,7 +107,7 @@ def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
     if not all(contexts):
         return []
     one, other = contexts[0][-1], contexts[1][-1]
-    tools = [{str(spec["function"]["name"]) for spec in each.tools} for each in (one, other)]
+    tools = [{tool_name(spec) for spec in each.tools} for each in (one, other)]
     prompts = [
         [event.text for event in side if isinstance(event, UserMessage) and event.origin == "user"] for side in (a, b)
     ]

@@ -13,6 +13,7 @@ from ...events import (
     AssistantMessage,
     Event,
     LogRecovered,
+    LogSalvaged,
     ModelRequest,
     RecordErasing,
     RecordSigned,
@@ -214,8 +215,13 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPla
             by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
     after = list(events)
     start = 0  # of the range that the next checkpoint covers
+    # In a salvaged log, copied checkpoints name the positions of the old one: no salt there can be matched to its value.
+    moved = events[0].events + 1 if events and isinstance(events[0], LogSalvaged) else 0
     for event in events:
-        if isinstance(event, RecordSigned) and event.from_seq == start + 1 and event.to_seq < (event.seq or 0):
+        if isinstance(event, RecordSigned) and (event.seq or 0) <= moved:
+            after[(event.seq or 1) - 1] = changed(event, opening={}) if by_seq else event
+            start = event.to_seq
+        elif isinstance(event, RecordSigned) and event.from_seq == start + 1 and event.to_seq < (event.seq or 0):
             after[(event.seq or 1) - 1] = _without_salts(event, events, by_seq)
             start = event.to_seq
     for seq, pointers in by_seq.items():

@@ -22,9 +22,12 @@ from ...events import (
     ContextCleared,
     Event,
     FileKept,
+    FilesRestored,
+    FilesRestoring,
     LogFragment,
     LogSalvaged,
     PermissionDecision,
+    RecordErasing,
     SessionCompacted,
     SessionForked,
     SessionRewound,
@@ -41,7 +44,7 @@ from ...ground.disk import SystemDisk
 from ...ground.frozen import frozen
 from ...ground.system import BINARY, NO_FOLLOW
 from ...providers.wrappers.abilities import MEDIA_KINDS
-from ...sessions.authority import Authority
+from ...sessions.authority import Authority, with_mac
 from ...sessions.base import DIGEST_WITHIN, Remains, SessionStore
 from ...sessions.core import new_session_id
 from ...sessions.folds.view import SessionView
@@ -55,6 +58,7 @@ from ...sessions.log.unsynced import marked_size
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from .lifecycle import forked_metadata
+from .places import places_of
 
 _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",
@@ -447,7 +451,7 @@ def _salvaged(
         nonlocal seq
         (signed,) = now.sign([_moved_on(event, seq + 1)], seq)
         seq += 1
-        signed = signed if is_ours else replace(signed, mac=None)
+        signed = signed if is_ours else with_mac(signed, None)
         now.apply(signed)
         return signed
 
@@ -482,6 +486,11 @@ def _moved_on(event: Event, seq: int) -> Event:
             return replace(event, seq=seq, to_seq=event.to_seq + 1)
         case SystemInit() if event.messages_from_seq is not None:
             return replace(event, seq=seq, messages_from_seq=event.messages_from_seq + 1)
+        case FilesRestoring() | FilesRestored():
+            return replace(event, seq=seq, to_seq=event.to_seq + 1)
+        case RecordErasing():
+            places = [{"seq": erased_seq + 1, "path": pointer} for erased_seq, pointer in places_of(event)]
+            return replace(event, seq=seq, fields=places)
     return UnknownEvent({**event.data, "seq": seq}) if isinstance(event, UnknownEvent) else replace(event, seq=seq)
 
 

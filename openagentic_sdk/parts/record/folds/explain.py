@@ -29,7 +29,7 @@ from ....events import (
     UserMessage,
 )
 from ....ground.frozen import frozen
-from ....ground.loose import as_mapping, as_mappings
+from ....ground.loose import as_mapping, as_mappings, tool_name
 from ....ground.words import shortened
 from ....providers.definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL
 from ....sessions.folds.usage import normalize_usage
@@ -158,7 +158,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
             for part in slices
         ],
         _message_parts(request.messages, [] if rewritten else conversation.origins(), _untrusted_seqs(before)),
-        [tool["function"]["name"] for tool in request.tools],
+        [tool_name(tool) for tool in request.tools],
         _Prefixes(events).report(previous, request),
         _labelled_calls(events, request.seq, rebuilt[at + 1].seq if at + 1 < len(rebuilt) else None),
         {"model": request.model, "messages": request.messages, "tools": request.tools},
