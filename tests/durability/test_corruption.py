@@ -300,6 +300,28 @@ class CorruptionTest(SceneTest):
         agent = Agent(ScriptedProvider(["on"]), options=OpenAgenticOptions(session_store=self.store))
         self.assertEqual(agent.run_sync("two", session="t").output, "on")
 
+    def test_definitions_without_a_name_and_lists_of_anything_stop_neither_a_run_nor_a_command(self) -> None:
+        misfits = [None, 5, [], {}, {"function": 5}]
+        lines: list[dict[str, Any]] = [
+            {"type": "user.message", "text": "one", "attachments": [*misfits, {"type": "image", "size": "x"}]},
+            {"type": "model.context", "model": "m", "provider": "p", "system_prompt": "", "tools": misfits},
+            {"type": "model.request", "step": 1, "attempt": 1, "request_sha256": "x", "message_count": 1},
+            {"type": "todo.updated", "todos": misfits},
+            {"type": "session.meta", "tags": misfits},
+            {"type": "assistant.message", "text": "a", "citations": misfits},
+        ]
+        self.store.create_session(session_id="t")
+        (self.store.session_dir("t") / LOG_NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        agent = Agent(ScriptedProvider(["on"]), options=OpenAgenticOptions(session_store=self.store))
+        self.assertEqual(agent.run_sync("two", session="t").output, "on")
+        for words in ("sessions show t", "sessions explain t", "sessions context t", "sessions search one", "replay t"):
+            with (
+                self.subTest(words),
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                self.assertIn(main([*words.split(), "--store", str(self.store.root_dir)]), (0, 1))
+
     def test_what_stands_intact_behind_the_damage_is_counted_and_kept_as_records_when_that_is_asked(self) -> None:
         total = len(self.lines)
         edited = self.lines[4].replace(b'"type":"', b'"type":"x', 1)
