@@ -108,6 +108,27 @@ LONG = (
     "tests.durability.test_kill",
     "tests.stores.test_lost_answers",
 )
+# These take minutes in the large size, and start first there.
+LONG_IF_LARGE = (
+    "tests.permissions.test_disk_fuzz",
+    "tests.servers.test_llama_server",
+    "tests.schemas.test_suite",
+    "tests.durability.test_power",
+    "tests.mcp.test_public_servers",
+    "tests.server.test_rolling",
+    "tests.fleet.test_schedulers",
+    "tests.durability.test_kill",
+    "tests.durability.test_tail",
+    "tests.providers.test_public_tools",
+    "tests.stores.test_lost_answers",
+    "tests.workflows.test_two_workers",
+    "tests.durability.test_sabotage",
+    "tests.simulation.test_simulation",
+    "tests.permissions.test_shell_against_bash",
+    "tests.fleet.test_protocol",
+    "tests.runtime.test_context",
+)
+ORDER = (*LONG_IF_LARGE, *LONG) if LARGE else LONG
 
 
 class Outcome(NamedTuple):
@@ -442,9 +463,10 @@ def module_name(suite: unittest.TestSuite) -> str:
 
 
 def length(suite: unittest.TestSuite) -> tuple[int, int]:
-    """A sort key for a module's run time: its place in LONG, otherwise the size of its source."""
+    """A sort key for a module's run time: its place among the long ones, otherwise the size of its source."""
     name = module_name(suite)
-    return -LONG.index(name) if name in LONG else -len(LONG), os.path.getsize(sys.modules[name].__file__ or os.devnull)
+    place = ORDER.index(name) if name in ORDER else len(ORDER)
+    return -place, os.path.getsize(sys.modules[name].__file__ or os.devnull)
 
 
 def spread(found: unittest.TestSuite) -> unittest.TestSuite:
