@@ -33,6 +33,7 @@ from .folds.summary import SessionSummary, start_summary, summary_text
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
+from .stores.postgres.families import PostgresFamilies, has_sums
 from .stores.postgres.link import SERVERS, PostgresServer, check_url, driver
 from .stores.postgres.schema import LOCK_SPACE
 from .stores.postgres.search import by_index, has_index, keys_with_words, search_index, update_index
@@ -196,6 +197,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         """Make the server reclaim the replaced rows, as far as this role may."""
         tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
         tables += ["openagentic_words"] if self._call(None, has_index) else []
+        tables += ["openagentic_families", "openagentic_sums"] if self._call(None, has_sums) else []
         with suppress(StorageError):
             self._call(None, lambda db: db.execute(f"VACUUM {', '.join(tables)}"))
         return (
@@ -248,6 +250,14 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
         update_index(self._call, self._row_texts, progress)
+
+    def _families(self) -> PostgresFamilies | None:
+        return PostgresFamilies(self._call, self._summaries_of) if self._call(None, has_sums) else None
+
+    def _summaries_of(self, ids: Collection[str]) -> dict[str, SessionSummary]:
+        key_query = ("SELECT key FROM openagentic_sessions WHERE id = ANY(%s)", [list(ids)])
+        rows = self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=key_query)
+        return {at.id: row for at in rows if (row := self._summary_in(at)) is not None}
 
     def _row_texts(self, keys: Sequence[int]) -> dict[int, str]:
         """The texts in which lists look for words, by the keys of sessions; those of damaged ones are missing."""

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sqlite3
 import tempfile
 import unittest
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, ModelResponse, SessionMeta, ToolUse, UserMessage
 from openagentic_sdk.parts.record.erase import erase
 from openagentic_sdk.parts.record.folds.costs import BY, CostReport, all_costs, cost_report
 from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.serialization import dumps_json
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.sessions.core import SessionWriter
+from openagentic_sdk.sessions.folds.summary import summary_to_dict
+from openagentic_sdk.sessions.postgres import PostgresSessionStore
+from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.stores.families import FamilyFold, SumsFamilies
+from openagentic_sdk.sessions.stores.remote import RemoteStore
 from tests.size import IN_MEMORY, full_size, sized
+from tests.stores.servers import own_postgres_schema, own_redis_prefix
 from tests.stores.test_file_index import IndexedStore
+
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 DAY_S = 86_400
 TAGS = ("nightly", "ci", "a b", "Ω")
@@ -56,6 +68,13 @@ class SumsContract(unittest.TestCase):
 
     def index_bytes(self) -> bytes:
         raise NotImplementedError
+
+    def described(self) -> list[str]:
+        """The sessions whose summaries the store reads from now on."""
+        ids: list[str] = []
+        summary_of = self.store.kept_summary
+        self.store.kept_summary = lambda name: ids.append(name) or summary_of(name)  # type: ignore[method-assign,func-returns-value]
+        return ids
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
@@ -111,9 +130,7 @@ class SumsContract(unittest.TestCase):
             self.add(f"s{number}", 1.0, "nightly")
         self.compare()
         self.other.append_event("s3", answer(random.Random(1)))
-        described: list[str] = []
-        summary_of = self.store.kept_summary
-        self.store.kept_summary = lambda name: described.append(name) or summary_of(name)  # type: ignore[method-assign,func-returns-value]
+        described = self.described()
         all_costs(self.store, "tag")
         self.assertEqual(set(described), {"s3"})
 
@@ -251,4 +268,122 @@ class OnSqlite(SumsContract):
         return contents(self.place / "runs.db-search")
 
 
-del SumsContract  # it has no store of its own
+class OnServer(SumsContract):
+    def described(self) -> list[str]:
+        ids: list[str] = []
+        assert isinstance(self.store, RemoteStore)
+        summary_in = self.store._summary_in
+        self.store._summary_in = lambda at: ids.append(at.id) or summary_in(at)  # type: ignore[method-assign,func-returns-value]
+        return ids
+
+
+@unittest.skipUnless(POSTGRES_URL, "needs a Postgres server: set OPENAGENTIC_TEST_POSTGRES_URL")
+class OnPostgres(OnServer):
+    def setUp(self) -> None:
+        self.url = own_postgres_schema(self, POSTGRES_URL)
+        super().setUp()
+
+    def open(self) -> SessionStore:
+        return PostgresSessionStore(self.url)
+
+    def damage(self, session_id: str) -> None:
+        self.store.append_event(session_id, AssistantMessage("to be damaged"))
+        self.run_sql("UPDATE openagentic_sessions SET summary = NULL WHERE id = %s", session_id)
+        self.run_sql("UPDATE openagentic_events SET data = 'x' WHERE data LIKE '%%to be damaged%%'")
+
+    def forget_index(self) -> None:
+        self.run_sql("DELETE FROM openagentic_sums")
+
+    def index_bytes(self) -> bytes:
+        rows = self.run_sql("SELECT value FROM openagentic_sums") + self.run_sql("SELECT id FROM openagentic_families")
+        return "\n".join(value for (value,) in rows).encode()
+
+    def run_sql(self, command: str, *values: object) -> list[Any]:
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as db:
+            cursor = db.execute(command, values)  # type: ignore[arg-type]
+            return cursor.fetchall() if cursor.description else []
+
+    def test_what_a_version_that_keeps_no_sums_deletes_changes_and_replaces_counts_in_the_next_report(self) -> None:
+        for name in ("one", "two", "three"):
+            self.add(name, 1.0, "ci")
+        self.add("child", 1.0, parent="one")
+        self.compare()
+        self.run_sql("DELETE FROM openagentic_sessions WHERE id = 'one'")
+        self.compare()
+        self.run_sql("DELETE FROM openagentic_sessions WHERE id = 'two'")
+        self.add("two", 8.0, "nightly")
+        # As an erasure does it there.
+        without_costs = dumps_json(summary_to_dict(replace(self.store.kept_summary("three"), spent={})))
+        command = "UPDATE openagentic_sessions SET summary = %s, revision = revision + 1 WHERE id = 'three'"
+        self.run_sql(command, without_costs)
+        self.compare()
+
+    def test_without_the_right_to_change_the_tables_of_the_sums_the_rows_are_added_up(self) -> None:
+        self.add("one", 1.0, "ci")
+        self.run_sql("DROP TABLE openagentic_sums")
+        assert isinstance(self.store, PostgresSessionStore)
+        self.assertIsNone(self.store.family_sums(FamilyFold(1, lambda rows: {}), ["n"]))
+        self.compare()
+        self.store.delete_session("one")
+        self.compare()
+
+
+@unittest.skipUnless(REDIS_URL, "needs a Redis server: set OPENAGENTIC_TEST_REDIS_URL")
+class OnRedis(OnServer):
+    def setUp(self) -> None:
+        self.url = own_redis_prefix(self, REDIS_URL)
+        super().setUp()
+
+    def open(self) -> SessionStore:
+        return RedisSessionStore(self.url)
+
+    def damage(self, session_id: str) -> None:
+        self.store.append_event(session_id, AssistantMessage("to be damaged"))
+        with self.client() as client:
+            client.hdel(self.key("head", session_id), "summary")
+            client.lset(self.key("log", session_id), -1, "x")
+
+    def forget_index(self) -> None:
+        with self.client() as client:
+            client.delete(*client.scan_iter(match=self.key("index", "*"), count=1000))
+
+    def index_bytes(self) -> bytes:
+        with self.client() as client:
+            names = [
+                self.key("index", f"sums:{part}") for part in ("root", "family", "state", "sum:tag", "sum:subagent")
+            ]
+            return b"\n".join(each for name in names for pair in client.hgetall(name).items() for each in pair)
+
+    def key(self, kind: str, rest: str) -> str:
+        assert isinstance(self.store, RedisSessionStore)
+        return self.store._key(kind, rest)
+
+    def client(self) -> Any:
+        import redis
+
+        return redis.Redis.from_url(self.url.partition("?")[0])
+
+    def test_what_a_version_that_keeps_no_sums_deletes_changes_and_replaces_counts_within_a_minute(self) -> None:
+        for name in ("one", "two", "three"):
+            self.add(name, 1.0, "ci")
+        self.add("child", 1.0, parent="one")
+        self.compare()
+        with self.client() as client:
+            for name in ("one", "two"):
+                client.delete(self.key("head", name), self.key("log", name), self.store._server.old_name("head", name))  # type: ignore[attr-defined]
+                client.zrem(self.key("by", "all"), name)
+                client.zrem(self.key("by", "top"), name)
+            self.compare()
+            self.add("two", 8.0, "nightly")
+            self.compare()
+            # As an erasure does it there.
+            without_costs = dumps_json(summary_to_dict(replace(self.store.kept_summary("three"), spent={})))
+            client.hset(self.key("head", "three"), "summary", without_costs)
+            client.hincrby(self.key("head", "three"), "revision", 1)
+            client.delete(self.key("index", "sums:looked"))  # as after a minute
+        self.compare()
+
+
+del SumsContract, OnServer  # they have no store of their own

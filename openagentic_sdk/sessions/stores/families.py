@@ -2,45 +2,41 @@
 
 A caller's fold turns the summaries of one family into named cells; here are the sums of all families' cells. If a session
 changes, the cells of its family are subtracted, folded again and added, so a report costs what has changed since the last
-one. Cells are stored as integers, which makes that exact. Triggers on the tables of the index mark what has changed, so
-older versions that update the index mark it, too.
+one. Numbers are added as integers, which makes that exact. Each index marks what has changed by means that also work for
+older versions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InvalidEventError, SessionError, SessionNotFoundError
 from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import SUMMARY_VERSION, SessionSummary, failed_summary
+from ..inbox import is_sendable
 
 if TYPE_CHECKING:
     import sqlite3
 
 # What a cell counts: the kind of row, a name, and a day since 1970.
 CellName = tuple[str, str, int]
-# What a trigger marks a session by.
-Mark = str | int
 Cells = Mapping[CellName, Sequence[float]]
-# Sessions per transaction and its time: others wait for the index.
-STEP_SESSIONS, STEP_S = 64, 0.2
-# The unit of stored numbers: nothing that is shown is rounded to more.
+# What was changed, in the form that a trigger of SQLite stores.
+Mark = str | int
+# The unit of added numbers: nothing that is shown is rounded to more.
 _UNIT = 10**15
-_TABLES = (
-    "CREATE TABLE families (id TEXT PRIMARY KEY, mark, parent TEXT, root TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE INDEX families_mark ON families (mark)",
-    "CREATE INDEX families_root ON families (root)",
-    "CREATE INDEX families_parent ON families (parent) WHERE parent IS NOT NULL",
-    "CREATE TABLE family_cells (root TEXT PRIMARY KEY, cells TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE sums (kind TEXT, name TEXT, day INTEGER, cell TEXT NOT NULL, PRIMARY KEY (kind, name, day)) WITHOUT ROWID",
-    "CREATE TABLE uncounted (mark PRIMARY KEY) WITHOUT ROWID",
-    "CREATE TABLE counted_as (version TEXT)",
-)
+# The version of what is stored.
+_FORMAT = "2"
+# How often a report begins again because another version began anew.
+_ATTEMPTS = 3
+# The parts of what is stored: the root of each session, the sessions and cells of each root, and the sums of a kind.
+ROOT, FAMILY, SUM = "root", "family", "sum:"
 
 
 @frozen
@@ -51,6 +47,72 @@ class FamilyFold:
     cells_of: Callable[[Sequence[SessionSummary]], Cells]
 
 
+@frozen
+class FamilyChange:
+    """One change of what is stored: by part, the new values by name, None to delete one.
+
+    `counted` are the ids whose marks are removed, each with what it was marked with; `again` are the ids to mark.
+    """
+
+    parts: Mapping[str, Mapping[str, str | None]]
+    counted: Mapping[str, Any]
+    again: Collection[str] = ()
+
+
+class FamilyTable(ABC):
+    """Where the sums of a store are, and what the algorithm asks of its sessions."""
+
+    # Sessions per change: others wait for it.
+    step_sessions: ClassVar[int] = 64
+    _version: str | None = None
+
+    def prepare(self, version: str) -> None:
+        """Begin anew, with all sessions marked, unless what is stored has this version."""
+        self._version = version
+        self._begin(version)
+
+    @abstractmethod
+    def _begin(self, version: str) -> None:
+        """Implements `prepare`."""
+
+    def _is_ours(self, version: str | None) -> bool:
+        """Whether what is stored, with this version, is as prepared, or may be read if nothing was."""
+        if self._version is not None:
+            return version == self._version
+        return version is not None and version.startswith(f"{_FORMAT}.")
+
+    @abstractmethod
+    def marked(self) -> Mapping[str, Any]:
+        """The ids of the sessions that were changed or deleted since they were counted, each with its mark."""
+
+    @abstractmethod
+    def changing(self) -> AbstractContextManager[bool]:
+        """Around one change, from its first read: `store` detects if another process stored something since.
+
+        False if what is stored has another version.
+        """
+
+    @abstractmethod
+    def read(self, part: str, names: Collection[str]) -> dict[str, str]:
+        """The stored values with these names."""
+
+    @abstractmethod
+    def read_whole(self, parts: Sequence[str]) -> Mapping[str, Collection[str]] | None:
+        """All values of these parts, of one moment; None if what is stored has another version."""
+
+    @abstractmethod
+    def summaries(self, ids: Collection[str]) -> dict[str, SessionSummary | None]:
+        """The current summaries of these sessions; None for one that does not exist."""
+
+    @abstractmethod
+    def children(self, ids: Collection[str]) -> set[str]:
+        """The ids of the sessions that their Task calls started."""
+
+    @abstractmethod
+    def store(self, change: FamilyChange) -> bool:
+        """Apply the change as a whole; False, and nothing is stored, if another process was faster."""
+
+
 class SumsFamilies(ABC):
     """A store that keeps the sums of a fold over all families of its sessions."""
 
@@ -59,166 +121,283 @@ class SumsFamilies(ABC):
         """The sums of the cells of these kinds; None if the store has no index for them now."""
 
 
-class FamilySums:
-    """The sums in the index `db`.
+def sum_families(table: FamilyTable, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+    """The sums of the cells of these kinds, after counting what has changed; None if other versions prevent it."""
+    for _ in range(_ATTEMPTS):
+        table.prepare(f"{_FORMAT}.{SUMMARY_VERSION}.{fold.version}")
+        marks = list(table.marked().items())
+        steps = (dict(marks[at : at + table.step_sessions]) for at in range(0, len(marks), table.step_sessions))
+        if all(_count(table, fold, step) for step in steps):
+            stored = table.read_whole([SUM + kind for kind in kinds])
+            if stored is not None:
+                return {
+                    (kind, name, day): [x / _UNIT for x in cell]
+                    for kind in kinds
+                    for name, day, cell in map(loads_json, stored.get(SUM + kind, ()))
+                }
+    return None
 
-    `marking` are the statements that create the triggers and mark all sessions; `id_of` returns the id of a marked session,
-    None if it was deleted. `describe` returns a summary, or raises `SessionNotFoundError`.
+
+def forget_family(table: FamilyTable, session_id: str) -> None:
+    """Remove the cells of the session's family; whoever reads sums next counts the rest of it again."""
+    while True:
+        with table.changing() as is_ours:
+            roots = set(table.read(ROOT, [session_id]).values()) if is_ours else set()
+            if not roots:
+                return
+            families = _families(table, roots)
+            parts = {ROOT: {session_id: None}, FAMILY: dict.fromkeys(families), **_new_sums(table, families, {})}
+            again = [name for members, _ in families.values() for name in members]
+            if table.store(FamilyChange(parts, {}, again)):
+                return
+
+
+# The sessions of a family, and its cells.
+_Family = tuple[Sequence[str], Cells]
+
+
+def _count(table: FamilyTable, fold: FamilyFold, marks: Mapping[str, Any]) -> bool:
+    """Count the families to which these sessions belong and belonged; False if another version began anew."""
+    while True:
+        with table.changing() as is_ours:
+            if not is_ours:
+                return False
+            rows, old_roots, old_families = _connected(table, marks)
+            members = defaultdict[str, list[str]](list)
+            for name, row in rows.items():
+                if row is not None:
+                    members[_root_of(name, rows)].append(name)
+            families: dict[str, _Family] = {
+                root: (names, fold.cells_of([row for name in names if (row := rows[name]) is not None]))
+                for root, names in members.items()
+            }
+            roots = {name: root for root, names in members.items() for name in names}
+            parts: dict[str, Mapping[str, str | None]] = {
+                ROOT: {
+                    name: roots.get(name) for name in rows if name in marks or roots.get(name) != old_roots.get(name)
+                },
+                FAMILY: {**dict.fromkeys(old_families), **{root: _dumps(family) for root, family in families.items()}},
+                **_new_sums(table, old_families, families),
+            }
+            if table.store(FamilyChange(parts, marks)):
+                return True
+
+
+def _connected(
+    table: FamilyTable, names: Iterable[str]
+) -> tuple[dict[str, SessionSummary | None], dict[str, str], dict[str, _Family]]:
+    """The sessions of all families to which these belong or belonged: their summaries, old roots and old families."""
+    rows: dict[str, SessionSummary | None] = {}
+    roots: dict[str, str] = {}
+    families: dict[str, _Family] = {}
+    new_ids = set(names)
+    while new_ids:
+        new_rows, new_roots = table.summaries(new_ids), table.read(ROOT, new_ids)
+        new_families = _families(table, set(new_roots.values()) - families.keys())
+        near = table.children(new_ids).union(*(members for members, _ in new_families.values()))
+        near.update(name for row in new_rows.values() if (name := _parent_of(row)) is not None)
+        rows |= new_rows
+        roots |= new_roots
+        families |= new_families
+        new_ids = near - rows.keys()
+    return rows, roots, families
+
+
+def _parent_of(row: SessionSummary | None) -> str | None:
+    is_known = row is not None and row.is_child and row.parent is not None and is_sendable(row.parent)
+    return row.parent if row is not None and is_known else None
+
+
+def _root_of(name: str, rows: Mapping[str, SessionSummary | None]) -> str:
+    """The session at the root of a chain of subagents, or the first one if the chain is a circle, as only forged data
+    can be.
+    """
+    seen = list[str]()
+    while (parent := _parent_of(rows[name])) is not None and rows[parent] is not None:
+        if name in seen:
+            return min(seen[seen.index(name) :])
+        seen.append(name)
+        name = parent
+    return name
+
+
+def _new_sums(
+    table: FamilyTable, old_families: Mapping[str, _Family], new_families: Mapping[str, _Family]
+) -> dict[str, dict[str, str | None]]:
+    """The sums that change when these families replace the old ones, by part and name."""
+    difference: dict[CellName, list[int]] = defaultdict(lambda: [0] * 8)
+    for families, sign in ((old_families, -1), (new_families, 1)):
+        for _, cells in families.values():
+            for name, cell in cells.items():
+                difference[name] = [x + sign * round(y * _UNIT) for x, y in zip(difference[name], cell, strict=True)]
+    parts: dict[str, dict[str, str | None]] = {}
+    by_kind = defaultdict[str, dict[str, CellName]](dict)
+    for name, cell in difference.items():
+        if any(cell):
+            by_kind[SUM + name[0]][sha256(dumps_json(name).encode()).hexdigest()] = name
+    for part, names in by_kind.items():
+        stored, parts[part] = table.read(part, names), {}
+        for digest, name in names.items():
+            cell = difference[name]
+            if digest in stored:
+                cell = [x + y for x, y in zip(loads_json(stored[digest])[2], cell, strict=True)]
+            parts[part][digest] = dumps_json([*name[1:], cell]) if any(cell) else None
+    return parts
+
+
+def _families(table: FamilyTable, roots: Collection[str]) -> dict[str, _Family]:
+    stored = table.read(FAMILY, roots) if roots else {}
+    families: dict[str, _Family] = {}
+    for root, (members, cells) in ((root, loads_json(text)) for root, text in stored.items()):
+        families[root] = members, {(kind, name, day): cell for kind, name, day, cell in cells}
+    return families
+
+
+def _dumps(family: _Family) -> str:
+    members, cells = family
+    return dumps_json(
+        [members, [[*name, [int(x) if x == int(x) else x for x in cell]] for name, cell in cells.items()]]
+    )
+
+
+# --- in the index of a store in files or SQLite ----------------------------------------------------------------------
+
+# Also those of format 1.
+_DROPPED = ("families", "family_cells", "sums", "uncounted", "counted_as")
+_TABLES = (
+    "CREATE TABLE families (id TEXT PRIMARY KEY, mark, root TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX families_mark ON families (mark)",
+    "CREATE TABLE sums (part TEXT, name TEXT, value TEXT NOT NULL, PRIMARY KEY (part, name)) WITHOUT ROWID",
+    "CREATE TABLE uncounted (mark PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE counted_as (version TEXT)",
+)
+
+
+class IndexFamilies(FamilyTable):
+    """The sums in the index `db`, whose triggers mark what has changed.
+
+    `marking` are the statements that create the triggers and mark all sessions. `mark_of` returns the mark of a session by
+    its id, and `id_of` its id by the mark, both None if it was deleted; `children_of` returns ids. `describe` returns a
+    summary, or raises `SessionNotFoundError`.
     """
 
     def __init__(
         self,
         db: sqlite3.Connection,
-        fold: FamilyFold,
         *,
         marking: Sequence[str],
+        mark_of: Callable[[str], Mark | None],
         id_of: Callable[[Mark], str | None],
+        children_of: Callable[[str], Iterable[str]],
         describe: Callable[[str], SessionSummary],
     ) -> None:
         self._db = db
-        self._fold = fold
         self._marking = marking
+        self._mark_of = mark_of
         self._id_of = id_of
+        self._children_of = children_of
         self._describe = describe
 
-    def prepare(self) -> None:
-        """In a transaction, create the tables if they do not exist or belong to another version of the fold."""
-        version = f"{SUMMARY_VERSION}.{self._fold.version}"
-        has_table = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'counted_as'").fetchone()
-        if has_table and self._db.execute("SELECT version FROM counted_as").fetchall() == [(version,)]:
-            return
-        for command in _TABLES:
-            self._db.execute(f"DROP TABLE IF EXISTS {command.split()[2]}" if " TABLE " in command else "SELECT 1")
-        for command in (*_TABLES, *self._marking):
-            self._db.execute(command)
-        self._db.execute("INSERT INTO counted_as VALUES (?)", (version,))
+    def _begin(self, version: str) -> None:
+        with self.changing():
+            if version in self._versions():
+                return
+            self._drop()
+            for command in (*_TABLES, *self._marking):
+                self._db.execute(command)
+            self._db.execute("INSERT INTO counted_as VALUES (?)", (version,))
 
-    def step(self) -> bool:
-        """In a transaction, count some of the marked sessions; return whether there may be more."""
-        began, marks = monotonic(), list[Mark]()
-        changed_ids: dict[str, SessionSummary | None] = {}
-        marks_by_id: dict[str, Mark] = {}
-        for (mark,) in self._db.execute(
-            "SELECT mark FROM uncounted ORDER BY mark LIMIT ?", (STEP_SESSIONS,)
-        ).fetchall():
-            marks.append(mark)
-            stored_ids = [loads_json(name) for (name,) in self._rows("id", "mark", mark)]
+    def _versions(self) -> list[str]:
+        has_tables = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'counted_as'").fetchone()
+        return [row[0] for row in self._db.execute("SELECT version FROM counted_as")] if has_tables else []
+
+    def _drop(self) -> None:
+        for name in _DROPPED:
+            self._db.execute(f"DROP TABLE IF EXISTS {name}")
+
+    def marked(self) -> Mapping[str, Any]:
+        ids: dict[str, list[Mark]] = {}
+        idle = []
+        for (mark,) in self._db.execute("SELECT mark FROM uncounted ORDER BY mark").fetchall():
+            rows = self._db.execute("SELECT id FROM families WHERE mark = ?", (mark,)).fetchall()
             live_id = self._id_of(mark)
-            for session_id in dict.fromkeys([*stored_ids, *([] if live_id is None else [live_id])]):
-                changed_ids[dumps_json(session_id)] = self._summary(session_id)
-                marks_by_id[dumps_json(session_id)] = mark
-            if monotonic() - began > STEP_S:
-                break
-        self._count(changed_ids, marks_by_id)
-        self._db.executemany("DELETE FROM uncounted WHERE mark = ?", [(mark,) for mark in marks])
-        return bool(marks)
+            names = {name for (name,) in rows} | (set() if live_id is None else {live_id})
+            for name in names:
+                ids.setdefault(name, []).append(mark)
+            if not names:
+                idle.append((mark,))
+        if idle:
+            with self.changing():
+                self._db.executemany("DELETE FROM uncounted WHERE mark = ?", idle)
+        return ids
 
-    def read(self, kinds: Sequence[str]) -> Cells:
-        """The sums of these kinds."""
-        rows = self._db.execute(
-            f"SELECT kind, name, day, cell FROM sums WHERE kind IN ({', '.join('?' * len(kinds))})", tuple(kinds)
-        )
-        return {(kind, loads_json(name), day): [x / _UNIT for x in loads_json(cell)] for kind, name, day, cell in rows}
+    @contextmanager
+    def changing(self) -> Iterator[bool]:
+        if self._db.in_transaction:  # of a caller that also removes other things
+            yield any(map(self._is_ours, self._versions()))
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:
+            yield any(map(self._is_ours, self._versions()))
 
-    def _summary(self, session_id: str) -> SessionSummary | None:
-        try:
-            return self._describe(session_id)
-        except SessionNotFoundError:
-            return None
-        except (SessionError, InvalidEventError) as error:
-            return failed_summary(session_id, error)
-
-    def _count(self, changed_ids: Mapping[str, SessionSummary | None], marks_by_id: Mapping[str, Mark]) -> None:
-        """Count the families to which these sessions belong and belonged; None for a deleted session."""
-        roots = {root for name in changed_ids for (root,) in self._rows("root", "id", name)}
-        for name, row in changed_ids.items():
-            if row is None:
-                self._db.execute("DELETE FROM families WHERE id = ?", (name,))
-            else:
-                parent = dumps_json(row.parent) if row.is_child and row.parent is not None else None
-                self._db.execute(
-                    "INSERT OR REPLACE INTO families VALUES (?, ?, ?, ?)", (name, marks_by_id[name], parent, name)
-                )
-        # Their subagents have another root if they are new or gone.
-        roots.update(root for name in changed_ids for (root,) in self._rows("root", "parent", name))
-        names = {name for name, row in changed_ids.items() if row is not None}
-        names.update(name for root in roots for (name,) in self._rows("id", "root", root))
+    def read(self, part: str, names: Collection[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
         for name in names:
-            root = self._root_of(name)
-            roots.add(root)
-            self._db.execute("UPDATE families SET root = ? WHERE id = ?", (root, name))
-        difference: dict[CellName, list[int]] = defaultdict(lambda: [0] * 8)
-        for root in roots:
-            for (cells,) in self._rows("cells", "root", root, table="family_cells"):
-                _add(difference, _loads(cells), -1)
-            members = [name for (name,) in self._rows("id", "root", root)]
-            rows = [changed_ids.get(name) or self._summary(loads_json(name)) for name in members]
-            if rows:
-                new_cells = {
-                    name: [round(x * _UNIT) for x in cell]
-                    for name, cell in self._fold.cells_of([row for row in rows if row is not None]).items()
-                }
-                _add(difference, new_cells, 1)
-                self._db.execute("INSERT OR REPLACE INTO family_cells VALUES (?, ?)", (root, _dumps(new_cells)))
+            if part == ROOT:
+                rows = self._db.execute("SELECT id, root FROM families WHERE id = ?", (name,))
             else:
-                self._db.execute("DELETE FROM family_cells WHERE root = ?", (root,))
-        _change_sums(self._db, difference)
+                rows = self._db.execute("SELECT name, value FROM sums WHERE part = ? AND name = ?", (part, name))
+            found.update(rows.fetchall())
+        return found
 
-    def _root_of(self, name: str) -> str:
-        """The session at the root of a chain of subagents, or the first one if the chain is a circle, as only forged data
-        can be.
-        """
-        seen = list[str]()
-        while rows := self._rows("parent", "id", name):
-            if name in seen:
-                return min(seen[seen.index(name) :])
-            seen.append(name)
-            ((parent,),) = rows
-            if parent is None:
-                return name
-            name = parent
-        return seen[-1]
+    def read_whole(self, parts: Sequence[str]) -> Mapping[str, Collection[str]] | None:
+        values = defaultdict[str, list[str]](list)
+        with self.changing() as is_ours:
+            if not is_ours:
+                return None
+            command = f"SELECT part, value FROM sums WHERE part IN ({', '.join('?' * len(parts))})"
+            for part, value in self._db.execute(command, tuple(parts)):
+                values[part].append(value)
+        return values
 
-    def _rows(self, column: str, key: str, value: Mark, *, table: str = "families") -> Sequence[tuple[str]]:
-        return self._db.execute(f"SELECT {column} FROM {table} WHERE {key} = ?", (value,)).fetchall()
+    def summaries(self, ids: Collection[str]) -> dict[str, SessionSummary | None]:
+        # The mark first: whoever deletes the session afterwards marks it so that its row here is found.
+        return {name: None if self._mark_of(name) is None else summary_or_error(self._describe, name) for name in ids}
 
+    def children(self, ids: Collection[str]) -> set[str]:
+        return {child for name in ids for child in self._children_of(name)}
 
-def forget_family(db: sqlite3.Connection, session_id: str) -> None:
-    """Remove the cells of the session's family from the index `db`; whoever reads sums next counts the rest of it again."""
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'counted_as'").fetchone():
-        return
-    name, difference = dumps_json(session_id), defaultdict[CellName, list[int]](lambda: [0] * 8)
-    for (root,) in db.execute("SELECT root FROM families WHERE id = ?", (name,)).fetchall():
-        for (cells,) in db.execute("SELECT cells FROM family_cells WHERE root = ?", (root,)).fetchall():
-            _add(difference, _loads(cells), -1)
-        db.execute("DELETE FROM family_cells WHERE root = ?", (root,))
-        db.execute("INSERT OR IGNORE INTO uncounted SELECT mark FROM families WHERE root = ?", (root,))
-    db.execute("DELETE FROM families WHERE id = ?", (name,))
-    _change_sums(db, difference)
+    def store(self, change: FamilyChange) -> bool:
+        db = self._db
+        for part, values in change.parts.items():
+            for name, value in values.items():
+                if part == ROOT:
+                    db.execute("DELETE FROM families WHERE id = ?", (name,))
+                    if value is not None:
+                        db.execute("INSERT INTO families VALUES (?, ?, ?)", (name, self._mark_of(name), value))
+                elif value is None:
+                    db.execute("DELETE FROM sums WHERE part = ? AND name = ?", (part, name))
+                else:
+                    db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (part, name, value))
+        marks = [(mark,) for marks in change.counted.values() for mark in marks]
+        db.executemany("DELETE FROM uncounted WHERE mark = ?", marks)
+        again = [(mark,) for name in change.again if (mark := self._mark_of(name)) is not None]
+        db.executemany("INSERT OR IGNORE INTO uncounted VALUES (?)", again)
+        return True
 
-
-def _change_sums(db: sqlite3.Connection, difference: Mapping[CellName, list[int]]) -> None:
-    where = "WHERE kind = ? AND name = ? AND day = ?"
-    for (kind, name, day), cell in difference.items():
-        at = (kind, dumps_json(name), day)
-        for (before,) in db.execute(f"SELECT cell FROM sums {where}", at).fetchall():
-            cell = [x + y for x, y in zip(loads_json(before), cell, strict=True)]
-        if any(cell):
-            db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?, ?)", (*at, dumps_json(cell)))
+    def forget(self, session_id: str) -> None:
+        """In a transaction, remove the session's family."""
+        if any(map(self._is_ours, self._versions())):
+            forget_family(self, session_id)
         else:
-            db.execute(f"DELETE FROM sums {where}", at)
+            self._drop()  # an older version's: the next report counts all
 
 
-def _add(sums: Mapping[CellName, list[int]], cells: Mapping[CellName, Sequence[int]], sign: int) -> None:
-    for name, cell in cells.items():
-        total = sums[name]
-        for at, x in enumerate(cell):
-            total[at] += sign * x
-
-
-def _dumps(cells: Mapping[CellName, Sequence[int]]) -> str:
-    return dumps_json([[*name, list(cell)] for name, cell in cells.items()])
-
-
-def _loads(text: str) -> dict[CellName, Sequence[int]]:
-    return {(kind, name, day): cell for kind, name, day, cell in loads_json(text)}
+def summary_or_error(describe: Callable[[str], SessionSummary], session_id: str) -> SessionSummary | None:
+    """The session's summary, which may be that of a session that cannot be read; None if it does not exist."""
+    try:
+        return describe(session_id)
+    except SessionNotFoundError:
+        return None
+    except (SessionError, InvalidEventError) as error:
+        return failed_summary(session_id, error)

@@ -29,7 +29,7 @@ from ..folds.search import Progress, event_text, search_words
 from ..folds.summary import SessionSummary
 from ..log.folder import is_session_id, path_in
 from ..log.lock import is_locked
-from .families import Cells, FamilyFold, FamilySums, forget_family
+from .families import Cells, FamilyFold, IndexFamilies, sum_families
 from .sqlite.clock import boot
 from .sqlite.forks import Guarded, connecting, driver, make_private
 from .sqlite.schema import place_of
@@ -76,7 +76,7 @@ _FIND = (
     "SELECT id, found.rowid & 4294967295 FROM found JOIN rows ON key = found.rowid >> 32 "
     "WHERE found MATCH ? AND tenant = coalesce(?, tenant) ORDER BY tick DESC, id DESC, found.rowid LIMIT ?"
 )
-# What has changed since it was counted in `FamilySums`.
+# What has changed since it was counted in `IndexFamilies`.
 _MARKING = (
     "DROP TRIGGER IF EXISTS rows_described",
     "DROP TRIGGER IF EXISTS rows_deleted",
@@ -118,7 +118,7 @@ class FileIndex:
         try:
             with self._opened() as db, _change(db):
                 self._drop(db, [row[0] for row in db.execute("SELECT key FROM rows WHERE id = ?", (session_id,))])
-                forget_family(db, session_id)
+                self._families(db, SessionSummary).forget(session_id)
                 self._put(db, {session_id: self._look(session_id)}, active=0)
         except (driver().Error, OSError):
             self.remove()
@@ -201,19 +201,26 @@ class FileIndex:
     def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[..., Any]) -> Cells | None:
         """The sums of the cells of these kinds; None if the index is unusable."""
 
-        def work(db: sqlite3.Connection) -> Cells:
+        def work(db: sqlite3.Connection) -> Cells | None:
             self._describe(db, describe)
-            sums = FamilySums(db, fold, marking=_MARKING, id_of=str, describe=describe)
-            with _change(db):
-                sums.prepare()
-            more = True
-            while more:
-                with _change(db):
-                    more = sums.step()
-            return sums.read(kinds)
+            return sum_families(self._families(db, describe), fold, kinds)
 
         cells: Cells | None = self._using(work)
         return cells
+
+    def _families(self, db: sqlite3.Connection, describe: Callable[..., Any]) -> IndexFamilies:
+        def ids_where(column: str, value: str) -> list[str]:
+            command = f"SELECT id FROM rows WHERE {column} = ? AND size >= 0"
+            return [row[0] for row in db.execute(command, (value,))]
+
+        return IndexFamilies(
+            db,
+            marking=_MARKING,
+            mark_of=lambda name: name if ids_where("id", name) else None,
+            id_of=str,
+            children_of=lambda name: ids_where("parent", dumps_json(name)),
+            describe=describe,
+        )
 
     def read_all(
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None

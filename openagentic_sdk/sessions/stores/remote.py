@@ -15,7 +15,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ...errors import ConcurrencyError, LeaseLostError, SessionError, SessionLockedError, SessionNotFoundError
+from ...errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    SessionError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ...events import Event
 from ...ground.frozen import changed, frozen
 from ...ground.garbage import when_collected
@@ -25,7 +32,9 @@ from ..core import SessionWriter, check_expected_seq
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
 from ..inbox import is_sendable, refuse_message
+from ..rewriting import Rewrite
 from .database import DatabaseStore, SessionRow, changed_metadata
+from .families import Cells, FamilyFold, FamilyTable, SumsFamilies, forget_family, sum_families, summary_or_error
 from .holders import Holder, is_dead
 from .log_state import LogHead
 from .per_process import PerProcess, SharedByName, check_open, check_own
@@ -66,7 +75,7 @@ def _leave(servers: SharedByName[S], joined: PerProcess[S]) -> None:
         servers.leave(server)
 
 
-class RemoteStore(DatabaseStore, Generic[S]):
+class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     """A store on a server. Subclasses implement the atomic steps."""
 
     is_remote = True
@@ -118,6 +127,10 @@ class RemoteStore(DatabaseStore, Generic[S]):
     @abstractmethod
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         """Set metadata and summary and increment the revision if revision and last `seq` are still those of `at`."""
+
+    @abstractmethod
+    def _families(self) -> FamilyTable | None:
+        """The sums over families of sessions; None if the server cannot keep them."""
 
     def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
         return self._server.call(session_id, work, self._patience_s, first_s=self._first_s)
@@ -254,7 +267,29 @@ class RemoteStore(DatabaseStore, Generic[S]):
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
             sent_row = at
             if self._call(session_id, partial(self._delete, at=at)):
+                self._forget_family(session_id)
                 return
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+        table = self._families()
+        return None if table is None else sum_families(table, fold, kinds)
+
+    def rewrite_events(self, session_id: str, change: Rewrite) -> None:
+        super().rewrite_events(session_id, change)
+        self._forget_family(session_id)
+
+    def _forget_family(self, session_id: str) -> None:
+        """Remove the names that the session left in the sums; if that fails, the next report does it."""
+        with suppress(StorageError):
+            if (table := self._families()) is not None:
+                forget_family(table, session_id)
+
+    def _summary_in(self, at: SessionRow) -> SessionSummary | None:
+        return at.head.summary if at.head.is_kept else summary_or_error(self.kept_summary, at.id)
+
+    # --- news ---------------------------------------------------------------------------------------------------------
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         news = self._server.news.wait({session_id: after_seq}, None, timeout_s)

@@ -15,17 +15,18 @@ MIGRATIONS = read_migrations(
 # Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart.
 LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 
-# What an older version does not make; it can only be made where the extension is to be had.
-_HAS_SEARCH = (
-    "SELECT to_regclass('openagentic_sessions_behind') IS NOT NULL "
-    "OR NOT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm')"
+# What an older version does not make; the index of search can only be made where the extension is to be had.
+_HAS_INDEXES = (
+    "SELECT to_regclass('openagentic_sessions_uncounted') IS NOT NULL "
+    "AND (to_regclass('openagentic_sessions_behind') IS NOT NULL "
+    "OR NOT EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'))"
 )
 
 
 def require_schema(db: Any) -> None:
     """Check that the tables have this version, or a newer compatible one; if not, create them if the role may."""
     is_current = _version(db) >= len(MIGRATIONS)
-    if is_current and db.execute(_HAS_SEARCH).fetchone()[0]:
+    if is_current and db.execute(_HAS_INDEXES).fetchone()[0]:
         return
     may_create = db.execute(
         "SELECT NOT pg_is_in_recovery() AND coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
@@ -62,20 +63,22 @@ def migrate(db: Any) -> None:
             db.execute(MAKE_OLDEST)
             db.execute("DELETE FROM openagentic_oldest")
             db.execute("INSERT INTO openagentic_oldest VALUES (%s, %s)", (len(MIGRATIONS), OLDEST))
+        _make_index(db, "sums.sql")
         if db.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
-            _make_search(db)
+            is_new = db.execute("SELECT to_regclass('openagentic_words_upto') IS NULL").fetchone()[0]
+            if _make_index(db, "search.sql") and is_new:
+                db.execute("UPDATE openagentic_sessions SET searched = -1 WHERE searched >= 0")
 
 
-def _make_search(db: Any) -> None:
+def _make_index(db: Any, name: str) -> bool:
+    """Create what the file describes; False without the rights to: then search reads the logs, and a report the rows."""
     from psycopg import errors
 
-    # Without the rights to create it, search reads the logs.
     with suppress(errors.InsufficientPrivilege, errors.UndefinedObject), db.transaction():
-        is_new = db.execute("SELECT to_regclass('openagentic_words_upto') IS NULL").fetchone()[0]
-        for command in read_statements(__spec__, "search.sql"):
+        for command in read_statements(__spec__, name):
             db.execute(command)
-        if is_new:
-            db.execute("UPDATE openagentic_sessions SET searched = -1 WHERE searched >= 0")
+        return True
+    return False
 
 
 def _version(db: Any) -> int:

@@ -14,6 +14,8 @@ from ...base import SOME_IDS, Place
 from ...folds.search import Progress, SearchHit, search_words
 from ...folds.summary import SessionSummary, page_of, summary_matches
 from ..database import SessionRow, text_key
+from ..families import Cells, FamilyFold
+from .families import RedisFamilies
 from .link import driver
 from .rewriting import RewritingRedis
 from .search import RedisIndex
@@ -69,6 +71,16 @@ class ListedRedis(RewritingRedis):
         index = self._words
         if index is not None:
             _unless_refused(lambda: index.update_words(progress))
+
+    def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
+        sums: Cells | None = _unless_refused(lambda: super(ListedRedis, self).family_sums(fold, kinds))
+        return sums
+
+    def _families(self) -> RedisFamilies | None:
+        self._call(None, self._adopt_all)
+        return (
+            None if self._server.evicts else RedisFamilies(self._call, self._key, self._positions_of, self._summary_in)
+        )
 
     def _rows_behind(
         self,

@@ -23,8 +23,15 @@ local function set_bits(index, number, packed, bit)
     end
 end
 
+-- Mark a session that the sums of families.py have counted, or are to count.
+local function mark(index, id)
+    local number = redis.call('HINCRBY', index .. 'sums:note', 'marks', 1)
+    redis.call('HSET', index .. 'sums:marks', id, number)
+end
+
 -- Note that a session changed without moving in the lists.
 local function note_change(index, id)
+    if redis.call('EXISTS', index .. 'sums:note') == 1 then mark(index, id) end
     if redis.call('EXISTS', index .. 'places') == 0 then return end
     redis.call('ZADD', index .. 'ids', 0, id)
     redis.call('SADD', index .. 'behind', id)
@@ -36,6 +43,7 @@ local function forget(index, id)
     redis.call('ZREM', index .. 'ids', id)
     redis.call('SREM', index .. 'behind', id)
     redis.call('SREM', index .. 'unread', id)
+    if redis.call('EXISTS', index .. 'sums:note') == 1 then mark(index, id) end
     local number = string.match(redis.call('HGET', index .. 'rows', id) or '', '^%d+')
     if not number then return end
     local docs = redis.call('HGETALL', index .. 'docs:' .. number)
@@ -382,4 +390,69 @@ for place = 7, #ARGV, 2 do
 end
 redis.call('HSET', index .. 'upto', id, ARGV[6] .. ' ' .. ARGV[4])
 redis.call('SREM', index .. 'unread', id)
+return 1
+
+-- script sums_begin
+-- ARGV: start of the names of the index of words, version
+local note = ARGV[1] .. 'sums:note'
+if redis.call('HGET', note, 'version') == ARGV[2] then return 0 end
+for _, part in ipairs(redis.call('SMEMBERS', ARGV[1] .. 'sums:parts')) do
+    redis.call('UNLINK', ARGV[1] .. 'sums:' .. part)
+end
+redis.call('DEL', ARGV[1] .. 'sums:marks', ARGV[1] .. 'sums:parts')
+redis.call('HSET', note, 'version', ARGV[2], 'reached', 0)
+redis.call('HINCRBY', note, 'turn', 1)
+return 1
+
+-- script sums_moved
+-- KEYS: index of all.  ARGV: start of the names of the index of words, most sessions
+-- Mark what was appended to since the last time, in the order of the lists.
+local note = ARGV[1] .. 'sums:note'
+local reached = redis.call('HGET', note, 'reached') or '0'
+local moved = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. reached, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
+for place = 1, #moved, 2 do mark(ARGV[1], moved[place]) end
+if #moved > 0 then redis.call('HSET', note, 'reached', moved[#moved]) end
+return #moved / 2
+
+-- script sums_other
+-- KEYS: index of all.  ARGV: start of the names of the index of words, start of the names of heads, rank, most sessions
+-- Mark what older versions changed and did not move in the lists.
+local ids = redis.call('ZRANGE', KEYS[1], ARGV[3], ARGV[3] + ARGV[4] - 1)
+for _, id in ipairs(ids) do
+    local key, revision = unpack(redis.call('HMGET', ARGV[2] .. id, 'key', 'revision'))
+    local counted = redis.call('HGET', ARGV[1] .. 'sums:state', id)
+    if counted and counted ~= (key or '') .. ' ' .. (revision or '0') then mark(ARGV[1], id) end
+end
+return #ids
+
+-- script sums_gone
+-- KEYS: index of all.  ARGV: start of the names of the index of words, cursor
+-- Mark what older versions deleted.
+local cursor, known = unpack(redis.call('HSCAN', ARGV[1] .. 'sums:state', ARGV[2], 'COUNT', 500))
+for place = 1, #known, 2 do
+    if not redis.call('ZSCORE', KEYS[1], known[place]) then mark(ARGV[1], known[place]) end
+end
+return tonumber(cursor)
+
+-- script sums_store
+-- ARGV: start of the names of the index of words, turn, number of counted, id, mark ..., number to mark, id ...,
+-- part, name, value ...; an empty value deletes the name.
+local index, note = ARGV[1], ARGV[1] .. 'sums:note'
+if (redis.call('HGET', note, 'turn') or '') ~= ARGV[2] then return 0 end
+redis.call('HINCRBY', note, 'turn', 1)
+local place = 4
+for _ = 1, tonumber(ARGV[3]) do
+    if redis.call('HGET', index .. 'sums:marks', ARGV[place]) == ARGV[place + 1] then
+        redis.call('HDEL', index .. 'sums:marks', ARGV[place])
+    end
+    place = place + 2
+end
+local again = tonumber(ARGV[place])
+for at = place + 1, place + again do mark(index, ARGV[at]) end
+for at = place + again + 1, #ARGV, 3 do
+    local name = index .. 'sums:' .. ARGV[at]
+    redis.call('SADD', index .. 'sums:parts', ARGV[at])
+    if ARGV[at + 2] == '' then redis.call('HDEL', name, ARGV[at + 1])
+    else redis.call('HSET', name, ARGV[at + 1], ARGV[at + 2]) end
+end
 return 1

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidEventError, LogCorruptError, SessionError
+from ....serialization import dumps_json
 from ...base import loads_stored
 from ...folds.search import Progress, SearchHit, event_text, search_words
 from ...folds.summary import SessionSummary, summary_text
 from ..database import search_hits
-from ..families import Cells, FamilyFold, FamilySums, Mark, forget_family
+from ..families import Cells, FamilyFold, IndexFamilies, Mark, sum_families
 from ..per_process import PerProcess
 from .clock import uptime_s
 from .forks import Guarded, connecting, driver, make_private
@@ -59,7 +60,7 @@ _LISTED = (
     "SELECT key, touched FROM told JOIN sessions ON key = told.rowid WHERE told MATCH ? AND touched < ? "
     "ORDER BY touched DESC LIMIT ?"
 )
-# What has changed since it was counted in `FamilySums`.
+# What has changed since it was counted in `IndexFamilies`.
 _MARKING = (
     "DROP TRIGGER IF EXISTS listed_again",
     "DROP TRIGGER IF EXISTS listed_no_more",
@@ -121,7 +122,7 @@ class SearchFile:
                 db = index.connection
                 db.execute("BEGIN IMMEDIATE")
                 with db:
-                    forget_family(db, session_id)
+                    _families(db, SessionSummary).forget(session_id)
                     for (key,) in db.execute("SELECT key FROM sessions WHERE id = ?", (session_id,)).fetchall():
                         db.execute("DELETE FROM listed WHERE session = ?", (key,))
                         with suppress(driver().OperationalError):
@@ -201,16 +202,10 @@ class SearchFile:
     def sums(self, fold: FamilyFold, kinds: Sequence[str], describe: Callable[[str], SessionSummary]) -> Cells | None:
         """The sums of the cells of these kinds; None if there can be no such index."""
 
-        def work(db: sqlite3.Connection) -> Cells:
-            sums = FamilySums(db, fold, marking=_MARKING, id_of=partial(_id_of, db), describe=describe)
+        def work(db: sqlite3.Connection) -> Cells | None:
             with _change(db):
-                sums.prepare()
                 _drop_deleted(db)
-            more = True
-            while more:
-                with _change(db):
-                    more = sums.step()
-            return sums.read(kinds)
+            return sum_families(_families(db, describe), fold, kinds)
 
         cells: Cells | None = self._of_rows(work, describe)
         return cells
@@ -286,9 +281,20 @@ def _drop_deleted(db: sqlite3.Connection) -> None:
     db.execute("INSERT OR REPLACE INTO looked VALUES ('deleted', 0, ?)", (now,))
 
 
-def _id_of(db: sqlite3.Connection, key: Mark) -> str | None:
-    row = db.execute("SELECT id FROM sessions WHERE key = ?", (key,)).fetchone()
-    return None if row is None else str(row[0])
+def _families(db: sqlite3.Connection, describe: Callable[[str], SessionSummary]) -> IndexFamilies:
+    def first(command: str, value: Mark) -> Any:
+        row = db.execute(command, (value,)).fetchone()
+        return None if row is None else row[0]
+
+    children = "SELECT id FROM sessions WHERE parent = ? AND parent != 'null' AND is_child"
+    return IndexFamilies(
+        db,
+        marking=_MARKING,
+        mark_of=partial(first, "SELECT key FROM sessions WHERE id = ?"),
+        id_of=partial(first, "SELECT id FROM sessions WHERE key = ?"),
+        children_of=lambda name: [row[0] for row in db.execute(children, (dumps_json(name),))],
+        describe=describe,
+    )
 
 
 def tell_of(db: Any, key: int, row: SessionSummary) -> None:
