@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import StorageError
+from openagentic_sdk.parts.record.folds.costs import all_costs, cost_report
 from openagentic_sdk.parts.record.verify_log import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.stores.families import SumsFamilies
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite import schema
 from tests.fleet.places import FleetTest
@@ -90,6 +92,8 @@ class VersionProcess:
 class TakingTurns(unittest.TestCase):
     """Taking turns on files; the other stores extend this class."""
 
+    url = ""
+
     def make_url(self) -> str:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
         self.addCleanup(place.cleanup)
@@ -147,10 +151,14 @@ class TakingTurns(unittest.TestCase):
                     name = rng.choice(sorted(held))
                     self.assertEqual(held[name].do("claim", name, f"{prefix}{name}"), name)
             self.compare(model, other)
+            self.check_sums()
         for name, holder in held.items():
             holder.do("close", name)
         for each in both:
             each.end()
+
+    def check_sums(self) -> None:
+        """Compare the sums of costs with the rows, where what an older version does counts at once."""
 
     def compare(self, model: dict[str, list[str]], asked: VersionProcess) -> None:
         rows = {name: count for name, count, _ in asked.do("list")}
@@ -184,16 +192,32 @@ class SqliteTakingTurns(TakingTurns):
         self.assertEqual(new.do("read", "s"), ["hello", "hello"])
 
 
+class ServerTakingTurns(TakingTurns):
+    """Taking turns on a server; its subclasses name it."""
+
+    def check_sums(self) -> None:
+        with closing(open_store(self.url)) as store:
+            self.assertIsInstance(store, SumsFamilies)
+            rows = store.list_session_summaries(include_children=True)
+            self.assertEqual(all_costs(store, "tag"), cost_report(rows, "tag"))
+            self.assertEqual(all_costs(store, "tag").sessions, len(rows))
+
+
 @unittest.skipUnless(POSTGRES_URL, "OPENAGENTIC_TEST_POSTGRES_URL is not set")
-class PostgresTakingTurns(SqliteTakingTurns):
+class PostgresTakingTurns(ServerTakingTurns, SqliteTakingTurns):
     def make_url(self) -> str:
-        return servers.own_postgres_schema(self, POSTGRES_URL)
+        self.url = servers.own_postgres_schema(self, POSTGRES_URL)
+        return self.url
 
 
 @unittest.skipUnless(REDIS_URL, "OPENAGENTIC_TEST_REDIS_URL is not set")
-class RedisTakingTurns(TakingTurns):
+class RedisTakingTurns(ServerTakingTurns):
     def make_url(self) -> str:
-        return servers.own_redis_prefix(self, REDIS_URL)
+        self.url = servers.own_redis_prefix(self, REDIS_URL)
+        return self.url
+
+
+del ServerTakingTurns  # it has no store of its own
 
 
 class NewerTables(unittest.TestCase):

@@ -57,22 +57,25 @@ class RedisFamilies(FamilyTable):
         while self._run("sums_moved", [self._index, _LOOKED_AT]) == _LOOKED_AT:
             pass
 
-        def counts(client: Any) -> list[Any]:
+        def read(client: Any) -> list[Any]:
             with client.pipeline(transaction=True) as pipe:
-                pipe.zcard(self._all[0])
+                pipe.hget(self._part("note"), "reached")
+                pipe.hgetall(self._part("marks"))
                 pipe.hlen(self._part(_STATE))
                 pipe.set(f"{self._index}sums:looked", 1, nx=True, ex=LOOK_EVERY_S)
                 return list(pipe.execute())
 
-        living, counted, is_due = self._call(None, counts)
+        reached, marks, counted, is_due = self._call(None, read)
         rank = 0
         while is_due and self._run("sums_other", [self._index, self._key("head", ""), rank, _LOOKED_AT]) == _LOOKED_AT:
             rank += _LOOKED_AT
-        if is_due or counted > living:
+        # Sessions created meanwhile are behind `reached`.
+        living = self._call(None, lambda client: client.zcount(self._all[0], "-inf", (reached or b"0").decode()))
+        if is_due or counted + len(marks) - len(self.read(_STATE, marks)) > living:
             cursor = 0
             while cursor := self._run("sums_gone", [self._index, cursor]):
                 pass
-        marks = self._call(None, lambda client: client.hgetall(self._part("marks")))
+            marks = self._call(None, lambda client: client.hgetall(self._part("marks")))
         return {name.decode(): number.decode() for name, number in marks.items()}
 
     @contextmanager
