@@ -252,12 +252,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         update_index(self._call, self._row_texts, progress)
 
     def _families(self) -> PostgresFamilies | None:
-        return PostgresFamilies(self._call, self._summaries_of) if self._call(None, has_sums) else None
-
-    def _summaries_of(self, ids: Collection[str]) -> dict[str, SessionSummary]:
-        key_query = ("SELECT key FROM openagentic_sessions WHERE id = ANY(%s)", [list(ids)])
-        rows = self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=key_query)
-        return {at.id: row for at in rows if (row := self._summary_in(at)) is not None}
+        return PostgresFamilies(self._call, self._page, self._summary_in) if self._call(None, has_sums) else None
 
     def _row_texts(self, keys: Sequence[int]) -> dict[int, str]:
         """The texts in which lists look for words, by the keys of sessions; those of damaged ones are missing."""
@@ -366,20 +361,19 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         cwd: str | None = None,
     ) -> Iterator[tuple[Callable[[], Place], SessionSummary]]:
         page = partial(self._page, cwd=cwd, tenant=tenant, include_children=include_children)
-        pages = self._pages_with(page, query)
-        return self._shown_behind(after, lambda **where: next(pages)(**where))
 
-    def _pages_with(
-        self, page: Callable[..., Iterator[SessionRow]], query: str
-    ) -> Iterator[Callable[..., Iterator[SessionRow]]]:
-        """How to read each page for `query`. The first is read without the index: often it suffices."""
-        yield page
-        keys = keys_with_words(query)
-        if keys is not None:
-            behind = update_index(self._call, self._row_texts, at_most=_LIST_UPDATES)
-            if behind is not None and behind < _LIST_UPDATES:
-                page = partial(page, keys=keys)
-        yield from repeat(page)
+        def pages() -> Iterator[Callable[..., Iterator[SessionRow]]]:
+            """How to read each page for `query`. The first is read without the index: often it suffices."""
+            yield page
+            chosen, keys = page, keys_with_words(query)
+            if keys is not None:
+                behind = update_index(self._call, self._row_texts, at_most=_LIST_UPDATES)
+                if behind is not None and behind < _LIST_UPDATES:
+                    chosen = partial(page, keys=keys)
+            yield from repeat(chosen)
+
+        ways = pages()
+        return self._shown_behind(after, lambda **where: next(ways)(**where))
 
     def _page(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...folds.summary import SessionSummary
-from ..database import text_key
+from ..database import SessionRow, text_key
 from ..families import ROOT, FamilyChange, FamilyTable
 from .search import by_index
 
@@ -52,17 +52,19 @@ def has_sums(db: Any) -> bool:
 
 
 class PostgresFamilies(FamilyTable):
-    """The sums of a store; `summaries_of` returns those of the sessions that exist."""
+    """The sums of a store; `page` returns its rows, and `summary_in` the summary of one that still exists."""
 
     step_sessions = 200
 
     def __init__(
         self,
         call: Callable[[None, Callable[[Any], Any]], Any],
-        summaries_of: Callable[[Collection[str]], dict[str, SessionSummary]],
+        page: Callable[..., Iterator[SessionRow]],
+        summary_in: Callable[[SessionRow], SessionSummary | None],
     ) -> None:
         self._call = call
-        self._summaries_of = summaries_of
+        self._page = page
+        self._summary_in = summary_in
         self._turn = ""
 
     def _begin(self, version: str) -> None:
@@ -107,8 +109,9 @@ class PostgresFamilies(FamilyTable):
         return values if any(map(self._is_ours, values["version"])) else None
 
     def summaries(self, ids: Collection[str]) -> dict[str, SessionSummary | None]:
-        rows = self._summaries_of(ids)
-        return {name: rows.get(name) for name in ids}
+        keys = ("SELECT key FROM openagentic_sessions WHERE id = ANY(%s)", [list(ids)])
+        rows = self._page(cwd=None, tenant=None, include_children=True, limit=None, keys=keys)
+        return {**dict.fromkeys(ids), **{at.id: self._summary_in(at) for at in rows}}
 
     def children(self, ids: Collection[str]) -> set[str]:
         return {name for (name,) in self._rows(_CHILDREN, list(map(text_key, ids)))}
