@@ -50,6 +50,7 @@ from .parts.workflows.callables import by_name, name_of_callable, result_hint, s
 from .parts.workflows.elsewhere import Placement, run_elsewhere
 from .parts.workflows.fold import StepsFold
 from .parts.workflows.inbox import CANCEL, MAX_NAME_CHARS, Park, deliver, has_arrived
+from .parts.workflows.log import read_prompt
 from .parts.workflows.part import WorkflowOutcome, WorkflowPart, WorkflowRules
 from .parts.workflows.steps import Retries, Step, StepPlan, Work
 from .providers.base import ModelOutput
@@ -548,7 +549,15 @@ class Workflow(Generic[P, R]):
         return await self._run(prompt, {"session": session}, options)
 
     async def resume(self, session: str, *, options: OpenAgenticOptions | None = None) -> WorkflowResult[R]:
-        """Continue a workflow that parked or was killed. Raises what `run()` raises, and `SessionNotFoundError`."""
+        """Continue a workflow that parked or was killed.
+
+        Raises what `run()` raises, `SessionNotFoundError`, and `OptionsError` for the session of another workflow, which
+        stays as it is.
+        """
+        agent, key_file = self._agent(options)
+        view, _ = await off_loop(True, partial(load_view, agent.store, session, (StepsFold,), seal=Seal(key_file)))
+        if (prompt := view.fold(StepsFold).prompt) is not None:
+            read_prompt(prompt, self.name)
         return await self._run(None, {"resume": session}, options)
 
     def run_sync(

@@ -79,6 +79,14 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
             receive(line)
 
 
+def end_signals() -> list[int]:
+    """The signals that end a service in order: SIGTERM, SIGINT, and SIGHUP unless ignored, as under nohup."""
+    numbers = [int(signal.SIGTERM), int(signal.SIGINT)]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(int(signal.SIGHUP))
+    return numbers
+
+
 def end_on_signals(reading: asyncio.Task[None]) -> None:
     """Cancel this task on SIGTERM, SIGHUP or SIGINT, unless ignored, where the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()

@@ -28,12 +28,12 @@ def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in fields.items() if key not in _TEXTS}
     for key, is_reasoning in (("anthropic_content", _THINKING), ("responses_items", ("reasoning",))):
         if isinstance(rest.get(key), list):
-            rest[key] = [item for item in rest[key] if item.get("type") not in is_reasoning]
+            rest[key] = [item for item in as_mappings(rest[key]) if item.get("type") not in is_reasoning]
     if isinstance(rest.get("gemini_parts"), list):
-        parts = [part for part in rest["gemini_parts"] if not part.get("thought")]
+        parts = [part for part in as_mappings(rest["gemini_parts"]) if not part.get("thought")]
         rest["gemini_parts"] = [{k: v for k, v in part.items() if k != "thoughtSignature"} for part in parts]
     if isinstance(rest.get("tool_calls"), list):
-        rest["tool_calls"] = [without_reasoning(call) for call in rest["tool_calls"]]
+        rest["tool_calls"] = [without_reasoning(call) for call in as_mappings(rest["tool_calls"])]
     return rest
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from ..errors import OptionsError
+from ..ground.stdio import end_signals
 from .connection import App, AsgiMessage, HttpConnection
 
 BACKLOG = 1024
@@ -94,8 +94,8 @@ class SmallServer:
                 os._exit(128 + number)
             signal_future.set_result(number)
 
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(signal_number, hear, int(signal_number))
+        for signal_number in end_signals():
+            asyncio.get_running_loop().add_signal_handler(signal_number, hear, signal_number)
         await self.start()
         tell(self.address)
         number: int = await signal_future

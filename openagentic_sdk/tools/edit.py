@@ -24,6 +24,7 @@ from .files.workspace import (
     missing_file,
     observed_digest,
     permitted_path,
+    plain_path_errors,
     refuse_if_stale,
     resolve_path,
     shown_path,
@@ -89,7 +90,8 @@ class EditTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         changes = _changes(input)
         path = await permitted_path(input["file_path"], ctx, write=True)
-        return await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
+        with plain_path_errors(path, ctx.cwd):
+            return await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
 
     def _edit(self, path: ResolvedPath, changes: list[_Replacement], ctx: ToolContext) -> ToolOutput:
         with change_lock(path.real):

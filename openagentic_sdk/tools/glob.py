@@ -8,7 +8,7 @@ from typing import Any
 from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
 from .base import Tool
-from .files.workspace import permitted_search
+from .files.workspace import permitted_search, plain_path_errors
 from .labels import LOCAL_FILES
 from .schema import boolean, integer, object_schema, string
 
@@ -48,4 +48,5 @@ class GlobTool(Tool):
         from .find.by_name import find_files  # only runs that search for files need it
 
         search = await permitted_search(input, ctx)
-        return await run_in_thread(lambda: find_files(search, self._max_matches), ctx.cancelled)
+        with plain_path_errors(search.root, ctx.cwd):
+            return await run_in_thread(lambda: find_files(search, self._max_matches), ctx.cancelled)

@@ -10,7 +10,7 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext
 from .base import Tool
-from .files.workspace import permitted_search
+from .files.workspace import permitted_search, plain_path_errors
 from .labels import LOCAL_FILES
 from .schema import boolean, integer, object_schema, string
 
@@ -70,12 +70,14 @@ class GrepTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         from .find.by_content import search_contents  # only runs that search need it
 
+        permitted = await permitted_search(input, ctx)
         search = functools.partial(
             search_contents,
-            await permitted_search(input, ctx),
+            permitted,
             max_matches=self._max_matches,
             max_output_chars=self._max_output_chars,
             timeout_s=self._timeout_s,
             clock=self._clock,
         )
-        return await run_in_thread(search, ctx.cancelled)
+        with plain_path_errors(permitted.root, ctx.cwd):
+            return await run_in_thread(search, ctx.cancelled)

@@ -33,7 +33,7 @@ from .files.encoding import (
 )
 from .files.notebook import notebook_lines
 from .files.window import LineWindow, number_lines
-from .files.workspace import ResolvedPath, check_cancelled, missing_file, permitted_path, shown_path
+from .files.workspace import ResolvedPath, check_cancelled, missing_file, permitted_path, plain_path_errors, shown_path
 from .labels import LOCAL_FILES
 from .schema import integer, object_schema, string
 
@@ -113,7 +113,7 @@ class ReadTool(Tool):
 
     def _read_file(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
-            with open_file(path.real) as fd:
+            with plain_path_errors(path, ctx.cwd), open_file(path.real) as fd:
 
                 def chunks() -> Iterator[bytes]:
                     os.lseek(fd, 0, os.SEEK_SET)

@@ -16,7 +16,15 @@ from ..ground.threads import run_in_thread
 from ..kernel.tool import ToolContext, ToolOutput
 from .base import Tool
 from .files.copies import keep_files
-from .files.workspace import ResolvedPath, observed_digest, permitted_path, refuse_if_stale, resolve_path, shown_path
+from .files.workspace import (
+    ResolvedPath,
+    observed_digest,
+    permitted_path,
+    plain_path_errors,
+    refuse_if_stale,
+    resolve_path,
+    shown_path,
+)
 from .labels import LOCAL_FILES
 from .schema import boolean, object_schema, string
 
@@ -49,7 +57,8 @@ class WriteTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         path = await permitted_path(input["file_path"], ctx, write=True)
-        return await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
+        with plain_path_errors(path, ctx.cwd):
+            return await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
 
     def _write(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         data = self._encode(input["content"])

@@ -151,6 +151,10 @@ class Command(unittest.TestCase):
         self.assertEqual(code, 1, err)
         commands = re.findall(r"openagentic-sdk (whatif .*)", out)
         self.assertEqual(len(commands), 4, out)
+        _, shown, _ = self.call("show", "newest")
+        self.assertEqual(re.findall(r"openagentic-sdk (whatif .*)", shown), commands)
+        self.suite.write_text(suite)  # a changed suite may have another agent: it is not named
+        self.assertNotIn("--agent", self.call("show", "newest")[1])
         for command in commands:
             words = shlex.split(command)
             self.assertEqual(words[4:6], ["--agent", "agent_of_this_suite:make"])

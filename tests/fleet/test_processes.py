@@ -90,9 +90,10 @@ class ProcessesTest(FleetTest):
         ids = [self.pay(f"d{number}", 0.5) for number in range(4)]
         with self.worker("--slots", "4") as first, ExitStack() as others:
             self.until(lambda: len(self.payments()) == len(ids), "all runs are in their calls")
-            first.send_signal(signal.SIGTERM)
+            first.stdout.close()  # the terminal was closed, and nobody reads any more
+            first.send_signal(signal.SIGHUP)
             others.enter_context(self.worker("--slots", "4"))
-            self.assertEqual(first.wait(), 0)
+            self.assertEqual(first.wait(), 1)  # its output was lost, and nothing else
             self.until_over(*ids)
         for number, run_id in enumerate(ids):
             self.assertEqual(self.check_ended(run_id, f"d{number}"), "ok")

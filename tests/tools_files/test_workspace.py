@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from openagentic_sdk.errors import ToolError
 from openagentic_sdk.ground.files import open_file, replace_file
+from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.files import workspace
-from openagentic_sdk.tools.files.workspace import resolve_path, shown_path
+from openagentic_sdk.tools.files.workspace import plain_path_errors, resolve_path, shown_path
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
@@ -161,6 +164,53 @@ def _swap(root: Path, stop: threading.Event) -> None:
         work.symlink_to("secret")
         work.unlink()
         aside.rename(work)
+
+
+class PathErrors(ScratchCase):
+    def calls(self, path: str) -> Iterator[tuple[Tool, dict[str, str]]]:
+        yield ReadTool(), {"file_path": path}
+        yield WriteTool(), {"file_path": path, "content": "x"}
+        yield EditTool(), {"file_path": path, "old": "x", "new": "y"}
+        yield GlobTool(), {"pattern": "*", "root": path}
+        yield GrepTool(), {"query": "x", "root": path}
+
+    def test_a_path_that_the_system_refuses_is_explained_without_an_errno(self) -> None:
+        self.write("file")
+        (self.root / "circle").symlink_to("circle")
+        long = "n" * 300
+        for path, words in (
+            (long, "too long; use shorter names|does not exist"),
+            (f"{long}/f", "too long; use shorter names|does not exist"),
+            ("circle", "a link in a circle: name a file"),
+            ("circle/f", "a link in a circle: name a file"),
+            ("file/f", "is a file, not a folder|does not exist"),
+            ("/proc/none/f", "does not exist|cannot be used: No such file or directory; choose a folder"),
+        ):
+            for tool, input in self.calls(path):
+                with self.subTest(path=path[:20], tool=tool.name):
+                    with self.assertRaisesRegex((OSError, ToolError), words) as caught:
+                        self.call(tool, **input)
+                    self.assertNotIn("[Errno", str(caught.exception))
+
+    def test_errors_of_the_system_keep_their_type_and_number_and_gain_the_path_and_advice(self) -> None:
+        path = resolve_path("a/f", str(self.root))
+        for number, advice in (
+            (errno.EACCES, "choose a path that this user may access"),
+            (errno.EROFS, "on a file system that can be written"),
+            (errno.ENOSPC, "free some space"),
+            (errno.EDQUOT, "free some space"),
+            (errno.EMFILE, "try again later"),
+            (errno.EIO, "choose another path"),
+        ):
+            raised = OSError(number, os.strerror(number), ".f.0123.tmp")
+            with (
+                self.subTest(number),
+                self.assertRaises(type(raised)) as caught,
+                plain_path_errors(path, str(self.root)),
+            ):
+                raise raised
+            self.assertEqual(caught.exception.errno, number)
+            self.assertRegex(str(caught.exception), f"^'a/f' cannot be used: {os.strerror(number)}; .*{advice}")
 
 
 class Replacing(ScratchCase):

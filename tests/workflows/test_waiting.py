@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openagentic_sdk import Flow, RunFailedError, StepFailedError, StepUnknownError, workflow
-from openagentic_sdk.errors import RequestConflictError, WorkflowError
+from openagentic_sdk.errors import OptionsError, RequestConflictError, WorkflowError
 from openagentic_sdk.events import SessionMeta, ToolResult, ToolStarted, ToolUse
 from openagentic_sdk.runs.background import answer_questions
 
@@ -59,8 +59,10 @@ class Events(FlowCase):
 
         options = self.options()
         self.assertEqual((await four.run(options=options, session="s")).output, 4)
-        with self.assertRaisesRegex(RunFailedError, "belongs to the workflow 'four', not 'five'"):
+        before = self.store.read_events("s")
+        with self.assertRaisesRegex(OptionsError, "belongs to the workflow 'four', not 'five'"):
             await five.resume("s", options=options)
+        self.assertEqual(self.store.read_events("s"), before)
         with self.assertRaises(RequestConflictError):
             await five.run(options=options, session="s")
         self.assertEqual((await four.resume("s", options=options)).output, 4)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from ...errors import OptionsError
+from ...errors import OpenAgentSdkError, OptionsError
 from ...evals.compare import Comparison, compare_reports, comparison_junit, pair_name, paired_rows
 from ...evals.plan import EVAL_KEY, EvalJob
 from ...evals.report import EvalReport, FailOn, Row, to_junit
@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
         Screen(sys.stdout).tell(args.json, {**comparison.to_dict(), "ok": not failing}, lines)
         return FAILED if failing else OK
     if args.suite == "show":
-        return _give(_read(store, find_session(store, args.ids[0])), args)
+        report = _read(store, find_session(store, args.ids[0]))
+        return _give(report, args, _suite_of(report))
     return _run(store, args)
 
 
@@ -203,6 +204,18 @@ def _table(report: EvalReport, screen: Screen, args: argparse.Namespace, suite: 
         source = _word(report.started.source or "SUITE")
         lines.append(f"to continue: openagentic-sdk eval {source} --resume {report.session_id}{store}")
     return lines
+
+
+def _suite_of(report: EvalReport) -> Suite | None:
+    """The suite file of an eval, for the commands to paste; None if it is gone or has changed. A module is not imported."""
+    source = report.started.source or ""
+    if not source.endswith(".toml"):
+        return None
+    try:
+        suite = load_suite(source)
+    except (OpenAgentSdkError, OSError):
+        return None
+    return suite if suite.digest() == report.started.suite_sha256 else None
 
 
 def _agent_flags(suite: Suite | None, variant: str) -> str:

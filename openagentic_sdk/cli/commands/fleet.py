@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
 from contextlib import closing, suppress
 from datetime import datetime
@@ -16,6 +15,7 @@ from ...errors import FleetError
 from ...fleet.fleet import Fleet
 from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
+from ...ground.stdio import end_signals
 from ...ground.text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import OK
@@ -130,11 +130,13 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
         facts = {"run": run.id, "session": run.session, "agent": run.agent}
         line = f"run {run.id} ({run.agent}, session {run.session}): {what}"
         data = {"happened": what.partition(":")[0], **facts, "note": what}
-        Screen(sys.stdout).tell(args.json, data, [on_one_line(line, 500)])
-        sys.stdout.flush()
+        with suppress(OSError):  # a closed terminal or pipe must not end the runs
+            Screen(sys.stdout).tell(args.json, data, [on_one_line(line, 500)])
+            sys.stdout.flush()
 
     def complain(problem: str) -> None:
-        print(f"openagentic-sdk: {on_one_line(problem, 500)}: trying again", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            print(f"openagentic-sdk: {on_one_line(problem, 500)}: trying again", file=sys.stderr, flush=True)
 
     worker = Worker(
         fleet,
@@ -149,11 +151,12 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     def end(number: int) -> None:
         if worker.is_draining:
             os._exit(128 + number)  # nothing is lost: leases run out, and other workers go on
-        print("shutting down: runs finish their step; a second signal ends at once", file=sys.stderr, flush=True)
         worker.drain()
+        with suppress(OSError):  # after SIGHUP there may be no terminal any more
+            print("shutting down: runs finish their step; a second signal ends at once", file=sys.stderr, flush=True)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in end_signals():
         loop.add_signal_handler(number, end, number)
     if not args.json:
         print(f"working as {worker.name} (Ctrl-C ends)", flush=True)

@@ -51,15 +51,7 @@ class WorkflowLog:
 
     def arguments(self) -> tuple[Mapping[str, Any], str]:
         """The arguments of the current history, and the prefix of its steps' ids."""
-        try:
-            prompt = loads_json(self.fold.prompt or "")
-            name, arguments, history = prompt["workflow"], dict(prompt["arguments"]), int(prompt.get("history", 1))
-        except (ValueError, KeyError, TypeError) as error:
-            raise OptionsError(
-                f'the prompt of a workflow is {{"workflow": {self._name!r}, "arguments": {{...}}}} as JSON: {error}'
-            ) from error
-        if name != self._name:
-            raise OptionsError(f"this session belongs to the workflow {name!r}, not {self._name!r}")
+        arguments, history = read_prompt(self.fold.prompt or "", self._name)
         return arguments, "" if history == 1 else f"h{history}-"
 
     def note(self, *events: Event) -> None:
@@ -94,3 +86,20 @@ class WorkflowLog:
         if up_to > self._run.view.conversation.horizon:
             text = f"{len(fold.ids())} steps of the workflow"
             await self.record(SessionCompacted(up_to, text, trigger="workflow", method="steps"))
+
+
+def read_prompt(text: str, workflow: str) -> tuple[Mapping[str, Any], int]:
+    """The arguments in the prompt of a session of this workflow, and the number of its history, from 1 on.
+
+    Raises `OptionsError` for the prompt of another workflow, and for any other text.
+    """
+    try:
+        prompt = loads_json(text)
+        name, arguments, history = prompt["workflow"], dict(prompt["arguments"]), int(prompt.get("history", 1))
+    except (ValueError, KeyError, TypeError) as error:
+        raise OptionsError(
+            f'the prompt of a workflow is {{"workflow": {workflow!r}, "arguments": {{...}}}} as JSON: {error}'
+        ) from error
+    if name != workflow:
+        raise OptionsError(f"this session belongs to the workflow {name!r}, not {workflow!r}")
+    return arguments, history

@@ -10,9 +10,11 @@ absolute paths that tells whether they may be shown.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...errors import ToolError
@@ -45,9 +47,19 @@ def resolve_path(path: str, cwd: str) -> ResolvedPath:
     joined = re.sub("^//+", "/", os.path.join(os.path.abspath(cwd), expanded))
     lexical = os.path.normpath(joined)
     real = os.path.realpath(lexical)
+    if _is_circular(real):
+        raise ToolError(f"{path!r} leads to a link in a circle: name a file that no such link leads to")
     if ".." in joined.split("/") and os.path.realpath(joined) != real:
         raise ToolError(f"{path!r} goes through a link and back up with '..': name the file without '..'")
     return ResolvedPath(lexical, real)
+
+
+def _is_circular(real: str) -> bool:
+    try:
+        os.stat(real)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def can_name_a_file(path: str) -> bool:
@@ -97,6 +109,35 @@ def shown_path(path: str, cwd: str) -> str:
         return "."
     prefix = base if base.endswith("/") else base + "/"
     return path[len(prefix) :] if path.startswith(prefix) else path
+
+
+_ADVICE = {
+    errno.ENAMETOOLONG: "use shorter names: most file systems allow 255 bytes for a name and 4,096 for a path",
+    errno.EACCES: "choose a path that this user may access",
+    errno.EPERM: "choose a path that this user may access",
+    errno.EROFS: "choose a path on a file system that can be written",
+    errno.ENOSPC: "free some space first, or choose a path on another disk",
+    errno.EDQUOT: "free some space first, or choose a path on another disk",
+    errno.EMFILE: "this process has too many open files: try again later",
+    errno.ENFILE: "this machine has too many open files: try again later",
+    errno.ENOENT: "choose a folder in which files can be created",
+}
+
+
+@contextmanager
+def plain_path_errors(path: ResolvedPath, cwd: str) -> Iterator[None]:
+    """Raise the system's errors with a sentence for the model: the path, what is wrong, and what to do. Types stay."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror is None:
+            raise  # raised with a sentence already
+        advice = _ADVICE.get(error.errno or 0, "choose another path")
+        name = shown_path(path.lexical, cwd)
+        shown = name if len(name) <= 200 else f"{name[:100]}...{name[-50:]}"
+        plain = type(error)(f"{shown!r} cannot be used: {error.strerror}; {advice}")
+        plain.errno = error.errno
+        raise plain from None
 
 
 def check_cancelled(ctx: ToolContext) -> None:
