@@ -214,16 +214,6 @@ class OneAgent(unittest.TestCase):
         server.send_signal(signal.SIGHUP)  # its terminal was closed: it drains as on SIGTERM
         self.assertEqual(server.wait(WAIT_S), 0)
 
-    def test_a_closed_terminal_does_not_end_a_server_under_nohup(self) -> None:
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by the server, as nohup does it
-        self.addCleanup(signal.signal, signal.SIGHUP, before)
-        server, _ = self.start("--script", str(ROOT / "fixtures" / "scripts" / "first_run.json"), "--log", "none")
-        status = Path(f"/proc/{server.pid}/status").read_text()
-        ignored = int(re.search(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[1], 16)
-        self.assertTrue(ignored & 1 << (signal.SIGHUP - 1))
-        server.send_signal(signal.SIGTERM)
-        self.assertEqual(server.wait(WAIT_S), 0)
-
 
 if __name__ == "__main__":
     unittest.main()
