@@ -442,7 +442,8 @@ def _subcommand_reads(name: str, table: Subcommands, words: tuple[str, ...]) -> 
         reads: Reads | None = Reads((), values=tuple(word.partition("=")[2] or word for word in rest))
     else:
         reads = _reads((name, *rest), reader)
-    return reads and replace(reads, tracked="tracked" in row.traits, needs=table.needs_trust)
+    needs = "project" if "project" in row.traits else table.needs_trust
+    return reads and replace(reads, tracked="tracked" in row.traits, needs=needs)
 
 
 # Options whose value is a pattern, which may look like a path.

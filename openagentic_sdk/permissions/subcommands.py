@@ -6,7 +6,11 @@ a row covers every word. The words of a row:
 
 `-x`, `--long` a switch, `-x=` an option with a value, `--long?` one whose value is in the same word, `*` every option but
 `never_options` in any abbreviation; `args=N` at most N operands; `paths` operands are files; `tracked` prints content
-tracked by git; the other words are keys of `_DOES_MORE`.
+tracked by git; `project` contacts a server that a file of the project may name, and so needs a trusted project; the other
+words are keys of `_DOES_MORE`.
+
+A word that is the address of a server is in no row, or else a call that reads could send data anywhere. Only a table with
+`addresses = true`, for a program whose rows contact nothing, permits such words.
 
 The words of a row's name are those of the subcommand, and may be wildcards; `@` is one or more words of `groups`, `{lists}`
 one of that list, a word with a dash may be at any position. The longest matching name decides; `false` is not read-only.
@@ -22,6 +26,7 @@ from typing import Any
 
 from ..ground.frozen import frozen
 from ..ground.packaged import read_packaged
+from ..ground.patterns import regex
 from .program_tables import Reader
 
 # The file of each program; a test keeps this equal to the names in the files.
@@ -84,6 +89,7 @@ class Subcommands:
     needs_trust: str
     groups: frozenset[str]
     first: frozenset[str]
+    takes_addresses: bool
     never: re.Pattern[str] | None
     never_command: re.Pattern[str] | None
     never_options: tuple[str, ...]
@@ -114,6 +120,7 @@ def read_table(text: str) -> Subcommands:
         data.get("needs_trust", ""),
         frozenset(data.get("groups", "").split()),
         frozenset(data.get("first", "").split()),
+        data.get("addresses", False),
         re.compile("|".join(never)) if never else None,
         re.compile(command) if command else None,
         tuple(data.get("never_options", "").split()),
@@ -203,7 +210,13 @@ def _behind_globals(table: Subcommands, words: Sequence[str]) -> list[str] | Non
     return rest
 
 
+# An s3: address names a bucket at the program's own server.
+_ADDRESS = regex(r"(?<![A-Za-z0-9+.-])(?!s3://)[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 def _is_forbidden(table: Subcommands, words: Sequence[str]) -> bool:
+    if not table.takes_addresses and any(_ADDRESS.search(word) for word in words):
+        return True
     if table.never is not None and any(table.never.search(word) for word in words):
         return True
     names = {word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2}
@@ -236,12 +249,17 @@ def _operands(words: Sequence[str]) -> list[str]:
     return [word for word in words if not word.startswith("-")]
 
 
+# A package of a registry, perhaps with its version: npm fetches every other form from the place that it names.
+_PACKAGE = regex(r"(?:@[\w.-]+/)?\w[\w.-]*(?:@[\w.^~<>=* -]+)?")
+
+
 # The tests for a call that does more than its row describes, by the row's trait.
 _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # A path is one operand of journalctl, a match of a field another.
     "field_operands": lambda words: any("/" in word and "=" not in word for word in _operands(words)),
     # `kubectl get pods secret/x`: operands of kubectl may name another kind than the row.
     "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),
+    "packages": lambda words: not all(_PACKAGE.fullmatch(word) for word in _operands(words)),
     "plain_output": lambda words: any(map(_holds_values, ("", *words), words)),
     "inside": lambda words: any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words),
 }

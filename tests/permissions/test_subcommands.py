@@ -39,6 +39,9 @@ READING = (
     "kubectl -n web get pods -o yaml",
     "gh pr list --state open",
     "npm ls --depth=0",
+    "aws s3 ls s3://bucket/logs/",
+    "git log --grep=https://example.com/issues/1",
+    "gh repo view owner/name",
     "pip list --outdated",
     "systemctl status nginx",
     "aws ec2 describe-instances --filters Name=tag:Name,Values=web",
@@ -78,8 +81,8 @@ class Tables(WorkspaceTestCase):
             with self.subTest(command=command):
                 self.assertEqual(outcome(gate, command, str(self.root)), "ask")
 
-    def test_programs_whose_project_names_code_need_its_trust(self) -> None:
-        for command in ("cargo tree", "terraform show"):
+    def test_programs_whose_project_names_code_or_a_server_need_its_trust(self) -> None:
+        for command in ("cargo tree", "terraform show", "npm view react", "npm outdated", "uv python list"):
             with self.subTest(command=command):
                 self.assertEqual(outcome(PermissionGate(cwd=str(self.root)), command, str(self.root)), "ask")
                 trusting = PermissionGate(cwd=str(self.root), trusted=True)
