@@ -487,14 +487,19 @@ class WitnessTest(SceneTest):
         reports: list[list[Problem]] = []
         rounds = 40 if LARGE else 6
 
+        next_round = threading.Semaphore()
+
         def write() -> None:
             with self.store.open_writer("s") as writer:
                 while len(reports) < rounds:
-                    writer.append([UserMessage("more")])
+                    next_round.acquire()
+                    for _ in range(100):  # or else each round would read a multiple of the round before
+                        writer.append([UserMessage("more")])
 
         thread = threading.Thread(target=write)
         thread.start()
         while len(reports) < rounds:
             reports.append([p for p in verify_session(self.store, "s").problems if p.kind == "witness"])
+            next_round.release()
         thread.join()
         self.assertEqual([report for report in reports if report], [])
