@@ -93,6 +93,17 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(OptionsError, "its steps are 1 to 1"):
             await self.explained(9, ["Done."])
 
+    async def test_slices_whose_offsets_are_no_numbers_count_as_absent(self):
+        options = options_for(["Done."])
+        events = options.session_store.read_events((await run(prompt="hi", options=options)).session_id)
+        whole = [part.chars for part in explain_step(events, 1).system]
+        for start, end in (("0", "4"), (None, 4), (0, 1.5), ([], {})):
+            wrong = [{"kind": "base", "source": "", "start": start, "end": end}, {"start": 0}]
+            for parts, chars in ((wrong, whole), ([*wrong, {"start": 0, "end": 3}], [3])):
+                with self.subTest(parts=parts):
+                    changed = [replace(e, parts=parts) if isinstance(e, ModelContext) else e for e in events]
+                    self.assertEqual([part.chars for part in explain_step(changed, 1).system], chars)
+
 
 if __name__ == "__main__":
     unittest.main()

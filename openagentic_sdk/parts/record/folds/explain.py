@@ -141,7 +141,9 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     for earlier in before:
         conversation.apply(earlier)
     text = context.system_prompt
-    slices = context.parts or ([{"kind": "base", "source": "", "start": 0, "end": len(text)}] if text else [])
+    slices = [part for part in context.parts if all(isinstance(part.get(name), int) for name in ("start", "end"))]
+    if text and not slices:
+        slices = [{"kind": "base", "source": "", "start": 0, "end": len(text)}]
     return StepExplanation(
         step,
         request.seq,
@@ -150,8 +152,8 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
         rewritten,
         [
             PromptSlice(
-                str(part["kind"]),
-                str(part["source"]),
+                str(part.get("kind", "")),
+                str(part.get("source", "")),
                 part["end"] - part["start"],
                 _preview(text[part["start"] : part["end"]]),
             )
