@@ -9,6 +9,7 @@ import random
 import unittest
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,9 +36,11 @@ from openagentic_sdk.parts.record.places import Needles, erase_places, find_plac
 from openagentic_sdk.parts.record.sign import sign_session
 from openagentic_sdk.parts.record.verify import verify_record
 from openagentic_sdk.parts.record.verify_log import foreign_authority, salvage, verify_session
+from openagentic_sdk.serialization import event_to_dict
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.rewriting import Rewrite
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
@@ -369,6 +372,76 @@ class Erasing(RecordCase):
                     self.assertEqual(self.report(store, other).problems, ())
                     self.assertTrue(verify_session(store, other).ok)
         self.assertGreater(killed, 3)
+
+    def test_forks_made_between_the_beginning_and_the_end_of_an_erasure_are_erased_too(self) -> None:
+        for store in self.stores():
+            with self.subTest(type(store).__name__):
+                self.filled(store, secret=SECRET)
+                blob = store.put_blob("s", SECRET.encode())
+                self.goes_on(store, "s", [ToolResult("blob", {"kept": blob})])
+                sign_session(store, "s", [self.key])
+                store.rewrite_events = partial(self._rewrite_after_forks, store)  # type: ignore[method-assign]
+                self.erased(store, texts=[SECRET])
+                self._assert_erased(store, "s", "late", "early", "nested", "before")
+            store.close()
+
+    def test_finishing_an_erasure_that_was_killed_also_erases_from_the_forks_made_since(self) -> None:
+        for store in self.stores():
+            with self.subTest(type(store).__name__):
+                self.filled(store, secret=SECRET)
+                blob = store.put_blob("s", SECRET.encode())
+                self.goes_on(store, "s", [ToolResult("blob", {"kept": blob})])
+                sign_session(store, "s", [self.key])
+                store.rewrite_events = self._killed  # type: ignore[method-assign]
+                with self.assertRaises(KeyboardInterrupt):
+                    self.erased(store, texts=[SECRET])
+                del store.rewrite_events
+                self._forks(store)
+                self.assertEqual(len(finish_erasures(store, "s", seal=self.seal)), 1)
+                self._assert_erased(store, "s", "late", "early", "nested", "before")
+                self.assertEqual(finish_erasures(store, "s", seal=self.seal), [])
+            store.close()
+
+    def test_a_fork_made_while_the_session_is_searched_is_erased_too(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret=SECRET)
+        store.update_metadata("s", {"note": f"about {SECRET}"})
+        real = store.refuse_kept
+
+        def refuse_kept(*args: object, **how: object) -> None:
+            fork_session(store, "s", session_id="during", seal=self.seal)
+            real(*args, **how)  # type: ignore[arg-type]
+
+        store.refuse_kept = refuse_kept  # type: ignore[method-assign]
+        self.erased(store, texts=[SECRET])
+        self._assert_erased(store, "s", "during")
+        self.assertEqual(store.read_metadata("during")["metadata"]["note"], ERASED)
+
+    def _killed(self, name: str, change: Rewrite) -> None:
+        raise KeyboardInterrupt
+
+    def _rewrite_after_forks(self, store: SessionStore, name: str, change: Rewrite) -> None:
+        if not store.session_exists("late"):
+            self._forks(store)
+        type(store).rewrite_events(store, name, change)
+
+    def _forks(self, store: SessionStore) -> None:
+        """Forks of a session with an unfinished erasure: after it began, before, one of these, and before the values."""
+        fork_session(store, "s", session_id="late", seal=self.seal)
+        fork_session(store, "s", session_id="early", at_seq=9, seal=self.seal)
+        fork_session(store, "early", session_id="nested", seal=self.seal)
+        fork_session(store, "s", session_id="before", at_seq=1, seal=self.seal)
+
+    def _assert_erased(self, store: SessionStore, *names: str) -> None:
+        for name in names:
+            events = store.read_events(name)
+            self.assertFalse(any(Needles([SECRET]).are_in(event_to_dict(event)) for event in events), name)
+            self.assertEqual(store.list_blobs(name), [], name)
+            self.assertEqual(len([event for event in events if isinstance(event, RecordErased)]), 1, name)
+            self.assertEqual(self.report(store, name).problems, (), name)
+            if isinstance(store, FileSessionStore):
+                self.assertTrue(verify_session(store, name).ok, name)
+            self.assertEqual(foreign_authority(name, events, self.seal), [], name)
 
     def test_an_erasure_that_was_killed_is_finished_in_the_salvaged_copy(self) -> None:
         store = FileSessionStore(self.folder)

@@ -2,8 +2,8 @@
 
     find     locate it: in the session, its forks, subagents and parents, in blobs, metadata and waiting messages
     begin    append `record.erasing` to each affected log, the session's own last: the places to erase, not their values
-    erase    rewrite each log atomically with marks instead of values and without their salts; then delete unreferenced
-             blobs, caches, crash leftovers and free pages; the session's own log comes last
+    erase    rewrite each log atomically with marks instead of values and without their salts, the session's own last, and
+             the forks made of them meanwhile; then delete unreferenced blobs, caches, crash leftovers and free pages
     end      append `record.erased` to each affected log and to every fork and child, so that their readers learn of it
 
 `finish_erasures` continues an erasure that was killed: every step is idempotent.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
-from ...events import Event, RecordErased, RecordErasing
+from ...events import Event, RecordErased, RecordErasing, SessionForked
 from ...ground.disk import SystemDisk, whole_file
 from ...ground.frozen import frozen
 from ...serialization import dumps_event, dumps_json
@@ -29,7 +29,17 @@ from ...sessions.seal import Seal
 from .archive import archive_session, restore_session
 from .commit import ERASED
 from .lifecycle import reachable
-from .places import FieldPlace, Needles, erase_places, find_places, leaf_place, needles_of, places_of, value_at
+from .places import (
+    FieldPlace,
+    Needles,
+    erase_places,
+    find_places,
+    is_marked,
+    leaf_place,
+    needles_of,
+    places_of,
+    value_at,
+)
 
 # How often a log that grew while it was read is read again.
 ROUNDS = 3
@@ -110,6 +120,11 @@ def erase(
         _forget_beside(store, [*others, session_id], needles)
     sessions = [work.begin(name, (), needles, dry_run=dry_run) for name in others]
     mine = work.begin(session_id, asked_places, needles, dry_run=dry_run)
+    if needles.texts and not dry_run:  # also in forks made during the search
+        current = store.list_sessions() if everywhere else _family(store, session_id)
+        fresh = [name for name in current if name not in (*family, session_id)]
+        _forget_beside(store, fresh, needles)
+        sessions += [work.begin(name, (), needles, dry_run=False) for name in fresh]
     sessions = [each for each in sessions if each.places or each.left or each.blobs]
     touched = [*(each.session_id for each in sessions if each.places or each.blobs), session_id]
     notices = () if dry_run else work.finish(touched)
@@ -223,19 +238,61 @@ class _ErasureWork:
     def finish(self, touched: Sequence[str]) -> tuple[str, ...]:
         """Finish the erasure that the logs record as begun, the source's log last; each part is idempotent."""
         store, ended = self.store, list[tuple[str, int]]()
-        for name in touched:
-            store.rewrite_events(name, partial(self._rewritten, name))
-            ended.append((name, _delete_unnamed(store, name)))
+        touched, fresh = list(touched), list(touched)
+        while fresh:
+            for name in fresh:
+                store.rewrite_events(name, partial(self._rewritten, name))
+                ended.append((name, _delete_unnamed(store, name)))
+            fresh = self._begin_in_forks(touched)
+            touched += fresh
         notices: dict[str, None] = {}
         for name in touched:
             notices.update(dict.fromkeys(store.scrub(name)))
         relatives = _forks_and_children(store, self.source) if store.session_exists(self.source) else []
         ended = [*((name, 0) for name in relatives if name not in touched), *ended]
+        ended.sort(key=lambda pair: pair[0] == self.source)
         for name, blobs in ended:
             markers = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
             if not any(event.erasure_id == self.erasure_id for event in markers):
                 store.append_event(name, RecordErased(self.erasure_id, self.source, blobs, self.reason, self.by))
         return tuple(notices)
+
+    def _begin_in_forks(self, touched: Collection[str]) -> list[str]:
+        """Record the erasure in the forks made since it began, which may contain the values; return their ids.
+
+        A fork has the places of its source up to its cut, under the same `seq`.
+        """
+        store = self.store
+        began = {
+            name: event
+            for name in touched
+            for event in store.iter_events(name)
+            if isinstance(event, RecordErasing) and event.erasure_id == self.erasure_id
+        }
+        since = min((event.ts or 0.0 for event in began.values()), default=0.0)
+        begun = []
+        for row in store.list_session_summaries(include_children=True):
+            if row.id in touched or row.parent is None or row.created < since:
+                continue
+            try:
+                events = store.read_events(row.id)
+            except (SessionError, InvalidEventError):
+                continue  # deleted just now, or damaged: it must be salvaged first
+            cuts = [e for e in events if isinstance(e, SessionForked) and e.parent_session_id in began]
+            if not cuts:
+                continue
+            if not any(isinstance(e, RecordErasing) and e.erasure_id == self.erasure_id for e in events):
+                copied = [
+                    (seq, pointer)
+                    for seq, pointer in places_of(began[cuts[-1].parent_session_id])
+                    if 1 <= seq < (cuts[-1].seq or 0) and not is_marked(events[seq - 1], pointer)
+                ]
+                if not copied and not store.list_blobs(row.id):
+                    continue  # all blobs of the source are copied, whatever the cut
+                records = [{"seq": seq, "path": pointer} for seq, pointer in copied]
+                store.append_event(row.id, RecordErasing(self.erasure_id, self.source, records, self.reason, self.by))
+            begun.append(row.id)
+        return begun
 
     def _rewritten(self, session_id: str, events: list[Event]) -> Mapping[int, Event]:
         markers = (

@@ -210,7 +210,7 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPla
     """
     by_seq: dict[int, list[str]] = {}
     for seq, pointer in places:
-        if 1 <= seq <= len(events) and not _is_marked(events[seq - 1], pointer):
+        if 1 <= seq <= len(events) and not is_marked(events[seq - 1], pointer):
             # A log from elsewhere may name any place: fields that hold the session together are kept.
             by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
     after = list(events)
@@ -230,7 +230,8 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[FieldPla
     return {new.seq or 0: new for old, new in zip(events, after, strict=True) if new != old}
 
 
-def _is_marked(event: Event, pointer: str) -> bool:
+def is_marked(event: Event, pointer: str) -> bool:
+    """Whether nothing is left to erase at this place."""
     try:
         return value_at(event, leaf_place(event, pointer)) in (ERASED, {}, [], (), None)
     except OptionsError:
