@@ -25,7 +25,8 @@ _ELSEWHERE = (
     *("the end of a run leaves", "a result is assigned to a call", "a forked child"),
 )
 _REMOTE = "sessions/stores/remote.py"
-# Defects that need the whole simulation: an absent server, lost responses, workflows, and older versions.
+_SCRIPTS = "sessions/stores/redis/scripts.lua"
+# Defects that need the whole simulation: an absent server, lost responses, workflows, older versions, and scripts on Redis.
 _OWN = (
     Sabotage(
         "a batch whose answer was lost is not looked for",
@@ -116,6 +117,20 @@ _OWN = (
         "sessions/log/line.py",
         '        data = _load_object(line, "utf-8-sig")\n        if not isinstance',
         '        data = _load_object(line, "ascii")\n        if not isinstance',
+        (),
+    ),
+    Sabotage(
+        "a writer that was replaced appends on Redis",
+        _SCRIPTS,
+        "if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end\nif (revision",
+        "if (key or '') ~= ARGV[2] then return 0 end\nif (revision",
+        (),
+    ),
+    Sabotage(
+        "a session whose creation was not acknowledged is refused on Redis",
+        _SCRIPTS,
+        "    if redis.call('HGET', KEYS[1], 'key') == ARGV[2] then return 1 end\n    return 0\n",
+        "    return 0\n",
         (),
     ),
 )

@@ -74,6 +74,10 @@ class Database:
         }
         return lambda: vars(self).update(kept)
 
+    def lines(self, name: str) -> list[str]:
+        """The stored log of a session."""
+        return [line for _, _, line in self.events[self.sessions[name]["key"]]]
+
     def deliver(self) -> None:
         """Deliver a statement whose sender has given up."""
         if self.late:

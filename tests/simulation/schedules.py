@@ -22,12 +22,12 @@ from .fleet import Workers
 from .flows import Flows
 from .history import History
 from .runs import Runs
-from .servers import Servers
+from .servers import RedisServers, Servers
 
 Schedule = Files | Workers | Databases | Servers | Runs | Flows
 # Each takes its turns; those that cost most have the fewest.
 _TURNS: tuple[tuple[Callable[[int, str], Schedule], int], ...] = (
-    *((Runs, 2), (Files, 30), (Servers, 13), (Workers, 20), (Databases, 17), (Flows, 2)),
+    *((Runs, 2), (Files, 30), (Servers, 8), (RedisServers, 5), (Workers, 20), (Databases, 17), (Flows, 2)),
 )
 # In an order that is the same for each process, and in which no kind comes in one block.
 _KINDS = [kind for kind, times in _TURNS for _ in range(times)]

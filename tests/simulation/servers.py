@@ -1,4 +1,4 @@
-"""Sessions on a Postgres server, with processes that die, hang and lose their connection before, in and after any
+"""Sessions on a Postgres or Redis server, with processes that die, hang and lose their connection before, in and after any
 statement.
 """
 
@@ -21,16 +21,21 @@ from openagentic_sdk.errors import (
     StorageError,
 )
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
-from openagentic_sdk.sessions import postgres
+from openagentic_sdk.sessions import postgres, redis
 from openagentic_sdk.sessions.log.lock import let_go
 from openagentic_sdk.sessions.postgres import PostgresSessionStore
+from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores import holders
 from openagentic_sdk.sessions.stores.per_process import PerProcess
 from openagentic_sdk.sessions.stores.postgres import link
 from openagentic_sdk.sessions.stores.postgres import tables as postgres_tables
+from openagentic_sdk.sessions.stores.redis import link as redis_link
+from openagentic_sdk.sessions.stores.redis import listed as redis_listed
+from openagentic_sdk.sessions.stores.server import StoreServer
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.crash import Killed
 
+from . import modelled_redis
 from .history import History, read_lines
 from .modelled_server import FAULTS, LONG_S, Database, Driver, Times, Wire
 
@@ -44,15 +49,18 @@ def text_of(event: Event) -> str:
 class Process:
     """One process: its driver, its store, and its writers by session."""
 
-    def __init__(self, number: int, database: Database) -> None:
+    def __init__(self, number: int, database: Any) -> None:
         self.number = number
         self.wire = Wire(database)
-        self.server = link.PostgresServer(f"postgresql://model/{number}")
-        self.server._driver = Driver(self.wire)
-        self.server.is_ready = True
+        self.server, self.store = self.connect()
         self.server.holder._beating = True  # its thread, which no seed would repeat: `beat` does its work
-        self.store = ModelledStore(self.server)
         self.writers: dict[str, Any] = {}
+
+    def connect(self) -> tuple[StoreServer, Any]:
+        server = link.PostgresServer(f"postgresql://model/{self.number}")
+        server._driver = Driver(self.wire)
+        server.is_ready = True
+        return server, ModelledStore(server)
 
     def __str__(self) -> str:
         return f"process {self.number}"
@@ -81,13 +89,32 @@ class Process:
             self.server.holder._file._path.unlink()
 
 
-class ModelledStore(PostgresSessionStore):
-    """A store on the modelled server."""
+class RedisProcess(Process):
+    """A process with sessions on the modelled Redis server."""
 
-    def __init__(self, server: link.PostgresServer) -> None:
+    def connect(self) -> tuple[StoreServer, Any]:
+        server = redis_link.RedisServer(f"redis://model/{self.number}", modelled_redis.PREFIX, PATIENCE_S)
+        server._client = modelled_redis.Client(self.wire)
+        return server, ModelledRedis(server)
+
+
+class _Modelled:
+    """The beginning of a store on a modelled server."""
+
+    _wait_for_server: Callable[[float], None]
+
+    def __init__(self, server: StoreServer) -> None:
         self._wait_for_server(PATIENCE_S)
         self._clock = FakeClock(1_700_000_000.0)
-        self._joined = PerProcess(lambda: server)
+        self._joined: Any = PerProcess(lambda: server)
+
+
+class ModelledStore(_Modelled, PostgresSessionStore):  # type: ignore[misc]
+    """A store on the modelled Postgres server."""
+
+
+class ModelledRedis(_Modelled, RedisSessionStore):  # type: ignore[misc]
+    """A store on the modelled Redis server."""
 
 
 @contextmanager
@@ -95,7 +122,8 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
     """Let all processes use a modelled driver and the clock of the schedule."""
     stands_in: list[tuple[Any, str, Any]] = [
         *((module, "driver", lambda: Driver) for module in (link, postgres, postgres_tables)),
-        *((module, "time", times) for module in (link, postgres, holders)),
+        *((module, "driver", lambda: modelled_redis.Driver) for module in (redis_link, redis, redis_listed)),
+        *((module, "time", times) for module in (link, postgres, redis_link, holders)),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in stands_in]
     try:
@@ -110,10 +138,15 @@ def in_place_of_the_real(times: Times) -> Iterator[None]:
 class Servers:
     """One schedule. For each session the model has the events that are certain, and the batches that may follow."""
 
+    process_type: type[Process] = Process
+    database_type: Callable[[Times, random.Random], Any] = Database
+    # The numbers of statements before which a fault may strike.
+    PLACES: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 4, 5)
+
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
         self.history = History(seed)
-        self.database = Database(Times(), self.rng)
+        self.database = self.database_type(Times(), self.rng)
         self.every: dict[str, Process] = {}  # by the name as a holder
         self.zombies: list[tuple[Process, Any]] = []
         self.certain: dict[str, list[str]] = {}
@@ -125,7 +158,7 @@ class Servers:
         self.fault = ""  # that struck last
 
     def begin(self) -> Process:
-        process = Process(len(self.every), self.database)
+        process = self.process_type(len(self.every), self.database)
         self.every[process.server.holder.name] = process
         return process
 
@@ -169,7 +202,7 @@ class Servers:
 
     def do(self, process: Process, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
         fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.4 else ""
-        process.wire.plan(fault, self.rng.choice((1, 2, 2, 3, 3, 4, 4, 5)))
+        process.wire.plan(fault, self.rng.choice(self.PLACES))
         came = self.history.invoke(
             f"{process}, {fault or 'well'} {process.wire.at}", what, work, Killed, StorageError, *expected
         )
@@ -218,8 +251,7 @@ class Servers:
         self.require(False, f"{name} shows {shown}, not {certain} and perhaps {doubtful}")
 
     def shown(self, name: str) -> list[str]:
-        lines = [line for _, _, line in self.database.events[self.database.sessions[name]["key"]]]
-        return [text_of(event) for event in read_lines(name, lines)]
+        return [text_of(event) for event in read_lines(name, self.database.lines(name))]
 
     def grow(self, name: str, texts: list[str], last_seq: int) -> None:
         """Record an acknowledged batch: doubtful batches before it are in the log now, or never will be."""
@@ -488,3 +520,11 @@ class Servers:
         *(claim, send, receive, pass_time, kill, hang),
     )
     WEIGHTS = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5)
+
+
+class RedisServers(Servers):
+    """One schedule with a Redis server."""
+
+    process_type = RedisProcess
+    database_type = modelled_redis.RedisDatabase
+    PLACES = (1, 1, 1, 2, 2, 2, 3, 6, 7, 8)  # whoever opens a session asks for the settings of the server first
