@@ -56,7 +56,7 @@ from .folds.summary import start_summary
 from .log.line import Durability, check_durability, dumps_stored
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
-from .stores.redis.inbox import RedisInbox
+from .stores.redis.inbox import TOKEN_S, RedisInbox
 from .stores.redis.link import driver, without_settings
 from .stores.redis.listed import PAGE_ROWS
 from .stores.redis.scripts import FORMAT, run
@@ -184,9 +184,9 @@ class RedisSessionStore(RedisInbox):
         return bool(run("claim", [self._key("head", at.id)], [at.key, at.epoch, holder], db))
 
     def _delete(self, db: Any, at: SessionRow) -> bool:
-        keys = self._doomed(at.id) + self._indexes(at.head)
+        keys = [*self._doomed(at.id), self._key("deleted", at.key), *self._indexes(at.head)]
         fence = [at.id, at.key, at.epoch, at.holder, at.head.last_seq]
-        return bool(run("delete", keys, [*fence, self._key("index", "")], db))
+        return bool(run("delete", keys, [*fence, self._key("index", ""), TOKEN_S], db))
 
     def _change_metadata(self, db: Any, at: SessionRow, metadata: str, head: LogHead) -> bool:
         indexes = self._indexes(head)
@@ -210,8 +210,8 @@ class RedisSessionStore(RedisInbox):
         except LogCorruptError:
             # The server lost the session's row: delete the remaining keys, too.
             start = LogHead(start_summary(session_id, 0.0, {}))
-            keys = self._doomed(session_id) + self._indexes(start)
-            arguments = [session_id, "", "", "", 0, self._key("index", "")]
+            keys = [*self._doomed(session_id), self._key("deleted", ""), *self._indexes(start)]
+            arguments = [session_id, "", "", "", 0, self._key("index", ""), TOKEN_S]
             self._call(session_id, partial(run, "delete", keys, arguments))
 
     def claim_request(self, session_id: str, request_id: str) -> str:
@@ -445,7 +445,8 @@ class RedisSessionStore(RedisInbox):
         for name, value in fields.items():
             arguments += [name, str(value)]
         old_name = self._server.old_name
-        keys = [*self._own(session_id), old_name("touches", ""), old_name("head", session_id), *self._indexes(head)]
+        old_names = old_name("touches", ""), old_name("head", session_id)
+        keys = [*self._own(session_id), *old_names, self._key("deleted", staged.key), *self._indexes(head)]
         outcome = self._call(session_id, partial(run, "create", keys, arguments))
         if outcome == -1:
             raise _lost_a_part(session_id)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from openagentic_sdk.sessions import postgres
 from openagentic_sdk.sessions.stores import tables
+from openagentic_sdk.sessions.stores.postgres import families
 from openagentic_sdk.testing.crash import Killed
 
 FAULTS = (
@@ -246,6 +247,7 @@ class Database:
         "SELECT number FROM openagentic_messages WHERE token = %s": number_of,
         postgres._READ_MESSAGES: read_messages,
         postgres._REMOVE_MESSAGES: remove_messages,
+        families._HAS_SUMS: lambda self: [(False,)],
     }
 
 

@@ -11,14 +11,17 @@ import signal
 import threading
 import unittest
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from openagentic_sdk import OpenAgenticOptions, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.parts.record.lifecycle import fork_session
+from openagentic_sdk.sessions import redis as redis_store
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.redis.scripts import run as run_script
 from openagentic_sdk.testing import ScriptedProvider
 
 from ..size import LARGE
@@ -110,6 +113,24 @@ class FormatTest(RedisTest):
         self.assertEqual(list(old.client.scan_iter(match="{openagentic}:log:*")), [])
         store.delete_session("a")
         self.assertEqual([name for name in old.client.scan_iter() if name.endswith(b":a")], [])
+
+    def test_a_create_that_arrives_after_its_session_was_deleted_is_refused(self) -> None:
+        store = self.open(self.serve().url)
+        late: list[Any] = []
+
+        def note_and_run(name: str, *rest: Any) -> Any:
+            if name == "create":
+                late.append(partial(run_script, name, *rest[:2]))
+            return run_script(name, *rest)
+
+        self.addCleanup(setattr, redis_store, "run", run_script)
+        redis_store.run = note_and_run  # type: ignore[assignment]
+        store.create_session(session_id="s")
+        store.delete_session("s")
+        self.assertEqual(store._call("s", late[0]), 0)
+        self.assertEqual(store.list_sessions(), [])
+        store.create_session(session_id="s")
+        self.assertEqual(store.list_sessions(), ["s"])
 
     def test_events_of_a_version_that_did_not_count_them_are_in_the_session_and_in_its_fork(self) -> None:
         server = self.serve()

@@ -11,7 +11,8 @@ from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_se
 from .listed import ListedRedis
 from .scripts import run
 
-# Within this time, a message that is put again because the answer was lost counts as the same one.
+# Within this time, a message that is put again because the answer was lost counts as the same one, and a create that
+# arrives late finds that its session was deleted.
 TOKEN_S = 600
 
 

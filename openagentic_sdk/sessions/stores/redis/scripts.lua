@@ -131,8 +131,10 @@ for place = 1, 2 do redis.call('EXPIRE', KEYS[place], ARGV[3]) end
 return {redis.call('LLEN', KEYS[1]), redis.call('HLEN', KEYS[2])}
 
 -- script create
--- KEYS: head, log, blobs, touches, head of format 1, indexes.
+-- KEYS: head, log, blobs, touches, head of format 1, mark of the deletion, indexes.
 -- ARGV: id, key, staged log, staged blobs, number of events, number of blobs, field, value ...
+-- A script whose connection broke may arrive after the session was created by a retry and then deleted.
+if redis.call('EXISTS', KEYS[6]) == 1 then return 0 end
 if redis.call('EXISTS', KEYS[1]) == 1 then
     if redis.call('HGET', KEYS[1], 'key') == ARGV[2] then return 1 end
     return 0
@@ -150,7 +152,7 @@ for place = 2, 3 do
 end
 redis.call('HSET', KEYS[1], 'format', FORMAT, 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
 redis.call('SET', KEYS[5], 'format ' .. FORMAT)
-touch(4, 6)
+touch(4, 7)
 return 1
 
 -- script adopt
@@ -201,8 +203,8 @@ redis.call('HSET', KEYS[1], 'id', ARGV[1], 'key', mine)
 return ARGV[1]
 
 -- script delete
--- KEYS: head, log, blobs, followers, head of format 1, inbox, indexes.
--- ARGV: id, key, epoch, holder, last seq, start of the names of the index of words
+-- KEYS: head, log, blobs, followers, head of format 1, inbox, mark of the deletion, indexes.
+-- ARGV: id, key, epoch, holder, last seq, start of the names of the index of words, seconds
 local key, epoch, holder, format = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder', 'format'))
 if redis.call('EXISTS', KEYS[1]) == 1 then
     if format ~= FORMAT or (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
@@ -210,7 +212,8 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
     if tonumber(stored) ~= tonumber(ARGV[5]) then return 0 end
 end
 redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
-for place = 7, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
+for place = 8, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
+if ARGV[2] ~= '' then redis.call('SET', KEYS[7], 1, 'EX', ARGV[7]) end
 forget(ARGV[6], ARGV[1])
 return 1
 
