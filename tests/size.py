@@ -7,6 +7,7 @@ Python (OPENAGENTIC_TEST_FULL=1). Crashes, races and soaks are small unless OPEN
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import unittest
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ Case = TypeVar("Case", bound=unittest.TestCase)
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 FULL = LARGE or os.environ.get("OPENAGENTIC_TEST_FULL") == "1"
 full_size = unittest.skipUnless(FULL, "slow: it runs in the gate, and with OPENAGENTIC_TEST_FULL=1")
+# Ignored when the package is copied: bytecode that another process is writing, which vanishes when it has its final name.
+UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 # A memory-backed file system, if the machine has one.
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
