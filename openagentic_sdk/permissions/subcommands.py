@@ -19,6 +19,7 @@ one of that list, a word with a dash may be at any position. The longest matchin
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -253,6 +254,21 @@ def _operands(words: Sequence[str]) -> list[str]:
 _PACKAGE = regex(r"(?:@[\w.-]+/)?\w[\w.-]*(?:@[\w.^~<>=* -]+)?")
 
 
+# Fields of a container that are not its environment, in a template of docker.
+_FIELDS = regex(
+    r"(?:[^{}]|\{\{\s*(?:json\s+)?\.(?:State|NetworkSettings|Mounts|Name|Id|Image|Created|RestartCount|Platform|HostConfig"
+    r"|Config\.(?:Image|Hostname|Labels|ExposedPorts|WorkingDir|User))[\w.]*\s*\}\})+"
+)
+
+
+def _may_print_environment(words: Sequence[str]) -> bool:
+    """Whether a call of `docker inspect` prints more than a template of fields other than the environment."""
+    templates = [word for before, word in itertools.pairwise(words) if before in ("-f", "--format")]
+    templates += [word.partition("=")[2] for word in words if word.startswith("--format=")]
+    templates += [word[2:] for word in words if word.startswith("-f") and word != "-f"]
+    return len(templates) != 1 or not _FIELDS.fullmatch(templates[0])
+
+
 # The tests for a call that does more than its row describes, by the row's trait.
 _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # A path is one operand of journalctl, a match of a field another.
@@ -260,6 +276,7 @@ _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # `kubectl get pods secret/x`: operands of kubectl may name another kind than the row.
     "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),
     "packages": lambda words: not all(_PACKAGE.fullmatch(word) for word in _operands(words)),
+    "without_environment": _may_print_environment,
     "plain_output": lambda words: any(map(_holds_values, ("", *words), words)),
     "inside": lambda words: any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words),
 }

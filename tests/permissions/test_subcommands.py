@@ -36,6 +36,7 @@ READING = (
     "python3 --version",
     "node --version",
     "docker ps -a --format '{{.Names}}'",
+    "docker inspect --format '{{.State.Status}} {{json .NetworkSettings.Networks}}' web",
     "kubectl -n web get pods -o yaml",
     "gh pr list --state open",
     "npm ls --depth=0",
