@@ -95,11 +95,7 @@ def erase(
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
-    asked_places = []
-    for seq, pointer in fields:
-        if not 1 <= seq <= len(events):
-            raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
-        asked_places.append((seq, leaf_place(events[seq - 1], pointer)))
+    asked_places = _checked_places(session_id, events, fields)
     spread_texts = [text for text in texts if text.strip()]
     values = [value_at(events[seq - 1], pointer) for seq, pointer in asked_places] if spread else []
     needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
@@ -107,10 +103,7 @@ def erase(
         raise OptionsError("give a field of an event, or a string of 4 or more characters to erase")
     family = store.list_sessions() if everywhere else _family(store, session_id)
     others = [name for name in family if name != session_id] if needles.texts else []
-    for name in (*others, session_id):
-        store.refuse_kept(name, "erased from", may_shorten=True)
-        if store.is_held(name):
-            raise SessionLockedError(name, "a run")
+    _refuse_unerasable(store, [*others, session_id])
     work = _ErasureWork(store, os.urandom(8).hex(), session_id, seal, reason, by)
     done_archives = [str(path) for path in archives]
     if not dry_run:
@@ -153,6 +146,23 @@ def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None =
 
 
 # --- find ------------------------------------------------------------------------------------------------------------
+
+
+def _checked_places(session_id: str, events: Sequence[Event], fields: Iterable[FieldPlace]) -> list[FieldPlace]:
+    places = []
+    for seq, pointer in fields:
+        if not 1 <= seq <= len(events):
+            raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
+        places.append((seq, leaf_place(events[seq - 1], pointer)))
+    return places
+
+
+def _refuse_unerasable(store: SessionStore, names: Iterable[str]) -> None:
+    """Raise `SessionHeldError` for a session that must be kept, `SessionLockedError` for one that a run is writing."""
+    for name in names:
+        store.refuse_kept(name, "erased from", may_shorten=True)
+        if store.is_held(name):
+            raise SessionLockedError(name, "a run")
 
 
 def _parents(store: SessionStore) -> dict[str, str | None]:
