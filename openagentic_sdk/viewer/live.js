@@ -272,7 +272,7 @@ async function send() {
   if (status === 0 || status === 409) status = await tell("runs", { prompt }); // 409: the run has just ended, so send a new prompt
   byId("send").disabled = false;
   if (status >= 300) return;
-  byId("prompt").value = "";
+  if (byId("prompt").value.trim() === text) byId("prompt").value = ""; // else the person has typed on meanwhile
   live.files = [];
   byId("files").replaceChildren();
   byId("prompt").focus();

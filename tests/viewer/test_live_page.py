@@ -191,6 +191,7 @@ class LivePage(unittest.TestCase):
         page.locator("#send").filter(has_text="Send to the run").wait_for()
         page.fill("#prompt", "Quickly!")
         page.keyboard.press("Enter")
+        page.wait_for_function("!document.getElementById('prompt').value")  # emptied once the server has accepted it
         self.gate.open.set()
         page.locator(".prompt").filter(has_text="Quickly!").wait_for()
         page.locator("#status").filter(has_text="Nothing runs").wait_for()
