@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import unittest
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -36,6 +36,9 @@ from .waiting import until
 PATIENCE_S = 60.0
 # How long one test or one setUpClass may take: several times as long as the slowest needs on a busy machine.
 TEST_LIMIT_S = 4 * 3600.0 if LARGE else 600.0
+# How many modules with failures run again, alone, once all others have ended. A module that then passes is reported as
+# passed, and its failure as flaky (as `--rerun` of CPython's regrtest does). 0 unless the caller sets it.
+RERUNS = int(os.environ.get("OPENAGENTIC_TEST_RERUNS", "0"))
 # Asks a worker to write its stacks. Nothing else here uses this signal.
 STACKS_SIGNAL = getattr(signal, "SIGUSR2", 0)
 STACKS_END = b"(end of stacks)\n"
@@ -138,6 +141,10 @@ class Outcome(NamedTuple):
     name: str
     text: str
 
+    @property
+    def is_bad(self) -> bool:
+        return self.method in ("addFailure", "addError", "addUnexpectedSuccess")
+
 
 class ElsewhereError(Exception):
     """A failure in another process; its text is the traceback formatted there."""
@@ -207,43 +214,77 @@ class Notes(unittest.TestResult):
             (self.addFailure if is_failure else self.addError)(subtest, err)
 
 
-def report_outcome(outcome: Outcome, result: unittest.TestResult) -> None:
-    """Report an outcome from another process to `result`."""
-    test = Elsewhere(outcome.name)
-    failure = (ElsewhereError, ElsewhereError("\n" + outcome.text), None)
-    result.startTest(test)
-    match outcome.method:
-        case "addSuccess" | "addUnexpectedSuccess":
-            getattr(result, outcome.method)(test)
-        case "addSkip":
-            result.addSkip(test, outcome.text)
-        case method:
-            getattr(result, method)(test, failure)
-    result.stopTest(test)
+def report_outcomes(outcomes: Iterable[Outcome], result: unittest.TestResult) -> None:
+    """Report outcomes from another process to `result`."""
+    for outcome in outcomes:
+        test = Elsewhere(outcome.name)
+        failure = (ElsewhereError, ElsewhereError("\n" + outcome.text), None)
+        result.startTest(test)
+        match outcome.method:
+            case "addSuccess" | "addUnexpectedSuccess":
+                getattr(result, outcome.method)(test)
+            case "addSkip":
+                result.addSkip(test, outcome.text)
+            case method:
+                getattr(result, method)(test, failure)
+        result.stopTest(test)
 
 
 class Spread(unittest.TestSuite):
     """A suite of test modules that run in several processes."""
 
-    def __init__(self, modules: Iterable[unittest.TestSuite], workers: int, limit_s: float = TEST_LIMIT_S) -> None:
+    def __init__(
+        self,
+        modules: Iterable[unittest.TestSuite],
+        workers: int,
+        limit_s: float = TEST_LIMIT_S,
+        reruns: int = RERUNS,
+    ) -> None:
         super().__init__(modules)
-        self.workers, self.limit_s = workers, limit_s
+        self.workers, self.limit_s, self.reruns = workers, limit_s, reruns
 
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
         modules = sorted(self, key=length, reverse=True)  # the longest first, so that all workers finish together
         gc.freeze()  # exempt everything loaded so far from garbage collection in the workers
         gc.set_threshold(10_000, 20)  # and collect less often: twice the memory, a fiftieth of the time
         begin_zygote()
-        numbers = iter(range(len(modules)))
-        workers = [Worker(modules, self.limit_s) for _ in range(min(self.workers, len(modules)))]
+        failed: dict[int, list[Outcome]] = {}  # by module, to be run again
+
+        def take(number: int, outcomes: list[Outcome]) -> None:
+            if len(failed) < self.reruns and any(outcome.is_bad for outcome in outcomes):
+                failed[number] = outcomes
+            else:
+                report_outcomes(outcomes, result)
+
+        def take_again(number: int, outcomes: list[Outcome]) -> None:
+            if any(outcome.is_bad for outcome in outcomes):
+                return report_outcomes(failed[number], result)
+            print_flaky(failed[number])
+            report_outcomes(outcomes, result)
+
+        self._spread(modules, range(len(modules)), self.workers, result, take)
+        if failed and not result.shouldStop:
+            self._spread(modules, list(failed), 1, result, take_again)
+        return result
+
+    def _spread(
+        self,
+        modules: list[unittest.TestSuite],
+        order: Sequence[int],
+        count: int,
+        result: unittest.TestResult,
+        take: Callable[[int, list[Outcome]], None],
+    ) -> None:
+        """Run the modules of the numbers in `order` in `count` workers; pass the outcomes of each to `take`."""
+        numbers = iter(order)
+        workers = [Worker(modules, self.limit_s) for _ in range(min(count, len(order)))]
         for worker in workers:
             worker.begin(next(numbers))
         busy = list(workers)
         while busy:
             ready, _, _ = select.select(busy, (), (), 1.0)
             for worker in [worker for worker in busy if worker in ready or worker.is_overdue()]:
-                for outcome in worker.outcomes() if worker in ready else worker.end_overdue():
-                    report_outcome(outcome, result)
+                take(worker.number, worker.outcomes() if worker in ready else worker.end_overdue())
                 busy.remove(worker)
                 number = None if result.shouldStop else next(numbers, None)
                 if number is not None and not worker.is_alive:
@@ -254,10 +295,8 @@ class Spread(unittest.TestSuite):
         for worker in workers:
             worker.close()
         for worker in workers:
-            for outcome in worker.join():
-                report_outcome(outcome, result)
+            report_outcomes(worker.join(), result)
         print_slowest([row for worker in workers for row in worker.durations])
-        return result
 
 
 class Worker:
@@ -267,7 +306,7 @@ class Worker:
         jobs, self._jobs = os.pipe()
         results, outcomes = os.pipe()
         self._modules, self._limit_s = modules, limit_s
-        self._number = -1
+        self.number = -1
         self._step = mmap.mmap(-1, 4096)  # shared with the fork: the start time and name of the current step
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - open for the lifetime of the worker
         self.durations: list[tuple[float, str]] = []
@@ -310,7 +349,7 @@ class Worker:
         return self._results.fileno()
 
     def begin(self, number: int) -> None:
-        self._number = number
+        self.number = number
         self._note_step(module_name(self._modules[number]))
         os.write(self._jobs, b"%d\n" % number)
 
@@ -341,7 +380,7 @@ class Worker:
         return [self._lost(f"killed: it did not end within {self._limit_s:g} s. {self._end()}")]
 
     def _lost(self, reason: str) -> Outcome:
-        rest = f"The outcomes of the other tests of {module_name(self._modules[self._number])} are lost."
+        rest = f"The outcomes of the other tests of {module_name(self._modules[self.number])} are lost."
         return Outcome("addError", self._read_step()[1], f"{reason}\n{rest}")
 
     def _end(self) -> str:
@@ -378,7 +417,7 @@ class Worker:
             until(lambda: os.waitpid(self._pid, os.WNOHANG)[0], "the worker exits", PATIENCE_S)
         except AssertionError:
             text = f"the worker did not exit after the tests of this module. {self._end()}"
-            outcomes = [Outcome("addError", module_name(self._modules[self._number]), text)]
+            outcomes = [Outcome("addError", module_name(self._modules[self.number]), text)]
             os.waitpid(self._pid, 0)
         self._stacks.close()
         self._step.close()
@@ -436,6 +475,13 @@ def print_slowest(durations: list[tuple[float, str]]) -> None:
     if lines:
         # The leading line break ends the row of dots, so that a search anchored at line starts finds the first row.
         print("", *lines, sep="\n", file=sys.stderr, flush=True)
+
+
+def print_flaky(outcomes: Iterable[Outcome]) -> None:
+    """Print the failures of a module whose tests passed when they ran again, to stderr."""
+    for outcome in outcomes:
+        if outcome.is_bad:
+            print(f"\nflaky  {outcome.name} failed once, then passed\n{outcome.text}", file=sys.stderr, flush=True)
 
 
 def leftovers() -> list[str]:

@@ -1,4 +1,4 @@
-"""A test that hangs or kills its process fails by name, and the modules after it run."""
+"""A test that hangs or kills its process fails by name, the modules after it run, and failed modules can run again."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ RUN = """
 import sys, unittest
 sys.path.insert(0, sys.argv[1])
 from tests.parallel import Spread
-modules = [unittest.defaultTestLoader.loadTestsFromName(name) for name in sys.argv[2:]]
-unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(Spread(modules, 2, limit_s=15))
+modules = [unittest.defaultTestLoader.loadTestsFromName(name) for name in sys.argv[3:]]
+spread = Spread(modules, 2, limit_s=15, reruns=int(sys.argv[2]))
+unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(spread)
 """
 
 
@@ -59,7 +60,7 @@ class HangTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in MODULES.items():
                 Path(folder, f"{name}.py").write_text(text)
-            ended = run_python("-c", RUN, folder, *MODULES, cwd=ROOT, text=True)
+            ended = run_python("-c", RUN, folder, "0", *MODULES, cwd=ROOT, text=True)
         out = ended.stdout
         self.assertIn("test_passes.PassesTest.test_passes) ... ok", out + ended.stderr)
         self.assertIn("FAILED (errors=3)", out)
@@ -69,3 +70,25 @@ class HangTest(unittest.TestCase):
         self.assertIn("ERROR: test_blocks\n", out)
         self.assertIn("in acquire_twice", out)  # the stack of the main thread
         self.assertIn("ERROR: test_ends.EndsTest.test_ends\n", out)
+
+    def test_a_module_that_failed_runs_again_alone_and_both_runs_are_reported(self) -> None:
+        text = """
+import os, unittest
+class CountsTest(unittest.TestCase):
+    def test_counts(self):
+        runs = os.open({name!r}, os.O_CREAT | os.O_APPEND | os.O_RDWR)
+        self.addCleanup(os.close, runs)
+        os.write(runs, b"x")
+        self.assertGreater(os.fstat(runs).st_size, {failures})
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, failures in ("test_fails_once", 1), ("test_fails_twice", 2):
+                file = Path(folder, f"{name}.py")
+                file.write_text(text.format(name=str(file.with_suffix(".runs")), failures=failures))
+            names = ("test_fails_once", "test_fails_twice")
+            ended = run_python("-c", RUN, folder, "3", *names, cwd=ROOT, text=True)
+        self.assertIn("test_fails_once.CountsTest.test_counts) ... ok", ended.stdout)
+        self.assertIn("flaky  test_counts (test_fails_once.CountsTest.test_counts) failed once", ended.stderr)
+        self.assertIn("AssertionError: 1 not greater than 1", ended.stderr)
+        self.assertIn("FAILED (failures=1)", ended.stdout)
+        self.assertNotIn("flaky  test_counts (test_fails_twice", ended.stderr)
