@@ -34,7 +34,7 @@ def rows() -> list[Row]:
 
 
 def _decisions(folder: str) -> list[Row]:
-    """The last row misses its bar, which is older than some of the checks of each word of the line.
+    """Time decisions about single calls. The last row misses its bar, which is older than some of the checks of each word.
 
     Of its 1,090 us, 30 % find out whether one of six programs reaches something protected, 30 % compare the line with the
     rules that forbid, and 20 % collect the paths that it may read or write.

@@ -618,7 +618,7 @@ def _least(*limits: float | None) -> float | None:
 
 
 def _place_of(model: str | Provider | None, options: OpenAgenticOptions) -> tuple[Provider | None, str | None]:
-    """The provider and the model to ask. A word that names both is used only if no provider is given."""
+    """The provider and the model to ask. A name that combines both is only split if no provider is given."""
     if model is not None and not isinstance(model, str):
         return model, options.model or model.name
     word = model or options.model or os.environ.get(MODEL_VARIABLE) or None

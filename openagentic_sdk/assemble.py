@@ -215,7 +215,7 @@ def open_project(options: OpenAgenticOptions) -> OpenedProject:
 
 
 def trust_in(folder: str, options: OpenAgenticOptions) -> TrustAnswer:
-    """Whether the files of a folder of the project may grant anything, by these options and the user's decisions."""
+    """Whether the files of a folder of the project may grant anything, under these options and the user's decisions."""
     if options.trust_project is not None:
         reason = f"trust_project={options.trust_project} was set"
         return TrustAnswer("trusted" if options.trust_project else "refused", folder, None, reason)
@@ -609,7 +609,7 @@ class _Assembly:
         return gate.with_mode(cast(PermissionMode, mode))
 
     def _offers(self, agent: str) -> bool:
-        """Whether no deny rule excludes the subagent of this name."""
+        """Whether the deny rules permit the subagent of this name."""
         verdict = self._gate.verdict(TASK, {"agent": agent, "prompt": ""})
         return verdict.category != "deny_rule"
 
@@ -848,7 +848,7 @@ def _mistyped_tools(options: OpenAgenticOptions, names: Sequence[str]) -> Iterat
 
 
 def _unknown_tools(rules: Sequence[Rule], names: Sequence[str]) -> Iterator[SystemNotice]:
-    """A notice for each tool named by rules of settings that exists neither here nor in Claude Code."""
+    """A notice for each tool that settings rules name and that exists neither here nor in Claude Code."""
     for tool in dict.fromkeys(rule.tool for rule in rules):
         same = [rule for rule in rules if rule.tool == tool]
         # a name with a mark in it may be a pattern, or a tool that a server brings

@@ -205,10 +205,10 @@ def find_model(args: argparse.Namespace) -> str | None:
 
 
 def _model_word(args: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The provider and model in a combined name; if a flag names the provider, it is only a model.
+    """The provider and the model that `--model` names; only the model if another flag names the provider.
 
-    With an address, only the name of a server that has no usual one, or a local one, is a provider's: a router may call a
-    model `openai:gpt-4o`.
+    With `--base-url`, a prefix names a provider only if it is that of a local or custom server: a router may call a model
+    `openai:gpt-4o`.
     """
     word = args.model or os.environ.get(MODEL_VARIABLE) or None
     if args.provider or args.script:

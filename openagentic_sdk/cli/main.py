@@ -149,7 +149,7 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, 
 
 
 def _fail(error: OSError) -> int:
-    """Complain about a file, or about the output, whose errors name no file; silently if its reader has gone."""
+    """Report an error of a file or of the output, whose errors name no file; silent if its reader has gone."""
     if isinstance(error, BrokenPipeError):
         return FAILED
     where = error.filename or ("the output cannot be written" if error.errno in _OUTPUT_ERRORS else "")

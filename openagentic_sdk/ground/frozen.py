@@ -248,7 +248,7 @@ def _meaning(annotation: Any, names: dict[str, Any]) -> object:
 
 
 def _may_stand(cls: type, name: str, default: Any, meaning: object) -> bool:
-    """Whether a default can be a class attribute, as the standard decorator would make it one."""
+    """Whether the standard decorator would store this default as a class attribute."""
     if default.__class__ is Field:
         if meaning is ClassVar:
             return False

@@ -267,9 +267,9 @@ _WORDS = {
 
 
 def advice_on(word: str, names: Collection[str], options: Collection[str] = ()) -> str:
-    """The replacement for a word that is not `names`: a clause for the end of an error, or empty.
+    """What to write instead of the unknown `word`, as a clause for the end of an error; empty if nothing is similar.
 
-    `options` are words that are valid inside `options=OpenAgenticOptions(...)`.
+    `names` are the valid words, `options` those that are valid inside `options=OpenAgenticOptions(...)`.
     """
     if word in options and word not in ("system_prompt", "session_id"):
         return f": write options=OpenAgenticOptions({word}=...)"

@@ -1,6 +1,6 @@
 r"""Untrusted text, and how it is displayed to a person.
 
-A letter is hidden if it is invisible or affects the display of others: control and format characters, lone surrogates,
+A character is hidden if it is invisible or affects how others are displayed: control and format characters, lone surrogates,
 fillers, joiners, variation selectors, tags. Hidden characters are recognized by their Unicode properties: the general
 category, the name of a script's fillers, and the ranges reserved for more of them (Default_Ignorable_Code_Point in
 Unicode's DerivedCoreProperties.txt).
@@ -43,7 +43,9 @@ _MAX_JOINERS = 200_000  # more are not text of any language, and checking the ne
 
 @lru_cache(maxsize=4096)
 def is_hidden(letter: str) -> bool:
-    """Whether a letter on its own is invisible or affects the display of others. Blanks, tab and line feed do not count."""
+    """Whether a character on its own is invisible or affects how others are displayed. Blanks, tab and line feed do not
+    count.
+    """
     if " " <= letter <= "~" or letter in "\t\n":
         return False
     category = unicodedata.category(letter)
@@ -62,7 +64,7 @@ def is_plain(letter: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """The text on one line, with each letter that is not plain as an escape, and long runs of blanks as their count."""
+    """The text on one line, with each character that is not plain as an escape, and long runs of blanks as their count."""
     if not (text.isascii() and text.isprintable()):
         text = text.translate({ord(letter): escape(letter) for letter in set(text) if not is_plain(letter)})
     return _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", text)
@@ -75,7 +77,7 @@ def visible_lines(text: str) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text with every hidden letter as an escape; line feeds and tabs are kept, CRLF becomes a line feed."""
+    """The text with every hidden character as an escape; line feeds and tabs are kept, CRLF becomes a line feed."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _replace_hidden(text.replace("\r\n", "\n"), escape)
@@ -104,7 +106,7 @@ def one_line(text: str) -> str:
 
 
 def escape(letter: str) -> str:
-    r"""A letter in Python's source notation: `\n`, `\x1b`, `\u202e`, `\U000e0041`."""
+    r"""A character in Python's source notation: `\n`, `\x1b`, `\u202e`, `\U000e0041`."""
     short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
     code = ord(letter)
     return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")

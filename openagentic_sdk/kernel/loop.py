@@ -414,7 +414,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     """Close everything that tools left open, end the calls without a result, run the session_end hooks; return how the run
     ended.
 
-    A run that finished while a background subagent waits for a person is waiting, too.
+    A run that finished while a background subagent waits for a person is also waiting.
     """
     for resource in run.parts.services.get(RunResources):
         if isinstance(resource, Closable):

@@ -242,7 +242,7 @@ class Parts:
         return other
 
     def masked(self, value: T) -> T:
-        """Return a JSON value with everything masked that must not be stored."""
+        """Return a JSON value in which everything that must not be stored is masked."""
         for part in self.at(Part.mask_value):
             value = part.mask_value(value)
         return value

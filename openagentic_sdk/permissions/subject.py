@@ -255,7 +255,7 @@ _HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?
 
 
 def literal(word: str) -> str:
-    """A shell word as a path: a quoted tilde is a letter, /proc/self/cwd the command's own folder."""
+    """A shell word as a path: a quoted tilde is an ordinary character, /proc/self/cwd is the command's own folder."""
     return f"./{word}" if word.startswith("~") else _HERE.sub(".", word, count=1) if word.startswith("/") else word
 
 

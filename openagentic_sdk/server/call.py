@@ -217,7 +217,9 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 
 
 class EventStream:
-    """A stream of server-sent events to one client, as a context manager; `is_gone`: the client has disconnected."""
+    """A stream of server-sent events to one client, as a context manager. `is_gone` is true once the client has
+    disconnected.
+    """
 
     def __init__(self, call: HttpCall, *, is_gone: bool = False) -> None:
         self._call = call

@@ -650,7 +650,7 @@ class Files:
             self.history.require(came == SESSION, f"the request id belongs to {came}")
 
     def claim_of_deleted(self) -> None:
-        """Claim the request id of the deleted session for another one: it must not be referred to the former."""
+        """Claim the request id of the deleted session for another session, which must get it."""
         if self.has_older:
             process = self.today()
             self.do(process, "create another", lambda: process.store.create_session(session_id="next"))

@@ -141,7 +141,7 @@ def _objections(store: SessionStore, session_id: str, rules: Sequence[LabelRule]
 
 
 def _starter_of(store: SessionStore, session_id: str) -> str | None:
-    """The session that started a subagent's, or None."""
+    """The session that started this subagent session; None for any other session."""
     metadata = store.read_metadata(session_id)["metadata"]
     parent = metadata.get("parent_session_id") if metadata.get("parent_tool_use_id") else None
     return parent if isinstance(parent, str) and store.session_exists(parent) else None

@@ -43,8 +43,10 @@ class Here:
 
 
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:
-    """The digest of a server's definition, and its lines for a person; secrets of the user's own entries only by name, and
-    in a list, where nobody consents, those of a project neither.
+    """The digest of a server's definition, and the lines that describe it to a person.
+
+    Secrets of the user's own entries are masked. A project's are shown to the person who decides about it, and masked in a
+    list.
     """
     definition = definition_of(one.entry)
     digest = json_sha256(definition)
@@ -63,7 +65,7 @@ def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, 
 
 
 def hidden_arguments(args: Sequence[Any]) -> list[str]:
-    """Arguments of a command, with the values of flags masked whose names suggest secrets."""
+    """The arguments of a command; the values of flags whose names suggest secrets are masked."""
     result, is_secret, redact = list[str](), False, Redactor()
     for arg in map(str, args):
         name, equals, value = arg.partition("=")

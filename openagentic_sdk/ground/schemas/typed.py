@@ -320,7 +320,7 @@ def _members(kind: Any) -> list[Member] | None:
 
 
 def _tag(kind: Any) -> dict[str, Any]:
-    """The tag by which a msgspec class is told apart in JSON."""
+    """The tag that identifies a msgspec class in JSON."""
     tag = getattr(getattr(kind, "__struct_config__", None), "tag", None)
     return {} if tag is None else {kind.__struct_config__.tag_field: tag}
 

@@ -69,7 +69,7 @@ class SeenAnswer:
 
 
 class EndRun(Exception):
-    """Raised by a seam to end the run in order, with this text and `stop_reason`; too late in `end`."""
+    """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; too late in `end`."""
 
     def __init__(self, text: str, stop_reason: Literal["end", "budget", "interrupted"] = "interrupted") -> None:
         super().__init__(text)
@@ -80,8 +80,8 @@ class CustomPart:
     """The base class of user-defined parts. Each run and each subagent creates one of each class in the options' `parts`.
 
     Every method is a seam, which a part may override, async or synchronous; synchronous code runs in a thread. `EndRun`
-    ends the run in order. A seam that raises any other exception, or exceeds `timeout_s`, ends the run with a `PartError`;
-    in `end` this is a notice instead. The seams of one part are called one at a time.
+    ends the run in an orderly way. A seam that raises any other exception, or exceeds `timeout_s`, ends the run with a
+    `PartError`; in `end` this is a notice instead. The seams of one part are called one at a time.
 
     `name` is the part's name in the log, `version` that of its state: increment it if the structure of `state` changes.
     """
@@ -240,7 +240,7 @@ def _letters(name: str) -> str:
 
 
 def _is_one_slip(name: str, seam: str) -> bool:
-    """Whether the names differ by nothing, one letter, or two neighbours that changed places."""
+    """Whether two names are equal, or differ by one letter or by two swapped neighbours."""
     same = next((at for at, (a, b) in enumerate(zip(name, seam, strict=False)) if a != b), min(len(name), len(seam)))
     a, b = name[same:], seam[same:]
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[2:] == b[2:] and a[:2] == b[1::-1])

@@ -169,7 +169,7 @@ class LabelsFold(Fold):
     def _note_writes(
         self, event: ToolResult, record: CallRecord, input: Mapping[str, Any], label: Mapping[str, Any], source: str
     ) -> None:
-        """Record the files that a call may have written. A tool that acts on the session alone writes none."""
+        """Record the files that a call may have written. A tool that only acts on the session writes none."""
         name = record.use.name
         if record.started is None or record.started.effect == "read" or label.get("is_own"):
             return

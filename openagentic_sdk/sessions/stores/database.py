@@ -77,7 +77,7 @@ class DatabaseStore(SessionStore):
 
     @abstractmethod
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
-        """`seq` and JSON of the next events of this session."""
+        """The `seq` and the JSON of each of the next events of this session."""
 
     @abstractmethod
     def _put_in_place(self, at: SessionRow, rows: Sequence[tuple[int, str]], head: LogHead) -> None:

@@ -92,7 +92,7 @@ def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
 
 
 def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
-    """The folders with trailing slashes; a workspace that is the whole tree excludes no program."""
+    """The resolved folders, each with a trailing slash. The root folder is left out: it would exclude every program."""
     return tuple([real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/"))])
 
 
