@@ -18,7 +18,7 @@ from ..permissions.shell import words
 # Which failed repeats make a case fail.
 FailOn = Literal["any", "most", "all"]
 # The fields of each run in the JSON report, besides its scores.
-_TOLD = tuple(
+_REPORTED_FIELDS = tuple(
     words("""
     case variant repeat mode passed stop_reason session_id steps usage cost_usd duration_s final_text
 """)
@@ -210,7 +210,10 @@ class EvalReport:
                 for row in self.rows()
             ],
             "runs": [
-                {**{name: getattr(run, name) for name in _TOLD}, "scores": [dict(score) for score in run.scores]}
+                {
+                    **{name: getattr(run, name) for name in _REPORTED_FIELDS},
+                    "scores": [dict(score) for score in run.scores],
+                }
                 for run in self.runs
             ],
         }
@@ -292,7 +295,7 @@ def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
         properties = {"session_id": report.session_id, "cost_usd": str(report.cost_usd)}
         lines = [f"<property{xml_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
         several = report.started.repeats > 1
-        skipped = [f"<testcase{_named(*key, name, several, 0.0)}><skipped/></testcase>" for key in missing]
+        skipped = [f"<testcase{_case_attributes(*key, name, several, 0.0)}><skipped/></testcase>" for key in missing]
         cases = "\n".join([_test_case(run, name, several, run in wavering) for run in runs] + skipped)
         suites.append(
             f"<testsuite{xml_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
@@ -302,13 +305,13 @@ def to_junit(report: EvalReport, fail_on: FailOn = "most") -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{body}\n</testsuites>\n'
 
 
-def _named(case: str, repeat: int, suite: str, several: bool, seconds: float) -> str:
+def _case_attributes(case: str, repeat: int, suite: str, several: bool, seconds: float) -> str:
     name = f"{case} #{repeat}" if several else case
     return xml_attributes({"name": name, "classname": suite, "time": f"{seconds:.3f}"})
 
 
 def _test_case(run: EvalCase, suite: str, several: bool, is_wavering: bool) -> str:
-    head = _named(run.case, run.repeat, suite, several, run.duration_s or 0.0)
+    head = _case_attributes(run.case, run.repeat, suite, several, run.duration_s or 0.0)
     if run.passed:
         return f"<testcase{head}/>"
     failed = [score for score in run.scores if not score.get("passed")]

@@ -211,7 +211,7 @@ def _agent(agent: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
     if isinstance(agent, Mapping):
         source: Any = read_agent("agent", agent, Path(folder), offline=offline).options
     else:
-        source = _named(agent, folder, "agent") if isinstance(agent, str) else agent
+        source = _import_value(agent, folder, "agent") if isinstance(agent, str) else agent
     if source is None:
         return None
     return _options_of(source if callable(source) else lambda: source, "agent")
@@ -233,7 +233,7 @@ def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
     return options
 
 
-def _named(where: str, folder: str, what: str) -> Any:
+def _import_value(where: str, folder: str, what: str) -> Any:
     """The value named by `module:name` or `file.py:name`; modules are also searched for in the suite's folder."""
     module, _, name = where.rpartition(":")
     if not module or not name:
@@ -295,7 +295,7 @@ def load_suite(where: str) -> Suite:
             raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
         folder = str(path.parent) if suite.folder == "." else suite.folder
         return check_suite(replace(suite, folder=folder, source=suite.source or str(path)))
-    suite = _named(where, working_dir(), "suite")
+    suite = _import_value(where, working_dir(), "suite")
     return check_suite(_suite_of(suite, where))
 
 
@@ -360,7 +360,7 @@ def _scorers(data: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
         if kind is Calls:
             values |= {key: [as_call(entry) for entry in values[key]] for key in CALL_LISTS if key in values}
         if kind is Function:
-            values["check"] = _named(str(values["check"]), folder, f"{here}.check")
+            values["check"] = _import_value(str(values["check"]), folder, f"{here}.check")
         scorers.append(kind(**values))
     return scorers
 

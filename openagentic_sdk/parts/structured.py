@@ -33,7 +33,9 @@ _STRICT = regex(
     r"type|properties|required|additionalProperties|items|anyOf|enum|const|\$ref|\$defs|definitions|title|description"
 )
 # Constraints on a single value. Azure refuses them, as do fine-tuned models; other endpoints refuse some.
-_TOLD = regex(r"(min|max)(Length|Items|Properties)|(exclusiveM|m)(in|ax)imum|multipleOf|pattern|format|uniqueItems")
+_VALUE_LIMITS = regex(
+    r"(min|max)(Length|Items|Properties)|(exclusiveM|m)(in|ax)imum|multipleOf|pattern|format|uniqueItems"
+)
 _NOTES = regex(r"\$schema|\$comment|default|examples|deprecated|readOnly|writeOnly|x-.*")
 _UNIONS = ("anyOf", "oneOf", "allOf")
 
@@ -178,7 +180,7 @@ class _NoStrictFormError(ValueError):
 def _strict(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise _NoStrictFormError
-    extra_rules = {key: value for key, value in schema.items() if _TOLD.fullmatch(key)}
+    extra_rules = {key: value for key, value in schema.items() if _VALUE_LIMITS.fullmatch(key)}
     strict = {key: value for key, value in schema.items() if key not in extra_rules and not _NOTES.fullmatch(key)}
     if "$ref" in strict:
         if extra_rules:

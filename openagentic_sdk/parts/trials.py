@@ -237,7 +237,7 @@ class _TriedCall(BareTool):
     def _details(self, tried: TriedCommand) -> dict[str, Any]:
         """The trial's record for the log: the changed paths, and digests of the content that the changes replace."""
         replaces = {change.path: change.before for change in tried.changes if change.before}
-        trial = {"changed": _named(tried.changes), "total": len(tried.changes), "replaces": replaces}
+        trial = {"changed": _path_list(tried.changes), "total": len(tried.changes), "replaces": replaces}
         return {**self._approval.details, "trial": trial}
 
     def _judge(self, tried: TriedCommand) -> _TrialVerdict:
@@ -285,11 +285,11 @@ class _TriedCall(BareTool):
             "input_sha256": changes_sha256,
             "preview": [*preview(_SHELL, call.input, tried.root), "", *difference],
             "reason": "it was tried on a copy and has finished there; its changes are listed, and will be kept or discarded",
-            "changes": {kind: _named(tried.changes, kind) for kind in ("created", "changed", "deleted")},
+            "changes": {kind: _path_list(tried.changes, kind) for kind in ("created", "changed", "deleted")},
             "diff": "\n".join(difference),
         }
         proposal = replace(
-            result, reason=f"on a copy it changed {', '.join(_named(tried.changes))}", category="unsettled"
+            result, reason=f"on a copy it changed {', '.join(_path_list(tried.changes))}", category="unsettled"
         )
         return await self._gate.ask_to_keep(_SHELL, call.input, self._context, proposal, details)
 
@@ -309,7 +309,7 @@ class _TriedCall(BareTool):
         return await self._tool.run(input, ctx)
 
 
-def _named(changes: Sequence[Change], kind: str | None = None) -> list[str]:
+def _path_list(changes: Sequence[Change], kind: str | None = None) -> list[str]:
     """The first changed paths, and the number of the others."""
     paths = [f"{change.path}{'/' * change.is_folder}" for change in changes if kind in (None, change.kind)]
     paths = [visible(path) for path in paths]

@@ -49,7 +49,7 @@ MAX_ID_CHARS = 200
 # Ignored fields of an input; most clients send the first two empty.
 _LEFT_OUT = ("tools", "context", "state", "forwardedProps")
 # What a client receives about a question besides its text and choices.
-_TOLD = ("tool_name", "preview", "reason", "header", "multi_select")
+_QUESTION_FIELDS = ("tool_name", "preview", "reason", "header", "multi_select")
 _PARTS = {"image": "image", "audio": "audio", "document": "file"}
 _USAGE = {
     "input_tokens": "inputTokens",
@@ -419,7 +419,7 @@ def _interrupt(question: UserQuestion) -> Json:
         "reason": "tool_call" if question.kind == "permission" else "input_required",
         "message": question.prompt,
         "responseSchema": schema,
-        "metadata": {key: question.details[key] for key in _TOLD if key in question.details},
+        "metadata": {key: question.details[key] for key in _QUESTION_FIELDS if key in question.details},
     }
     return {**form, "toolCallId": question.tool_use_id} if question.tool_use_id is not None else form
 

@@ -225,7 +225,7 @@ class EventStream:
         self._call = call
         self.is_gone = is_gone
         self._watch = asyncio.create_task(call.gone())
-        self._watch.add_done_callback(self._left)
+        self._watch.add_done_callback(self._on_left)
         self._tell: Callable[[], None] | None = None
 
     async def __aenter__(self) -> EventStream:
@@ -248,7 +248,7 @@ class EventStream:
         if not self.is_gone:
             await self._call.send_piece(data, more=True)
 
-    def _left(self, watch: asyncio.Task[None]) -> None:
+    def _on_left(self, watch: asyncio.Task[None]) -> None:
         self.is_gone = self.is_gone or not watch.cancelled()
         if self._tell is not None:
             self._tell()

@@ -70,7 +70,9 @@ def takes_own_words(question: UserQuestion) -> bool:
     return question.kind != "permission" and (not question.choices or question.details.get("free_text") is True)
 
 
-def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False) -> list[str]:
+def pick_choices(
+    answer_text: str, choices: Sequence[str], *, several: bool = False, numbered: bool = False
+) -> list[str]:
     """The choices named by a text, with `several` separated by commas; empty if any part names no choice.
 
     With `numbered`, numbers from 1 on also name them.
@@ -78,7 +80,7 @@ def pick_choices(said: str, choices: Sequence[str], *, several: bool = False, nu
     by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
     by_text |= {_folded(choice): choice for choice in reversed(choices)}
     by_text |= {choice: choice for choice in choices}
-    parts = [part.strip() for part in said.split(",") if part.strip()]
+    parts = [part.strip() for part in answer_text.split(",") if part.strip()]
     picked: dict[str, None] = {}
     while parts:
         # A choice may contain a comma: the longest one that fits is meant.

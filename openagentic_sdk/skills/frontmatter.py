@@ -155,7 +155,7 @@ _TOP_KEY = regex(
 _CONTINUES = ("-", "]", "}", " ", "\t")
 _CONFLICT = regex(r"(?:<{7}|\|{7}|={7}|>{7})(?: |$)")
 _BLOCK_MARK = regex(r"[|>][+-]?(?= |$)")
-_WANTED = ("name", "description")
+_REQUIRED_FIELDS = ("name", "description")
 
 
 def _read_leniently(split: _Split, problem: Unreadable) -> Frontmatter:
@@ -225,9 +225,9 @@ def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
         if key not in data and not (front.data and match[1]):
             data[key] = _scanned_value(match[3].strip(), head, match.end())
             where[key] = SourceText(match[3].strip(), split.line + head.count("\n", 0, match.start()))
-        if all(key in data for key in _WANTED):
+        if all(key in data for key in _REQUIRED_FIELDS):
             break
-    if len(data) == len(front.data) and any(key in data for key in _WANTED):
+    if len(data) == len(front.data) and any(key in data for key in _REQUIRED_FIELDS):
         return front
     rung = "scan" if len(data) > len(front.data) else "body"
     note = Diagnostic(*_RUNG_NOTES[rung], split.line, is_error=True)

@@ -87,7 +87,7 @@ class _Filling:
         if index is not None or number is not None:
             return self.word(int(index) if index else int(number) - self.first, match[0])
         if name is not None:
-            return self.named(name, match[0])
+            return self.named_argument(name, match[0])
         self.used = True
         return self.arguments
 
@@ -97,7 +97,7 @@ class _Filling:
         self.used = True
         return self.words[position]
 
-    def named(self, name: str, placeholder: str) -> str:
+    def named_argument(self, name: str, placeholder: str) -> str:
         if name not in self.names:
             return placeholder
         self.used = True

@@ -414,7 +414,7 @@ class _Standard:
             _value(outcome.result),
             Counter(outcome.effects),
             Counter(_answered(outcome)),
-            Counter(_asked(outcome)),
+            Counter(_open_questions(outcome)),
             not any(map(_open_calls, outcome.events.values())),
         )
 
@@ -437,7 +437,7 @@ def _judge(
             yield broken("a lost answer", f"the contents of session {name!r} no longer exist")
     for what, count in _more(_answered(outcome), standard.answers):
         yield broken("a lost answer", f"the model was asked {count} times, and had answered before: {what}")
-    for what, count in _more(_asked(outcome), standard.questions):
+    for what, count in _more(_open_questions(outcome), standard.questions):
         yield broken("a lost answer", f"a person was asked {count} times: {what}")
     is_unknown = False
     for name, events in outcome.events.items():
@@ -473,7 +473,7 @@ def _answered(outcome: CrashOutcome[Any]) -> Iterator[str]:
                 yield f"request {request.request_sha256[:16]}, step {request.step}"
 
 
-def _asked(outcome: CrashOutcome[Any]) -> Iterator[str]:
+def _open_questions(outcome: CrashOutcome[Any]) -> Iterator[str]:
     for name, events in outcome.events.items():
         for event in events:
             if isinstance(event, UserQuestion):

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if len(args.ids) != count:
         raise OptionsError(f"`eval {args.suite}` takes {count} ids, not {len(args.ids)}: `eval --help` shows the forms")
     if args.suite == "compare":
-        (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
+        (a, variant_a), (b, variant_b) = (_eval_and_variant(store, text) for text in args.ids)
         reports = _read(store, a), _read(store, b)
         comparison = compare_reports(*reports, variant_a=variant_a, variant_b=variant_b)
         if args.junit:
@@ -257,7 +257,7 @@ def _word(text: object) -> str:
 # --- compare ---------------------------------------------------------------------------------------------------------
 
 
-def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
+def _eval_and_variant(store: SessionStore, text: str) -> tuple[str, str | None]:
     """The id of an eval, and the variant after a colon, or None."""
     name, colon, variant = text.rpartition(":")
     if colon and not store.session_exists(text):

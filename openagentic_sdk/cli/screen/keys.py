@@ -33,7 +33,7 @@ _CONTROLS = {
 _SEQUENCE = regex(r"\x1b(\[[0-9;?<=>]*[ -/]*[@-~]|O[@-~]|[^\[O])")
 _PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
 # Bracketed paste on, and no cursor of the terminal's own; and as it was.
-_TAKEN, _GIVEN = b"\x1b[?2004h\x1b[?25l", b"\x1b[?2004l\x1b[?25h"
+_KEYS_ON, _KEYS_OFF = b"\x1b[?2004h\x1b[?25l", b"\x1b[?2004l\x1b[?25h"
 MAX_PASTE_CHARS = 1 << 20
 
 
@@ -127,17 +127,17 @@ class Keyboard:
 
         def stop() -> None:
             self._on_key(Key("stop"))
-            take(before, _GIVEN)
+            take(before, _KEYS_OFF)
             loop.remove_signal_handler(signal.SIGTSTP)
             os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
             loop.add_signal_handler(signal.SIGTSTP, stop)
-            take(raw, _TAKEN)
+            take(raw, _KEYS_ON)
             self._on_key(Key("go-on"))
 
         def resized() -> None:
             self._on_key(Key("resize"))
 
-        take(raw, _TAKEN)
+        take(raw, _KEYS_ON)
         self._terminal = terminal
         loop.add_reader(terminal, self._read, loop, terminal)
         loop.add_signal_handler(signal.SIGTSTP, stop)
@@ -149,7 +149,7 @@ class Keyboard:
             loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_signal_handler(signal.SIGTSTP)
             loop.remove_reader(terminal)
-            take(before, _GIVEN)
+            take(before, _KEYS_OFF)
 
     def take_typed(self) -> None:
         """Pass on the keys typed while the event loop was busy."""

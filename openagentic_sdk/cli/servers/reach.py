@@ -48,7 +48,7 @@ class ServerTrial:
         """The result as JSON."""
         event = self.event
         changes = [{"tool": c.name, "is_new": c.is_new, "lines": list(c.lines)} for c in self.changes]
-        fields = {} if event is None else {key: value for key, value in vars(event).items() if key in _SAID}
+        fields = {} if event is None else {key: value for key, value in vars(event).items() if key in _ANSWER_FIELDS}
         return {"name": self.name, "works": self.works, **fields, "changes": changes}
 
     def lines(self, screen: Screen) -> list[str]:
@@ -80,7 +80,7 @@ class ServerTrial:
         return lines
 
 
-_SAID = ("state", "transport", "protocol_version", "server", "tools", "left_out", "error_message")
+_ANSWER_FIELDS = ("state", "transport", "protocol_version", "server", "tools", "left_out", "error_message")
 
 
 class _NotingPins:

@@ -109,14 +109,14 @@ def _bisect(store: SessionStore, args: argparse.Namespace) -> int:
         end = ends[-1]
         well = end.stop_reason == "end" and pattern.search(end.final_text) is not None
         verdict = f"{'passes' if well else 'FAILS'}, session {end.session_id}, ended as {end.stop_reason}"
-        screen.line(f"with {_named(args.change[:count])}: {verdict}")
+        screen.line(f"with {_change_list(args.change[:count])}: {verdict}")
         return well
 
     flip = asyncio.run(find_flip(len(args.change), passes))
     if flip is None:
         screen.line("the changes do not flip the outcome")
         return FAILED
-    screen.line(f"the outcome flips with {_named(args.change[flip - 1 : flip])}")
+    screen.line(f"the outcome flips with {_change_list(args.change[flip - 1 : flip])}")
     return OK
 
 
@@ -127,5 +127,5 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise OptionsError(f"--passes {text!r:.200} is not a regular expression: {error}") from None
 
 
-def _named(changes: Sequence[str]) -> str:
+def _change_list(changes: Sequence[str]) -> str:
     return ", ".join(on_one_line(change, 80) for change in changes) or "no change"

@@ -191,7 +191,7 @@ class Node:
         return Fault(path, "is not allowed here")
 
     def _wrong_type(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
-        return Fault(path, lambda: f"must be {wanted({'type': self.schema['type']})}", value)
+        return Fault(path, lambda: f"must be {accepted_values({'type': self.schema['type']})}", value)
 
     def _whole(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return None if value.is_integer() else self._wrong_type(value, path, run, seen)
@@ -200,7 +200,7 @@ class Node:
         key = key_of(value, run)
         if all(key in keys for keys in self._keys):
             return None
-        return Fault(path, lambda: f"must be {wanted(self.schema)}", value, 0)
+        return Fault(path, lambda: f"must be {accepted_values(self.schema)}", value, 0)
 
     def _referred(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         return None if self.target is None else self.target.check(value, path, run, seen)
@@ -250,16 +250,16 @@ class Node:
         if fits:
             return None
         best = max(faults, key=lambda fault: fault.weight_below(path))
-        here = Fault(path, lambda: f"must be {self._all_wanted(keyword)}", value, 0)
+        here = Fault(path, lambda: f"must be {self._all_accepted_values(keyword)}", value, 0)
         return best if best.weight_below(path) > 1 else here
 
-    def _all_wanted(self, keyword: str) -> str:
+    def _all_accepted_values(self, keyword: str) -> str:
         words: list[str] = []
         for part in self.children[keyword][:_MAX_LISTED]:
             hops = 0
             while part.target is not None and hops < MAX_DEPTH:
                 part, hops = part.target, hops + 1
-            words.append(wanted(part.schema))
+            words.append(accepted_values(part.schema))
         return shortened(" or ".join(filter(None, words)), 300) or "another value"
 
     def _fits(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> bool:
@@ -275,7 +275,11 @@ class Node:
     def _not(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         part: Node = self.children["not"]
         fits = part._fits(value, path, run, None)
-        return Fault(path, lambda: f"must not be {wanted(part.schema) or 'what its schema forbids'}") if fits else None
+        return (
+            Fault(path, lambda: f"must not be {accepted_values(part.schema) or 'what its schema forbids'}")
+            if fits
+            else None
+        )
 
     def _condition(self, value: Any, path: Path, run: SchemaRun, seen: Seen) -> Fault | None:
         when: Node = self.children["if"]
@@ -382,7 +386,7 @@ class Node:
 
         def words() -> str:
             bounds = f"at least {show(least)}" + ("" if most is None else f" and at most {show(most)}")
-            return f"must hold {bounds} of {wanted(part.schema) or 'what contains asks for'}"
+            return f"must hold {bounds} of {accepted_values(part.schema) or 'what contains asks for'}"
 
         return Fault(path, words, len(indexes))
 
@@ -527,7 +531,7 @@ def show(value: Any) -> str:
     return shortened(_REPR.repr(value), 80)
 
 
-def wanted(schema: Mapping[str, Any]) -> str:
+def accepted_values(schema: Mapping[str, Any]) -> str:
     """The accepted values of a schema in words; empty if it has no type and no values."""
     if "const" in schema:
         return show(schema["const"])

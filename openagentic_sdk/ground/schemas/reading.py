@@ -184,7 +184,7 @@ class _DocumentReader:
                 node.children[keyword] = [
                     self._read(part, base, _below(below, str(index)), depth + 1) for index, part in enumerate(value)
                 ]
-            elif keyword in _NAMED:
+            elif keyword in _NAMED_SCHEMAS:
                 node.children[keyword] = {
                     name: self._read(part, base, _below(below, name), depth + 1)
                     for name, part in value.items()
@@ -308,7 +308,7 @@ _ONE = _words(
     "unevaluatedProperties contentSchema"
 )
 _MANY = _words("allOf anyOf oneOf prefixItems")
-_NAMED = _words("properties patternProperties $defs definitions dependentSchemas dependencies")
+_NAMED_SCHEMAS = _words("properties patternProperties $defs definitions dependentSchemas dependencies")
 # Annotations for people, models and vendors' validators, and formats: they assert nothing.
 _NOTES = _words(
     "title description default example examples deprecated readOnly writeOnly $comment $schema $vocabulary format id "
@@ -338,7 +338,7 @@ _TABLE: list[tuple[str, Callable[[Any], str]]] = [
     (" ".join(_ONE), lambda value: ""),
     (" ".join(_MANY), _must(lambda value: isinstance(value, list | tuple) and bool(value), "a list of schemas")),
     (
-        " ".join(_NAMED - {"patternProperties"}),
+        " ".join(_NAMED_SCHEMAS - {"patternProperties"}),
         _must(lambda value: isinstance(value, Mapping), "an object whose members are schemas"),
     ),
 ]

@@ -214,10 +214,10 @@ def _key_text(key: Any) -> str:
 
 @frozen
 class _TextForm:
-    """A class whose values are strings in JSON. `wanted` describes such a string in errors."""
+    """A class whose values are strings in JSON. `description` describes such a string in errors."""
 
     format: str
-    wanted: str
+    description: str
     read: Callable[[type, str], Any]
     write: Callable[[Any], str] = str
 
@@ -426,12 +426,12 @@ def _reads(kinds: tuple[type, ...], description: str, make: Callable[[Any], Any]
     def read(value: Any, path: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise _Misfit(path, f"must be {description}, not {shown(value)}")
-        return value if make is None else _made(path, make, value)
+        return value if make is None else _call_constructor(path, make, value)
 
     return read
 
 
-def _made(path: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call_constructor(path: str, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return make(*args, **kwargs)
     except (_Misfit, RecursionError):
@@ -580,7 +580,7 @@ class _TypeReader:
                     values[arguments[name]] = nodes[name][1](item, f"{path}.{name}" if path else name)
                 elif name not in tag:
                     raise _Misfit(path, f"must not have {name!r}")
-            return _made(path, make, **values)
+            return _call_constructor(path, make, **values)
 
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, read
 
@@ -598,14 +598,14 @@ class _TypeReader:
         if issubclass(kind, enum.Enum):
             return self._choice(kind, [(to_json(one), one) for one in kind])
         if (form := _text_form(kind)) is not None:
-            read_form = _reads((str,), form.wanted, lambda text: _text_value(form, kind, text))
+            read_form = _reads((str,), form.description, lambda text: _text_value(form, kind, text))
             if form.format == "decimal":
-                either = _reads((str, int, float), form.wanted, lambda value: kind(str(value)))
+                either = _reads((str, int, float), form.description, lambda value: kind(str(value)))
                 return {"anyOf": [{"type": "number"}, {"type": "string", "format": form.format}]}, either
             return {"type": "string", "format": form.format}, read_form
         if issubclass(kind, str | int | float):
             schema, read_plain = _PLAIN[next(base for base in kind.__mro__ if base in _PLAIN)]
-            return dict(schema), lambda value, path: _made(path, kind, read_plain(value, path))
+            return dict(schema), lambda value, path: _call_constructor(path, kind, read_plain(value, path))
         is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
         if is_typed_dict or _members(kind) is not None:
             return self._once(annotation, kind.__name__, lambda: self._typed_record(annotation, kind, is_typed_dict))
@@ -669,7 +669,7 @@ class _TypeReader:
         }
         renamed = {f"#/$defs/{name}": f"#/$defs/{other}" for name, other in names.items()}
         self._definitions |= {names[name]: _redirected(definition, renamed) for name, definition in definitions.items()}
-        return _redirected(own, renamed), lambda value, path: _made(path, validate, value)
+        return _redirected(own, renamed), lambda value, path: _call_constructor(path, validate, value)
 
     def _adapted(self, adapter: Any) -> tuple[dict[str, Any], ReadValue]:
         return self._foreign(adapter.json_schema(), lambda value: adapter.validate_json(json.dumps(value)))
@@ -704,10 +704,10 @@ class _TypeReader:
                 raise _Misfit(path, str(error).partition("the value ")[2]) from None
             inner_value = read_inner(value, path)
             for name, limit in limits if type(inner_value) is not type(value) else ():
-                if inner_value is not None and not _made(path, _LIMITS[name][1], inner_value, limit):
+                if inner_value is not None and not _call_constructor(path, _LIMITS[name][1], inner_value, limit):
                     raise _Misfit(path, f"must be {name} {limit}, not {shown(value)}")
             for test in tests:
-                if not _made(path, test, inner_value):
+                if not _call_constructor(path, test, inner_value):
                     raise _Misfit(path, f"must pass {getattr(test, '__name__', test)}, not {shown(value)}")
             return inner_value
 
@@ -761,7 +761,9 @@ class _TypeReader:
                 count = f" of {len(nodes)}" if is_by_place else ""
                 raise _Misfit(path, f"must be a list{count}, not {shown(value)}")
             pairs = zip(value, readers if is_by_place else repeat(readers[0]), strict=False)
-            return _made(path, make, [read_one(item, f"{path}[{at}]") for at, (item, read_one) in enumerate(pairs)])
+            return _call_constructor(
+                path, make, [read_one(item, f"{path}[{at}]") for at, (item, read_one) in enumerate(pairs)]
+            )
 
         return schema, read
 
@@ -786,7 +788,7 @@ class _TypeReader:
             items = {}
             for key, item in value.items():
                 here = f"{path}.{key}" if path else str(key)
-                plain = key if is_text or not key_schema else _made(here, json.loads, key)
+                plain = key if is_text or not key_schema else _call_constructor(here, json.loads, key)
                 items[read_key(plain, here)] = read_item(item, here)
             return make(items)
 
@@ -797,7 +799,7 @@ def _text_value(form: _TextForm, kind: type, text: str) -> Any:
     try:
         return form.read(kind, text)
     except (ValueError, ArithmeticError) as error:
-        raise ValueError(f"{shown(text)} is not {form.wanted}") from error
+        raise ValueError(f"{shown(text)} is not {form.description}") from error
 
 
 def _redirected(schema: Any, references: Mapping[str, str]) -> Any:

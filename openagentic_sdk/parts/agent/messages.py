@@ -13,13 +13,15 @@ from ...ground.patterns import regex
 from ...serialization import DECODER
 from ...sessions.rebuild import rebuild_messages
 
-_SAID = (UserMessage, AssistantMessage, ToolUse, ToolResult)
+_MESSAGE_EVENTS = (UserMessage, AssistantMessage, ToolUse, ToolResult)
 _NO_RESULT = "This call has no result in the messages that the conversation began with."
 
 
 def new_messages(events: Iterable[Event], skipped: int = 0) -> list[dict[str, Any]]:
     """The messages in these events of a run, without its first `skipped` events that form messages."""
-    message_events = [event for event in events if isinstance(event, _SAID) and event.parent_tool_use_id is None]
+    message_events = [
+        event for event in events if isinstance(event, _MESSAGE_EVENTS) and event.parent_tool_use_id is None
+    ]
     return rebuild_messages(message_events[skipped:])
 
 

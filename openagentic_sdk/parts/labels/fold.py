@@ -42,11 +42,11 @@ Record = frozenset[str]
 
 
 class _Trusted(NamedTuple):
-    """The trusted content of an event, except text in `asked`; it counts once one of our own events vouches for it."""
+    """The trusted content of an event, except text in `input_text`; it counts once one of our own events vouches for it."""
 
     seq: int | None
     text: str = ""
-    asked: str = ""
+    input_text: str = ""
     fields: Sequence[tuple[str, Any]] = ()
     is_typed: bool = False
 
@@ -121,7 +121,7 @@ class LabelsFold(Fold):
         if view.is_ours(voucher):
             for each in contents:
                 self._trust(each)
-                self._trust_fields(each.fields, KnownText(each.asked))
+                self._trust_fields(each.fields, KnownText(each.input_text))
         elif len(self._foreign) < _MAX_FOREIGN:
             self._foreign.append((voucher, contents))
 
@@ -157,10 +157,10 @@ class LabelsFold(Fold):
             if isinstance(event.output, str) or not label.get("is_structured"):
                 self._unvouched.append(_Trusted(event.seq, _text_of(event.output), input_text))
             else:
-                self._unvouched.append(_Trusted(event.seq, asked=input_text, fields=[*leaves(event.output, "")]))
+                self._unvouched.append(_Trusted(event.seq, input_text=input_text, fields=[*leaves(event.output, "")]))
         elif paths := as_list(label.get("trusted_fields")):
             fields = [each for path in paths for each in leaves_at(event.output, str(path).split("."))]
-            self._unvouched.append(_Trusted(event.seq, asked=_text_of(input), fields=fields))
+            self._unvouched.append(_Trusted(event.seq, input_text=_text_of(input), fields=fields))
         if (readers := label.get("readers")) is not None:
             self._keep_secret(str(label.get("name")), as_list(readers))
         if record is not None and source is not None and event.outcome != "denied":
@@ -197,8 +197,8 @@ class LabelsFold(Fold):
     def _trust(self, content: _Trusted) -> None:
         if content.text and content.is_typed:
             self.typed.append((content.seq or 0, KnownText(content.text)))
-        elif content.text and self._has_room(len(content.text) + len(content.asked)):
-            self.texts.append((KnownText(content.text), KnownText(content.asked)))
+        elif content.text and self._has_room(len(content.text) + len(content.input_text)):
+            self.texts.append((KnownText(content.text), KnownText(content.input_text)))
 
     def _trust_fields(self, fields: Sequence[tuple[str, Any]], input_text: KnownText) -> None:
         """Trust fields, grouped in records: the scalars of one object, or one item of a list of scalars."""

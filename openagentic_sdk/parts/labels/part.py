@@ -33,7 +33,7 @@ from .rules import LabelRule
 # A command without network access sends nothing, and the sandbox confines its changes.
 _CLOSED_SHELL = ToolLabels("derived", control=(), sink=False)
 _ATTACHED = "what was attached to a prompt"
-_NAMED = "files and commands that a prompt names"
+_NAMED_SOURCES = "files and commands that a prompt names"
 
 
 class Labels(Part):
@@ -88,7 +88,7 @@ class Labels(Part):
         if is_relayed or any(part.path is None or not self._place.holds(part.path) for part in message.parts):
             prompt.sources.append(_ATTACHED)
         elif is_more and (not self._place.is_trusted or fold.written or fold.shell_source is not None):
-            prompt.sources.append(_NAMED)
+            prompt.sources.append(_NAMED_SOURCES)
         prompt.sources += self._fetched()
         if prompt.sources:
             prompt.events.append(

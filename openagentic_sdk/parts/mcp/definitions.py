@@ -197,7 +197,7 @@ def _read_object(schema: Mapping[str, Any]) -> dict[str, Any]:
 class _SchemaReader:
     """Reads the schemas in one input schema. A keyword that has no effect is read as None and omitted.
 
-    `one`, `some` and `named` read the keywords whose value is a schema, a list of schemas, or a mapping of names to
+    `one`, `some` and `named_schemas` read the keywords whose value is a schema, a list of schemas, or a mapping of names to
     schemas; `_KEYWORDS` assigns them.
     """
 
@@ -238,7 +238,7 @@ class _SchemaReader:
         """The schemas of a list. An item that is not a schema becomes one that matches nothing, since references count."""
         return [self.read(part) if isinstance(part, Mapping) else part is True for part in value]
 
-    def named(self, value: Any) -> Any:
+    def named_schemas(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return None
         # A frequent mistake: `required: [...]` one level too deep, among the properties, is a list and not a schema.
@@ -291,7 +291,7 @@ _KEYWORDS: Mapping[str, Callable[[_SchemaReader, Any], Any]] = {
         (_SchemaReader.one, "items additionalItems unevaluatedItems contains not if then else propertyNames"),
         (_SchemaReader.one, "additionalProperties unevaluatedProperties"),
         (_SchemaReader.some, "anyOf oneOf allOf prefixItems"),
-        (_SchemaReader.named, "properties patternProperties $defs definitions dependentSchemas"),
+        (_SchemaReader.named_schemas, "properties patternProperties $defs definitions dependentSchemas"),
         (_SchemaReader.reference, "$ref $dynamicRef"),
         (_SchemaReader.type, "type"),
         (_SchemaReader.required, "required"),

@@ -105,7 +105,7 @@ def _spelled(folder: str, names: Sequence[str]) -> list[str]:
     paths = [folder] if os.path.lexists(folder) else []
     for name in names:
         folded_name = _folded(re.sub(r"\\(.)", r"\1", name))
-        paths = [f"{place.rstrip('/')}/{one}" for place in paths for one in _named(place, folded_name)]
+        paths = [f"{place.rstrip('/')}/{one}" for place in paths for one in _entries_named(place, folded_name)]
     return paths
 
 
@@ -113,7 +113,7 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _named(folder: str, folded_name: str) -> list[str]:
+def _entries_named(folder: str, folded_name: str) -> list[str]:
     """The names in a folder that equal this one when case-folded."""
     try:
         names = os.listdir(folder)

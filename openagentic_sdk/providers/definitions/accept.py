@@ -16,7 +16,7 @@ from ...ground.patterns import regex
 from ...ground.words import shortened
 from .keys import KeyNames, sent_keys
 from .keywords import ANNOTATIONS, SILENT, describe, merged, note_dropped, types_of
-from .references import MANY, NAMED, ONE, SchemaReferences
+from .references import MANY, NAMED_SCHEMAS, ONE, SchemaReferences
 from .root import NOT_AT_ROOT, RootWriter
 from .spelling import respell, without_null
 from .table import rules_of
@@ -171,10 +171,10 @@ class _ParametersWriter:
             return self._write(value, stack, depth + 1) if isinstance(value, Mapping) else value
         if key in MANY:
             return [self._write(part, stack, depth + 1) for part in value if part is not False] or None
-        if key in NAMED:
+        if key in NAMED_SCHEMAS:
             rename = self._sent if key in ("properties", "dependentSchemas") else {}
             return {
-                rename.get(name, name): self._named(name, self._write(part, stack, depth + 1))
+                rename.get(name, name): self._property_schema(name, self._write(part, stack, depth + 1))
                 for name, part in value.items()
                 if part is not False
             }
@@ -188,7 +188,7 @@ class _ParametersWriter:
             }
         return value
 
-    def _named(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    def _property_schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         """A property's schema; if the property was renamed, the description contains its own name."""
         if name in self._sent:
             target = schema["anyOf"][0] if self._is_lone_union(schema) else schema

@@ -43,7 +43,7 @@ class KeyNames:
 
     def as_sent(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Arguments with the vendor's names, for a call in the conversation."""
-        return self._named(
+        return self._with_names(
             arguments, lambda key, properties: (self.sent.get(key, key) if key in properties else key, key)
         )
 
@@ -55,9 +55,9 @@ class KeyNames:
             own_name = own[key] if key not in properties and own.get(key) in properties else key
             return own_name, own_name
 
-        return self._named(arguments, name)
+        return self._with_names(arguments, name)
 
-    def _named(
+    def _with_names(
         self, arguments: Mapping[str, Any], name: Callable[[str, Mapping[str, Any]], tuple[str, str]]
     ) -> Mapping[str, Any]:
         """The arguments with other names; `name` returns the name to use and the name in the schema."""

@@ -14,7 +14,7 @@ ONE = (
     "additionalProperties", "unevaluatedProperties",
 )  # fmt: skip
 MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _MAX_APPLICABLE = 500
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ground.frozen import frozen
 from .keywords import TYPE_OF_KEYWORD, is_about, merged, note_dropped, types_of, types_of_values
-from .references import MANY, NAMED
+from .references import MANY, NAMED_SCHEMAS
 from .table import VendorRules, rules_of
 
 _ANY_TYPE = ("string", "number", "boolean", "object", "array", "null")
@@ -44,7 +44,7 @@ def _rules_for(vendor: str) -> tuple[SpellingRule, ...]:
 
 _FORMS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (list, (*MANY, "required", "enum")),
-    (Mapping, (*NAMED, "dependentRequired")),
+    (Mapping, (*NAMED_SCHEMAS, "dependentRequired")),
 )
 
 

@@ -56,9 +56,9 @@ ReadBlob = Callable[[str], bytes | None]
 
 _PLAIN_ID = regex(r"[\w.:-]{1,100}\Z")
 _STATUSES = ("pending", "in_progress", "completed")
-# Shown outside the conversation; `_TOLD`, which change the conversation, are shown inside it.
+# Shown outside the conversation; `_CONVERSATION_EVENTS`, which change the conversation, are shown inside it.
 _NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
-_TOLD = (LogSalvaged, SessionForked, SessionRewound)
+_CONVERSATION_EVENTS = (LogSalvaged, SessionForked, SessionRewound)
 # Notices shown in the conversation if the editor accepts none: something does not work as the user configured it.
 _GRAVE = ("settings.withheld", "unsaved", "unsigned")
 # Clients in other languages limit the length of a line.
@@ -155,7 +155,7 @@ class EditorView:
             case Result() if event.stop_reason not in ("end", "interrupted"):
                 why = event.error_message or "continue with another prompt"
                 return self._message_chunk(event, f"Stopped ({on_one_line(event.stop_reason, 80)}): {why}")
-            case _ if isinstance(event, (*_TOLD, *_NOTICES)):
+            case _ if isinstance(event, (*_CONVERSATION_EVENTS, *_NOTICES)):
                 return self._note(event)
         return []
 
@@ -170,7 +170,7 @@ class EditorView:
         is_missed = not self._notices and (
             isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
         )
-        if text and (is_missed or isinstance(event, _TOLD)):
+        if text and (is_missed or isinstance(event, _CONVERSATION_EVENTS)):
             return self._message_chunk(event, text[:1].upper() + text[1:] + ".")
         if not text or not self._notices:
             return []

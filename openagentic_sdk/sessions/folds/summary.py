@@ -312,14 +312,14 @@ def _forked(state: dict[str, Any], event: SessionForked) -> None:
     state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
 
 
-def _named(state: dict[str, Any], event: SessionMeta) -> None:
+def _apply_meta(state: dict[str, Any], event: SessionMeta) -> None:
     if event.title is not None:
         state["title"] = plain_line(event.title) or None
     if event.tags is not None:
         state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
 
 
-def _kept(state: dict[str, Any], event: RecordKept) -> None:
+def _apply_kept(state: dict[str, Any], event: RecordKept) -> None:
     state["held"] = state["held"] if event.held is None else event.held
     until = state["kept_until"] if event.until is None else float(event.until)
     state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may contain anything
@@ -345,8 +345,8 @@ _MOVES: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
     SubagentStarted.type: _delegated,
     SubagentFinished.type: _returned,
     SessionForked.type: _forked,
-    SessionMeta.type: _named,
-    RecordKept.type: _kept,
+    SessionMeta.type: _apply_meta,
+    RecordKept.type: _apply_kept,
 }
 
 

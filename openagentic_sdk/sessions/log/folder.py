@@ -85,7 +85,7 @@ def _is_spelled_otherwise(path: str, info: os.stat_result) -> bool:
     return ignores_case and name not in os.listdir(parent)
 
 
-def _taken(folder: Path) -> OptionsError | SessionExistsError:
+def _name_taken_error(folder: Path) -> OptionsError | SessionExistsError:
     """The error for a session that cannot be created because its folder exists."""
     names = os.listdir(folder.parent)
     alike = [] if folder.name in names else [name for name in names if name.casefold() == folder.name.casefold()]
@@ -125,7 +125,7 @@ def build_folder(
         )
     with storage_errors(name, "cannot be created"):
         if folder.exists():
-            raise _taken(folder)
+            raise _name_taken_error(folder)
         missing = takewhile(lambda path: not path.exists(), chain((parent,), parent.parents))
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
@@ -140,7 +140,7 @@ def build_folder(
                     if folder.exists():
                         # Another process was faster: a rename never replaces a folder with contents (rename(2),
                         # ENOTEMPTY).
-                        raise _taken(folder) from error
+                        raise _name_taken_error(folder) from error
                     raise
             except BaseException:  # after any error, leave no incomplete session
                 remove_tree(unfinished)

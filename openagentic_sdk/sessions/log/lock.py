@@ -93,18 +93,18 @@ else:
 
 
 # Open files whose locks mark this process as a session's writer.
-_HELD: set[int] = set()
+_LOCKED_FILES: set[int] = set()
 
 
 def hold(fd: int) -> None:
     """Bind the lock on this open file to this process: a forked child would otherwise keep it alive."""
     _watch_forks()
-    _HELD.add(fd)
+    _LOCKED_FILES.add(fd)
 
 
 def let_go(fd: int) -> None:
     """Forget the file, which is about to be closed."""
-    _HELD.discard(fd)
+    _LOCKED_FILES.discard(fd)
 
 
 @cache
@@ -114,14 +114,14 @@ def _watch_forks() -> None:
 
 
 def _close_inherited() -> None:
-    if not _HELD:
+    if not _LOCKED_FILES:
         return
     # The descriptors stay valid, because objects that the child inherited may close them.
     null = os.open(os.devnull, os.O_RDWR)
-    for fd in _HELD:
+    for fd in _LOCKED_FILES:
         os.dup2(null, fd, inheritable=False)
     os.close(null)
-    _HELD.clear()
+    _LOCKED_FILES.clear()
 
 
 def lock_holder(fd: int) -> str:

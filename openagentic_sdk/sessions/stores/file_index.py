@@ -33,7 +33,7 @@ from .families import Cells, FamilyFold, IndexFamilies, sum_families
 from .sqlite.clock import boot
 from .sqlite.forks import Guarded, connecting, driver, make_private
 from .sqlite.schema import place_of
-from .sqlite.search import TOLD, tell_of, trigram_query
+from .sqlite.search import CREATE_TOLD_TABLE, tell_of, trigram_query
 
 if TYPE_CHECKING:
     import sqlite3
@@ -60,7 +60,7 @@ _TABLES = (
     "CREATE INDEX rows_cwd ON rows (cwd, tick)",
     "CREATE INDEX rows_parent ON rows (parent) WHERE parent IS NOT NULL",
     "CREATE TABLE notes (name TEXT PRIMARY KEY, value)",
-    TOLD,
+    CREATE_TOLD_TABLE,
     "CREATE VIRTUAL TABLE found USING fts5 (words, detail = 'none', tokenize = 'ascii')",
 )
 _PUT = (

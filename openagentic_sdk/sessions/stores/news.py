@@ -84,7 +84,7 @@ class News:
                 entry.waiters += 1
                 entries[name] = entry
 
-        def found() -> dict[str, bool]:
+        def sessions_with_news() -> dict[str, bool]:
             seqs = known.items()
             return {
                 name: not entries[name].is_gone for name, seq in seqs if entries[name].has_news(seq, messages_after)
@@ -96,7 +96,7 @@ class News:
                 if not self._running:
                     self._running = True
                     threading.Thread(target=self._run, name="openagentic-news", daemon=True).start()
-                return self._changed.wait_for(found, max(0.0, deadline - time.monotonic()))
+                return self._changed.wait_for(sessions_with_news, max(0.0, deadline - time.monotonic()))
         finally:
             with self._changed:
                 for entry in entries.values():

@@ -23,7 +23,7 @@ class Inbox(StoreTest):
         if not self.store.has_inbox:
             self.skipTest("this store has no inbox")
 
-    def said(self, *session_ids: str, after: int = 0) -> list[Any]:
+    def payloads(self, *session_ids: str, after: int = 0) -> list[Any]:
         return [message.message for message in self.store.read_messages(session_ids, after=after)]
 
     def test_a_store_without_an_inbox_says_so(self) -> None:
@@ -50,11 +50,11 @@ class Inbox(StoreTest):
             writer.append([UserMessage("one")])
             self.store.remove_messages([numbers[0], numbers[0], 10**9])
             self.store.remove_messages([])
-        self.assertEqual(self.said(session_id), [{"text": "two"}, {"text": "three"}])
-        self.assertEqual(self.said(session_id, after=numbers[1]), [{"text": "three"}])
+        self.assertEqual(self.payloads(session_id), [{"text": "two"}, {"text": "three"}])
+        self.assertEqual(self.payloads(session_id, after=numbers[1]), [{"text": "three"}])
         self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2])
         self.store.remove_messages(numbers)
-        self.assertEqual(self.said(session_id), [])
+        self.assertEqual(self.payloads(session_id), [])
         self.assertGreater(self.store.put_message(session_id, {}), numbers[-1])
 
     def test_messages_of_many_sessions_are_read_together_and_of_no_other(self) -> None:
@@ -62,10 +62,12 @@ class Inbox(StoreTest):
         names = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]
         for number in range(6):
             self.store.put_message(names[number % 3], {"n": number})
-        self.assertEqual([each["n"] for each in self.said("c", "a", "never", "lone \ud800", "nul \0")], [0, 2, 3, 5])
-        self.assertEqual((self.said(), self.said("never")), ([], []))
+        self.assertEqual(
+            [each["n"] for each in self.payloads("c", "a", "never", "lone \ud800", "nul \0")], [0, 2, 3, 5]
+        )
+        self.assertEqual((self.payloads(), self.payloads("never")), ([], []))
         many = [f"never-{number}" for number in range(1200)]
-        self.assertEqual([each["n"] for each in self.said(*many, "b")], [1, 4])
+        self.assertEqual([each["n"] for each in self.payloads(*many, "b")], [1, 4])
 
     def test_a_message_comes_back_as_it_was_put_or_is_refused_whole(self) -> None:
         self.needs_inbox()
@@ -82,7 +84,7 @@ class Inbox(StoreTest):
         for message in refused:
             with self.assertRaises(InvalidEventError):
                 self.store.put_message(session_id, message)
-        self.assertEqual(self.said(session_id), messages)
+        self.assertEqual(self.payloads(session_id), messages)
         with self.assertRaises(SessionNotFoundError):
             self.store.put_message("never", {})
 
@@ -91,11 +93,11 @@ class Inbox(StoreTest):
         session_id = self.filled(1)
         self.store.put_message(session_id, {"for": "the old one"})
         self.store.copy_session(session_id, "copy", at_seq=1, tail=[], metadata={})
-        self.assertEqual(self.said("copy"), [])
+        self.assertEqual(self.payloads("copy"), [])
         self.store.delete_session(session_id)
-        self.assertEqual(self.said(session_id), [])
+        self.assertEqual(self.payloads(session_id), [])
         self.store.create_session(session_id=session_id)
-        self.assertEqual(self.said(session_id), [])
+        self.assertEqual(self.payloads(session_id), [])
 
     def test_a_session_that_nobody_reads_takes_no_endless_number_of_messages(self) -> None:
         self.needs_inbox()
@@ -106,7 +108,7 @@ class Inbox(StoreTest):
         self.store.put_message(other, {})
         self.store.remove_messages(numbers[:1])
         self.store.put_message(session_id, {"n": "last"})
-        self.assertEqual([each["n"] for each in self.said(session_id)], [*range(1, MAX_WAITING), "last"])
+        self.assertEqual([each["n"] for each in self.payloads(session_id)], [*range(1, MAX_WAITING), "last"])
 
     def test_a_reader_with_a_cursor_misses_no_message_of_many_who_put_at_once(self) -> None:
         self.needs_inbox()
@@ -136,7 +138,7 @@ class Inbox(StoreTest):
         process = self.started(PUTTING_MESSAGES, session_id)
         self.assertEqual(self.tell(process, "7"), "done")
         process.kill()
-        self.assertEqual(self.said(session_id), [{"n": 7}])
+        self.assertEqual(self.payloads(session_id), [{"n": 7}])
 
     def awaited(
         self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None

@@ -65,7 +65,7 @@ def _runs(chunks: Chunks) -> list[list[Mapping[str, Any]]]:
     return [list(run) for _, run in groupby(_pieces(chunks), key=lambda piece: str(piece.get("index")))]
 
 
-def _named(piece: Mapping[str, Any]) -> str:
+def _called_name(piece: Mapping[str, Any]) -> str:
     return as_text(as_mapping(piece.get("function")).get("name"))
 
 
@@ -79,7 +79,7 @@ def _has_field(field: str) -> Callable[[Chunks], bool]:
 
 def _repeats(chunks: Chunks) -> bool:
     return any(
-        piece.get("id") and piece.get("id") == run[0].get("id") and _named(piece) == _named(run[0]) != ""
+        piece.get("id") and piece.get("id") == run[0].get("id") and _called_name(piece) == _called_name(run[0]) != ""
         for run in _runs(chunks)
         for piece in run[1:]
     )
@@ -87,7 +87,7 @@ def _repeats(chunks: Chunks) -> bool:
 
 def _ids_rotate(chunks: Chunks) -> bool:
     return any(
-        piece.get("id") not in (None, "", run[0].get("id")) and not _named(piece)
+        piece.get("id") not in (None, "", run[0].get("id")) and not _called_name(piece)
         for run in _runs(chunks)
         for piece in run[1:]
     )
@@ -95,7 +95,7 @@ def _ids_rotate(chunks: Chunks) -> bool:
 
 def _one_index(chunks: Chunks) -> bool:
     return any(
-        _named(piece) and piece.get("index") is not None and piece.get("id") not in (None, "", run[0].get("id"))
+        _called_name(piece) and piece.get("index") is not None and piece.get("id") not in (None, "", run[0].get("id"))
         for run in _runs(chunks)
         for piece in run[1:]
     )
@@ -104,7 +104,8 @@ def _one_index(chunks: Chunks) -> bool:
 def _whole_calls(chunks: Chunks) -> bool:
     pieces = _pieces(chunks)
     return bool(pieces) and all(
-        _named(piece) and as_text(as_mapping(piece.get("function")).get("arguments")).endswith("}") for piece in pieces
+        _called_name(piece) and as_text(as_mapping(piece.get("function")).get("arguments")).endswith("}")
+        for piece in pieces
     )
 
 

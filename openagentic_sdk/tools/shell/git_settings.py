@@ -42,9 +42,9 @@ HARMLESS: Mapping[str, frozenset[str]] = {
 
 @frozen
 class GitSettings:
-    """A git configuration file: `kept`, its text without what could run something, and the names of the omitted settings."""
+    """A git configuration file without what could run something, and the names of the omitted settings (`dropped`)."""
 
-    kept: str
+    harmless_text: str
     dropped: tuple[str, ...]
 
 

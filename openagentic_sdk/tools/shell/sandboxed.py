@@ -482,11 +482,11 @@ def _harmless_copies(foreign: Mapping[str, GitSettings], folder: str) -> dict[st
     """Files with the harmless part of each of these configurations, in a folder that no command can write."""
     copies = {}
     for path, settings in foreign.items():
-        copies[path] = f"{folder}/{sha256(settings.kept.encode('utf-8', 'surrogateescape')).hexdigest()}"
+        copies[path] = f"{folder}/{sha256(settings.harmless_text.encode('utf-8', 'surrogateescape')).hexdigest()}"
         if not os.path.exists(copies[path]):
             os.makedirs(folder, exist_ok=True)
             with whole_file(SystemDisk(), Path(copies[path]), sync=False) as temporary:
-                temporary.write_text(settings.kept, encoding="utf-8", errors="surrogateescape")
+                temporary.write_text(settings.harmless_text, encoding="utf-8", errors="surrogateescape")
     return copies
 
 

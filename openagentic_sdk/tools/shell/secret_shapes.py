@@ -190,7 +190,7 @@ _FLAGS = (
     rf"(?:[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>[\"'])?+|(?P<set>{_TEXT_OF_VALUE}{{6,}}+))"
 )
 # Linear time: a name is matched at most once from each of its starts, and its length is bounded.
-_NAMED = (
+_NAMED_VALUE = (
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{0,100}+)(?:"
     rf"\\?[\"']?\s{{0,4}}[:=]>?\s{{0,4}}\\?[\"'](?P<quoted>{_TEXT_OF_VALUE}{{6,}}+)(?P<close>\\?[\"'])?+"
     rf"|=(?P<set>{_TEXT_OF_VALUE}{{6,}}+)(?P<call>[(\[{{]?)"
@@ -203,5 +203,5 @@ SHAPES: tuple[SecretShape, ...] = (
     SecretShape("cookie", ("ookie", "OOKIE"), regex(_COOKIE)),
     SecretShape("netrc password", ("machine ",), regex(_NETRC)),
     NamedSecretShape("secret option", ("--",), regex(_FLAGS)),
-    NamedSecretShape("named secret", ("=", ":"), regex(_NAMED)),
+    NamedSecretShape("named secret", ("=", ":"), regex(_NAMED_VALUE)),
 )

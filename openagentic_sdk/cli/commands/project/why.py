@@ -96,7 +96,7 @@ def reasons(look: Look, name: str) -> Iterator[Reason]:
     skill = find_skill(plain, index.skills, index.hidden)
     if skill is not None:
         yield skill_reason(index, skill)
-    yield from _named(look, plain, skill)
+    yield from _file_reasons(look, plain, skill)
     if not name.startswith("/"):
         yield from _hooks(look, name)
         yield from _rules(look, name)
@@ -136,7 +136,7 @@ def skill_reason(index: IndexResult, skill: SkillInfo) -> Reason:
     return Reason("skill", winner.name, winner.path, winner.scope, tuple(lines))
 
 
-def _named(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
+def _file_reasons(look: Look, name: str, skill: SkillInfo | None) -> Iterator[Reason]:
     """The command, agent and plugin with a name."""
     project = look.project
     command = project.commands.find(name)

@@ -104,7 +104,7 @@ def read_callback(query: Mapping[str, Sequence[str]], attempt: Attempt, issuer: 
     answers = {name: values[0] for name, values in query.items() if len(values) == 1}
     if not secrets.compare_digest(answers.get("state", "").encode(), attempt.state.encode()):
         raise McpAuthError("the browser's response belongs to another login: start again")
-    if "iss" in query and answers.get("iss") not in (issuer.issuer, issuer.named or issuer.issuer):
+    if "iss" in query and answers.get("iss") not in (issuer.issuer, issuer.stated_name or issuer.issuer):
         issuer_name = visible(str(query["iss"]))[:200]
         raise McpAuthError(f"the response comes from {issuer_name}, not from {issuer.issuer}, and was discarded")
     if "iss" not in query and issuer.sends_issuer:

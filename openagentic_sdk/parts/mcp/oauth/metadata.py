@@ -35,8 +35,8 @@ class Issuer:
     """An authorization server: its endpoints and capabilities.
 
     `sends_issuer` means that it identifies itself in the browser's return (RFC 9207), `takes_documents` that a client id
-    may be the https URL of a document about the client. `named` is its own spelling of its name if that differs by a root's
-    slash.
+    may be the https URL of a document about the client. `stated_name` is its own spelling of its name if that differs by a
+    root's slash.
     """
 
     issuer: str
@@ -47,7 +47,7 @@ class Issuer:
     auth_methods: tuple[str, ...] = ("client_secret_basic",)  # the default of RFC 8414, section 2
     sends_issuer: bool = False
     takes_documents: bool = False
-    named: str = ""
+    stated_name: str = ""
 
 
 def is_same_issuer(one: str, other: Any) -> bool:
@@ -148,7 +148,7 @@ def read_issuer(document: Mapping[str, Any], issuer: str) -> Issuer:
         auth_methods=_texts(document.get("token_endpoint_auth_methods_supported")) or Issuer.auth_methods,
         sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         takes_documents=document.get("client_id_metadata_document_supported") is True,
-        named="" if stated_issuer == issuer else str(stated_issuer),
+        stated_name="" if stated_issuer == issuer else str(stated_issuer),
     )
 
 

@@ -55,7 +55,7 @@ def read_telemetry(
     if endpoint == "":
         return None
     if endpoint is None:
-        url = _named(environ)
+        url = _endpoint_address(environ)
         if url is None:
             return None
     else:
@@ -90,7 +90,7 @@ def read_telemetry(
     )
 
 
-def _named(environ: Mapping[str, str]) -> str | None:
+def _endpoint_address(environ: Mapping[str, str]) -> str | None:
     """The address from the environment; None if it is unset, names another protocol, or disables telemetry."""
     exporters = [name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
     if (

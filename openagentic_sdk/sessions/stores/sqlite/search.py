@@ -34,7 +34,7 @@ STEP_BYTES = 1024 * 1024
 BUSY_S = 30.0
 DELETED_EVERY_S = 60
 # The texts from the summaries of sessions in which lists search for words.
-TOLD = "CREATE VIRTUAL TABLE IF NOT EXISTS told USING fts5 (text, tokenize = 'trigram case_sensitive 1')"
+CREATE_TOLD_TABLE = "CREATE VIRTUAL TABLE IF NOT EXISTS told USING fts5 (text, tokenize = 'trigram case_sensitive 1')"
 # A trigram index cannot find shorter words.
 LEAST_LETTERS = 3
 # The words are stored as the scan splits them: SQLite's Unicode tables have another version than Python's.
@@ -215,7 +215,7 @@ class SearchFile:
         try:
             with self._opened() as index, index.lock:
                 db = index.connection
-                db.execute(TOLD)
+                db.execute(CREATE_TOLD_TABLE)
                 row = db.execute(_LOOKED, ("rows",)).fetchone()
                 newest = db.execute(_NEWEST).fetchone()
                 behind = db.execute(_UNLISTED, row or (0,)).fetchall()
