@@ -51,6 +51,19 @@ class Gate:
         return hold
 
 
+def endless(reached: asyncio.Event) -> Any:
+    """A tool `hold` whose calls set `reached` and end only when their run is cancelled."""
+
+    @tool(effect="read")
+    async def hold() -> str:
+        """Wait."""
+        reached.set()
+        await asyncio.Event().wait()
+        return "held"
+
+    return hold
+
+
 def options(turns: Any = (), *tools: Any, mode: str = "bypass", **more: Any) -> OpenAgenticOptions:
     """Options of an agent with a scripted model, its own tools and AskUserQuestion."""
     return OpenAgenticOptions(
@@ -171,6 +184,15 @@ async def until_state(application: Application, session_id: str, *states: str) -
         return row if row["state"] in states else None
 
     return await until(look)
+
+
+async def until_received(application: Application, count: int = 1) -> None:
+    """Wait until runs have received this many messages; the models get them with the next steps, not as later prompts."""
+
+    async def look() -> bool:
+        return len(application.desk.messages._handed) == count
+
+    await until(look)
 
 
 async def until_free(application: Application) -> None:

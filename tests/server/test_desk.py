@@ -24,7 +24,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.runtime.support import assert_closed
 
-from .support import ASK, TOKEN, WAIT_S, Gate, agents, ask, options, until_free, until_state
+from .support import ASK, TOKEN, WAIT_S, Gate, agents, ask, endless, options, until_free, until_received, until_state
 
 
 class DeskCase(unittest.IsolatedAsyncioTestCase):
@@ -212,6 +212,7 @@ class Runs(DeskCase):
         path = f"/v1/sessions/{session_id}"
         self.assertEqual((await ask(application, "POST", f"{path}/runs", {"prompt": "x"})).status, 409)
         self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "Faster."})).status, 202)
+        await until_received(application)
         gate.open.set()
         await until_state(application, session_id, "idle")
         self.assertIn(("steering", "Faster."), [(event.origin, event.text) for event in self.texts(session_id)])
@@ -220,14 +221,12 @@ class Runs(DeskCase):
             await asyncio.to_thread(time.sleep, 0.01)
         self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "x"})).status, 409)
 
-        gate = Gate()
-        application = self.app(tea=options(turns, gate.tool()))
+        reached = asyncio.Event()
+        application = self.app(tea=options(turns, endless(reached)))
         session_id = await self.start(application)
-        await asyncio.to_thread(gate.reached.wait, 120)
-        cancelling = asyncio.create_task(ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {}))
-        await asyncio.sleep(0)
-        gate.open.set()
-        self.assertEqual((await cancelling).json["was_running"], True)
+        await asyncio.wait_for(reached.wait(), WAIT_S)
+        cancelled = await ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {})
+        self.assertEqual(cancelled.json["was_running"], True)
         self.assertEqual(self.store.read_events(session_id)[-1].stop_reason, "interrupted")
 
     async def test_a_prompt_whose_run_is_cancelled_before_it_is_stored_is_not_accepted(self):
@@ -379,6 +378,7 @@ class Retries(DeskCase):
                     )
                     other = await ask(application, "POST", f"{path}/messages", {"prompt": "Three."}, headers=key)
                     self.assertEqual([*(answer.status for answer in both), other.status], [202, 202, 422])
+                    await until_received(application)
                     gate.open.set()
                     await until_state(application, session_id, "idle")
                     late = await ask(application, "POST", f"{path}/messages", {"prompt": "Two."}, headers=key)

@@ -10,7 +10,7 @@ from openagentic_sdk.errors import RequestRefusedError
 from openagentic_sdk.server import connection
 from openagentic_sdk.server.http1 import MAX_HEAD_BYTES, MAX_HEADERS, MAX_LINE_BYTES, RequestReader, response_head
 
-from .support import AUTH, Served
+from .support import AUTH, WAIT_S, Served
 
 HOST = b"Host: x\r\n"
 POST = b"POST /p HTTP/1.1\r\n" + HOST
@@ -259,7 +259,7 @@ class Wire(unittest.TestCase):
         for start in (b"", b"GET / HTTP/1.1\r\n", body, body + b"{"):
             with self.subTest(start), self.served.connect() as sock:
                 sock.settimeout(0.03)
-                answer, over = b"", time.monotonic() + 10
+                answer, over = b"", time.monotonic() + WAIT_S
                 sock.sendall(start)
                 while b"\r\n\r\n" not in answer and time.monotonic() < over:
                     try:

@@ -23,7 +23,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Questions, Tool, ToolContext
 from openagentic_sdk.tools.write import WriteTool
 from tests.pythons import run_python
-from tests.server.support import ASK, TOKEN, Answer, Gate, agents, ask, bearer, by_tenant, options
+from tests.server.support import ASK, TOKEN, Answer, Gate, agents, ask, bearer, by_tenant, endless, options
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN[0], "io.modelcontextprotocol/clientCapabilities": {}}
 FORMS = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
@@ -136,9 +136,13 @@ class ToolsTest(FaceCase):
         self.assertNotIn("calls hold", self.text(shown))
 
     async def test_a_run_is_cancelled(self) -> None:
-        started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]
-        await asyncio.to_thread(self.gate.reached.wait, 120)
-        self.gate.open.set()
+        reached = asyncio.Event()
+        held = options([{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Held."], endless(reached))
+        self.desk = Desk(agents(held=held), MemorySessionStore())
+        self.desk.open()
+        self.face = Face(self.desk, wait_s=120)
+        started = (await self.call("run_agent", prompt="Go.", wait_s=0))["structuredContent"]
+        await asyncio.wait_for(reached.wait(), 120)
         cancelled = await self.call("cancel_run", session_id=started["session_id"])
         self.assertTrue(cancelled["structuredContent"]["cancelled"])
         again = await self.call("cancel_run", session_id=started["session_id"])

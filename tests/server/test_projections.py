@@ -10,7 +10,7 @@ from openagentic_sdk.events import SystemInit, UserMessage
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
-from .support import ASK, TOKEN, Gate, agents, ask, bearer, by_tenant, options
+from .support import ASK, TOKEN, WAIT_S, agents, ask, bearer, by_tenant, endless, options
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -138,17 +138,15 @@ class Responses(ProjectionCase):
             self.assertEqual(whole[-1]["sequence_number"], numbers[-1])
 
     async def test_a_response_in_the_background_is_asked_for_later_and_can_be_cancelled(self):
-        gate = Gate()
+        reached = asyncio.Event()
         turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
-        application = self.app(registry=agents(tea=options(turns, gate.tool())))
+        application = self.app(registry=agents(tea=options(turns, endless(reached))))
         made = (await self.create(application, background=True)).json
         self.assertIn(made["status"], ("queued", "in_progress"))
-        await asyncio.to_thread(gate.reached.wait, 120)
+        await asyncio.wait_for(reached.wait(), WAIT_S)
         self.assertEqual((await ask(application, "GET", f"/v1/responses/{made['id']}")).json["status"], "in_progress")
-        cancelling = asyncio.create_task(ask(application, "POST", f"/v1/responses/{made['id']}/cancel", {}))
-        await asyncio.sleep(0)
-        gate.open.set()
-        self.assertEqual((await cancelling).json["status"], "cancelled")
+        cancelled = await ask(application, "POST", f"/v1/responses/{made['id']}/cancel", {})
+        self.assertEqual(cancelled.json["status"], "cancelled")
 
     async def test_a_retry_with_its_key_is_the_same_response(self):
         application = self.app(tea=["Tea."])

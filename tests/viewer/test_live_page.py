@@ -84,6 +84,10 @@ class LivePage(unittest.TestCase):
         page.wait_for_url(re.compile("/sessions/"))
         return page.url.rsplit("/", 1)[1]
 
+    def until_parked(self, page):
+        """Wait until the page shows that the run is parked: it shows a question a little earlier."""
+        page.wait_for_function("live.state === 'waiting'")
+
     def events(self, session_id, kind):
         return [event for event in self.store.read_events(session_id) if isinstance(event, kind)]
 
@@ -178,6 +182,7 @@ class LivePage(unittest.TestCase):
         page = self.open(who=Principal(name="bert", may_answer=False))
         self.start(page)
         page.locator(".asked").filter(has_text="You may not answer").wait_for()
+        self.until_parked(page)
         self.assertEqual(page.locator(".asked button").count(), 0)
         page.fill("#prompt", "Then I say it so")
         page.keyboard.press("Enter")
@@ -205,6 +210,7 @@ class LivePage(unittest.TestCase):
         page = self.open()
         session_id = self.start(page)
         page.locator(".asked").wait_for()
+        self.until_parked(page)
         page.locator("#cancel").focus()
         page.keyboard.press("Enter")
         page.locator("#status").filter(has_text="Nothing runs").wait_for()
@@ -271,6 +277,7 @@ class LivePage(unittest.TestCase):
         page = self.open()
         session_id = self.start(page)
         page.locator(".asked").wait_for()
+        self.until_parked(page)
         page.goto(f"http://127.0.0.1:{self.served.port}/?state=waiting")
         self.assertEqual(page.locator("#inbox").count(), 0)
         page.goto(f"http://127.0.0.1:{self.served.port}/")
@@ -301,6 +308,7 @@ class LivePage(unittest.TestCase):
             page = self.open()
             names.append(self.start(page, prompt))
             page.locator(".asked").wait_for()
+            self.until_parked(page)
             page.context.close()
         edit, asked = (f"/sessions/{name}" for name in names)
         source = AXE.read_text()
@@ -308,6 +316,7 @@ class LivePage(unittest.TestCase):
             for view, path in {"list": "/", "session": edit, "events": edit, "question": asked}.items():
                 page = self.open(path, viewport=size)
                 page.locator("#say").wait_for()
+                page.locator(".asked").wait_for()
                 if view == "session":
                     page.locator("details.call summary").first.click()
                 if view == "events":

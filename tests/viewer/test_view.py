@@ -347,10 +347,9 @@ class BrowserTest(unittest.TestCase):
         self.assertIn(f"openagentic-sdk whatif {session_id} --at 2 --model MODEL", shown)
         self.assertIn(f"openagentic-sdk sessions fork {session_id} --at-seq 2", shown)
 
-    def test_ten_thousand_events_show_within_two_seconds(self):
+    def test_ten_thousand_events_are_counted_and_only_the_visible_ones_are_in_the_page(self):
         store, session_id = session(steps=1428, text="some text that is not short " * 4)
         page = self.open(store, session_id)
-        took_ms = page.evaluate("performance.now()")
         page.wait_for_selector(".block")
         self.assertEqual(
             page.locator("details.call .inside *").count(), 0, "the inside of a call is created when it is opened"
@@ -358,7 +357,6 @@ class BrowserTest(unittest.TestCase):
         page.keyboard.press("e")
         self.assertEqual(page.locator("#count").inner_text(), "9999 of 9999 events")
         self.assertLess(page.locator(".row").count(), 200, "only the visible part is in the page")
-        self.assertLess(took_ms, 2000 * 5, "a bound only against hangs: benchmarks/viewer.py measures")
 
     def test_a_served_page_shows_events_as_they_come_also_behind_a_ticket_and_a_lost_connection(self):
         store, session_id = session()
@@ -366,6 +364,7 @@ class BrowserTest(unittest.TestCase):
         self.addCleanup(served.close)
         ticket = served.application.guard.new_ticket(Principal())
         page = self.browser.new_page()
+        page.set_default_timeout(120_000)
         self.addCleanup(page.close)
         page.goto(f"http://{served.host}/signin/{ticket}?to=/sessions/{session_id}")
         self.assertNotIn(ticket, page.url)
