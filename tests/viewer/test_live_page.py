@@ -17,7 +17,7 @@ from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.read import ReadTool
 from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
 from tests.server.support import WAIT_S, Gate, Served
-from tests.waiting import until_async
+from tests.waiting import until, until_async
 
 from .test_view import CHROMIUM, HOSTILE, PICTURE, sync_playwright
 
@@ -197,6 +197,8 @@ class LivePage(unittest.TestCase):
         page.fill("#prompt", "Quickly!")
         page.keyboard.press("Enter")
         page.wait_for_function("!document.getElementById('prompt').value")  # emptied once the server has accepted it
+        messages = self.served.application.desk.messages
+        until(lambda: messages._handed, "the run has received it, and takes it with its next step", WAIT_S)
         self.gate.open.set()
         page.locator(".prompt").filter(has_text="Quickly!").wait_for()
         page.locator("#status").filter(has_text="Nothing runs").wait_for()
