@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +26,30 @@ FOLDER = "OPENAGENTIC_TEST_PAYMENTS"
 OVER = threading.Event()
 
 
+# Stops a process while none of its threads is in a transaction of the SQLite database: it would block all other workers.
+_STOP = """
+import os, signal, sqlite3, sys
+path, pid = sys.argv[1], int(sys.argv[2])
+db = sqlite3.connect(path, timeout=300, isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+os.kill(pid, signal.SIGSTOP)
+while any(open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")[2].split()[0] != "T"
+          for task in os.listdir(f"/proc/{pid}/task")):
+    os.sched_yield()
+"""
+
+
 def reach(point: str, key: str) -> None:
     """Stop this process here, once, if the test requests it."""
     try:
         os.unlink(os.path.join(os.environ[FOLDER], f"{point} {key}"))
     except FileNotFoundError:
         return
-    os.kill(os.getpid(), signal.SIGSTOP)
+    database = os.path.join(os.environ[FOLDER], "fleet.db")
+    if os.path.exists(database):
+        subprocess.run([sys.executable, "-I", "-S", "-c", _STOP, database, str(os.getpid())], check=True)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @tool

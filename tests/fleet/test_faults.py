@@ -103,24 +103,23 @@ class NetworkTest(PostgresFleetTest):
     def test_backends_that_are_ended_all_the_time_lose_nothing(self) -> None:
         import psycopg
 
-        ids, ended = {f"t{number}": self.pay(f"t{number}", 0.1) for number in range(12)}, 0
+        ids = {f"t{number}": self.pay(f"t{number}", 0.1) for number in range(12)}
         name = f"ended_{uuid.uuid4().hex[:12]}"
         url = f"{self.url}&application_name={name}"
         with psycopg.connect(self.url, autocommit=True) as db, self.worker(url=url) as worker:
             for number in range(1, len(ids) + 1):
                 self.until(lambda: len(self.payments()) >= number, "another run has paid")  # noqa: B023
                 command = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-                ended += len(db.execute(command, (name,)).fetchall())
+                self.until(lambda: db.execute(command, (name,)).fetchall(), "the worker has connected again")
                 self.assertIsNone(worker.poll())
             self.until_over(*ids.values())
-        self.assertGreater(ended, 5)
         for key, run_id in ids.items():
             self.check_ended(run_id, key)
 
     def test_workers_whose_clocks_are_an_hour_off_take_over_when_the_lease_is_over_and_not_before(self) -> None:
         @contextmanager
         def skewed(seconds: float) -> Iterator[Python]:
-            command = ("fleet", "work", "--agents", "tests.fleet.payments:agents", "--store", self.url, "--lease", "2")
+            command = ("fleet", "work", "--agents", "tests.fleet.payments:agents", "--store", self.url, "--lease", "5")
             pipe = subprocess.PIPE
             with Python("-c", _SKEWED, str(seconds), *command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT) as worker:
                 try:

@@ -37,7 +37,8 @@ class ProcessesTest(FleetTest):
             self.until_over(run_id)
         self.assertEqual(self.check_ended(run_id, "k"), "unknown")
         run = self.status(run_id)
-        self.assertEqual((run.attempts, run.steals), (2, 1))
+        self.assertGreaterEqual(run.steals, 1)
+        self.assertEqual(run.attempts, run.steals + 1)
 
     def test_a_worker_that_was_stopped_writes_nothing_and_starts_nothing_when_it_wakes_up(self) -> None:
         for point in self.points:
@@ -87,6 +88,7 @@ class ProcessesTest(FleetTest):
         return len(self.payments()) >= number or all(self.status(run_id).is_over for run_id in ids.values())
 
     def test_a_drained_worker_hands_back_at_once_and_no_attempt_is_counted(self) -> None:
+        self.lease_s = self.long_lease_s
         ids = [self.pay(f"d{number}", 0.5) for number in range(4)]
         with self.worker("--slots", "4") as first, ExitStack() as others:
             self.until(lambda: len(self.payments()) == len(ids), "all runs are in their calls")
@@ -101,6 +103,7 @@ class ProcessesTest(FleetTest):
             self.assertEqual((self.status(run_id).attempts, self.status(run_id).steals), (1, 0))
 
     def test_a_second_signal_ends_a_worker_that_still_waits_for_a_call(self) -> None:
+        self.lease_s = self.long_lease_s
         run_id = self.pay("long", 60.0)
         with self.worker() as worker:
             self.until(lambda: self.payments()["long"], "the run is in its call")
@@ -110,6 +113,7 @@ class ProcessesTest(FleetTest):
         self.assertEqual(self.status(run_id).state, "running")
 
     def test_of_parked_runs_exactly_those_go_on_whose_question_was_answered_elsewhere(self) -> None:
+        self.lease_s = self.long_lease_s
         ids = [self.pay(f"p{number}", agent="asker") for number in range(4)]
         with self.worker() as first:
             self.until(lambda: all(self.status(each).state == "waiting" for each in ids), "all runs are parked")
@@ -145,6 +149,7 @@ class ProcessesTest(FleetTest):
         self.assertEqual([result.outcome for result in results], ["ok"])
 
     def test_what_a_worker_prints_is_a_line_when_a_run_begins_and_one_when_it_is_over(self) -> None:
+        self.lease_s = self.long_lease_s
         run_id = self.pay("line")
         with self.worker("--until-idle") as worker:
             lines = worker.stdout.read().splitlines()
