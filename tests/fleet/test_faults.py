@@ -107,9 +107,9 @@ class NetworkTest(PostgresFleetTest):
         name = f"ended_{uuid.uuid4().hex[:12]}"
         url = f"{self.url}&application_name={name}"
         with psycopg.connect(self.url, autocommit=True) as db, self.worker(url=url) as worker:
+            command = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
             for number in range(1, len(ids) + 1):
                 self.until(lambda: len(self.payments()) >= number, "another run has paid")  # noqa: B023
-                command = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
                 self.until(lambda: db.execute(command, (name,)).fetchall(), "the worker has connected again")
                 self.assertIsNone(worker.poll())
             self.until_over(*ids.values())
