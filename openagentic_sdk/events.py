@@ -983,3 +983,16 @@ EVENT_CLASSES: Mapping[str, type[AnyEvent]] = {cls.type: cls for cls in get_args
 
 # Shown to the caller as they happen; what they add up to is stored in another event.
 UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})
+
+# Events that may let something run after a resume: each carries a digest of this installation, see `sessions.authority`.
+AUTHORIZING = frozenset({
+    SystemInit, Result, UserMessage, UserQuestion, UserAnswer, ToolUse, PermissionDecision, PartState, CommandExpanded,
+    SkillActivated, SubagentStarted, FileKept, FilesRestoring, SessionForked,
+})  # fmt: skip
+
+# After each of these the run acts in the world, or somebody relies on what it shows: a power failure must not take the event
+# back, see `sessions.log.line.is_barrier`.
+BARRIERS = (
+    Result, UserMessage, PermissionDecision, ToolResult, TextCommandStarted, TextCommandFinished, SubagentStarted,
+    FileKept, FilesRestoring, FilesRestored, RecordSigned, RecordErasing, RecordErased, RecordKept, RecordPurged,
+)  # fmt: skip

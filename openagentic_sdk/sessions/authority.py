@@ -21,24 +21,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..errors import InvalidEventError, OptionsError
-from ..events import (
-    CommandExpanded,
-    Event,
-    FileKept,
-    FilesRestoring,
-    PartState,
-    PermissionDecision,
-    Result,
-    SessionForked,
-    SkillActivated,
-    SubagentStarted,
-    SystemInit,
-    ToolUse,
-    UnknownEvent,
-    UserAnswer,
-    UserMessage,
-    UserQuestion,
-)
+from ..events import AUTHORIZING, Event, SessionForked, UnknownEvent
 from ..ground.frozen import changed
 from ..serialization import dumps_event
 from .encoded import EncodedEvents, encode_event
@@ -47,24 +30,6 @@ from .seal import Seal
 _PURPOSE = b"openagentic-sdk authority 1"
 _FORK = b"openagentic-sdk fork 1"
 _MAC_AT_END = r',"mac":"[0-9a-f]*"\Z'
-_CARRIERS = frozenset(
-    (
-        CommandExpanded,
-        FileKept,
-        FilesRestoring,
-        PartState,
-        PermissionDecision,
-        Result,
-        SessionForked,
-        SkillActivated,
-        SubagentStarted,
-        SystemInit,
-        ToolUse,
-        UserAnswer,
-        UserMessage,
-        UserQuestion,
-    )
-)
 
 
 def with_mac(event: Event, mac: str | None) -> Event:
@@ -104,7 +69,7 @@ class Authority:
         if made_here:
             # Its digest was computed a moment ago, by `sign`.
             self._chain = self._signed[event.seq]
-            if event.__class__ in _CARRIERS:
+            if event.__class__ in AUTHORIZING:
                 self._ours.add(event.seq)
             return
         try:
@@ -114,7 +79,7 @@ class Authority:
         ):  # nested deeper than this version writes: not ours, and no reason to refuse the session
             body = dumps_event(event).encode("ascii")
         self._chain = sha256(self._chain + body).digest()
-        if event.__class__ not in _CARRIERS or event.mac is None:
+        if event.__class__ not in AUTHORIZING or event.mac is None:
             return
         if isinstance(event, SessionForked):
             self._foreign[event.seq] = event.mac, body, (event.parent_session_id, event.parent_seq)
@@ -132,7 +97,7 @@ class Authority:
             text = signed_body(event)
             body = text.encode("ascii")
             self._signed[seq] = chain = sha256(chain + body).digest()
-            mac = self.mac(event, seq, body, chain) if event.__class__ in _CARRIERS else None
+            mac = self.mac(event, seq, body, chain) if event.__class__ in AUTHORIZING else None
             signed.append(event if mac is event.mac else with_mac(event, mac))
             bodies.append(text if mac is None else f'{text},"mac":"{mac}"')
         return EncodedEvents(signed, bodies)

@@ -14,26 +14,7 @@ from typing import Any, Literal, cast
 from zlib import crc32
 
 from ...errors import InvalidEventError, OptionsError
-from ...events import (
-    Event,
-    FileKept,
-    FilesRestored,
-    FilesRestoring,
-    PermissionDecision,
-    RecordErased,
-    RecordErasing,
-    RecordKept,
-    RecordPurged,
-    RecordSigned,
-    Result,
-    SubagentStarted,
-    TextCommandFinished,
-    TextCommandStarted,
-    ToolResult,
-    ToolStarted,
-    UnknownEvent,
-    UserMessage,
-)
+from ...events import BARRIERS, Event, ToolStarted, UnknownEvent
 from ...ground.frozen import changed, frozen
 from ...ground.patterns import regex
 from ...serialization import DECODER, dumps_time, event_from_dict
@@ -75,33 +56,12 @@ class Envelope:
     crc_behind: int
 
 
-# After each of these the run acts in the world, or somebody relies on what it shows: a power failure must not take the event
-# back.
-_BARRIERS = (
-    UserMessage,
-    ToolResult,
-    PermissionDecision,
-    Result,
-    SubagentStarted,
-    TextCommandStarted,
-    TextCommandFinished,
-    FileKept,
-    FilesRestoring,
-    FilesRestored,
-    RecordErased,
-    RecordErasing,
-    RecordKept,
-    RecordPurged,
-    RecordSigned,
-)
-
-
 def is_barrier(event: Event) -> bool:
     """Whether, at durability `barrier`, the event must be on disk before the run continues."""
     if isinstance(event, ToolStarted):
         # If a power failure takes it away, the read is repeated, which does no harm.
         return event.effect != "read"
-    return isinstance(event, _BARRIERS)
+    return isinstance(event, BARRIERS)
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
