@@ -1,14 +1,15 @@
 """The part of each request besides the conversation, and the messages that announce changes to it.
 
 Within a session the beginning of a request (tools, system prompt, earlier messages) never changes: a vendor's cache depends
-on it, and a vendor rejects signed reasoning after a different prefix. So a newly active skill, or a project file that has
-changed since the session began, arrives as a message at the end and stays there. Whether something was announced follows
-from the view: anything that a compaction or a rewind removed is announced again.
+on it, and a vendor rejects signed reasoning after a different prefix. So a new fact, or one that has changed since the
+session began, arrives as a message at the end and stays there. Whether something was announced follows from the view:
+anything that a compaction or a rewind removed is announced again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 
 _REPLACES = "This takes the place of what stood here before:\n"
 _GONE = "This is not there any more, and what it said is not in force: "  # as logs have it: never reword
-# The kinds of prompt parts that may change during a session.
-_CHANGING = ("memory", "rules", "mcp-server", "skill-index")
+
+
+class Once(str):
+    """A fact that is not sent again when it changes, only when no version of it is in view any more."""
+
+    __slots__ = ()
 
 
 @frozen
 class PromptPart:
-    """A slice of the prompt, `text[start:end]`, and its origin.
-
-    `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or, in older sessions, `active-skill`;
-    `source` is the path of the file or the skill, or the name of the server.
-    """
+    """A slice of the prompt, `text[start:end]`, and its origin: a word for its kind, and a path or name, or empty."""
 
     kind: str
     source: str
@@ -42,23 +43,27 @@ class PromptPart:
 
 @frozen
 class SystemPrompt:
-    """The text, and the origin of each part; the parts cover all of it except the blank lines between them."""
+    """The text, and the origin of each part; the parts cover all of it except the blank lines between them.
+
+    Parts of the kinds in `changing` may change during a session: then the text is sent as a message, and the prompt stays.
+    """
 
     text: str
     parts: tuple[PromptPart, ...]
+    changing: Container[str] = ()
 
     def facts(self) -> dict[str, str]:
         """The parts that may change during a session, by subject."""
         return {
             f"{part.kind}:{part.source}": self.text[part.start : part.end]
             for part in self.parts
-            if part.kind in _CHANGING
+            if part.kind in self.changing
         }
 
     def begins_like(self, other: SystemPrompt) -> bool:
         """Whether the two differ at most in what may change. A prompt with unknown parts differs from all others."""
         fixed, theirs = (
-            [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in _CHANGING]
+            [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in self.changing]
             for one in (self, other)
         )
         return bool(fixed) and fixed == theirs
@@ -90,7 +95,7 @@ class RequestContext:
         facts = (run.model, fresh, agent.tools.specs(), last)
         # By identity, before every step: prompt and definitions are long, and the same objects until one changes.
         if self._asked is None or not all(map(is_, self._asked[0], facts)):
-            prompt = _prompt_of(last)
+            prompt = _prompt_of(last, fresh.changing)
             # The recorded prompt stays while only what may change differs: that arrives as a message.
             prompt = prompt if prompt.begins_like(fresh) else fresh
             parts = [vars(part) for part in prompt.parts]
@@ -115,29 +120,24 @@ class RequestContext:
         if self._announced is not None and self._announced[1] == view_seq and all(map(is_, self._announced[0], state)):
             return
         now = {**fresh.facts(), **{about: text for facts in part_facts for about, text in facts.items()}}
-        old_facts = {**_prompt_of(context).facts(), **run.view.conversation.facts_in_view}
-        for about, text in now.items():
-            old_text = old_facts.get(about)
-            text = run.parts.masked(text)
-            # Changed skills and memories are not resent: arguments belong to their turn, and the model wrote the notes.
-            if old_text is None or (
-                old_text.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))
-            ):
+        old_facts = {**_prompt_of(context, fresh.changing).facts(), **run.view.conversation.facts_in_view}
+        for about, fact in now.items():
+            old_text, text = old_facts.get(about), run.parts.masked(str(fact))
+            if old_text is None or (old_text.removeprefix(_REPLACES) != text and not isinstance(fact, Once)):
                 message = text if old_text is None else _REPLACES + text
                 await run.record(UserMessage(message, origin="context", about=about))
         for about in sorted(old_facts.keys() - now.keys()):
             if not old_facts[about].startswith(_GONE):
-                kind, _, name = about.partition(":")
-                name = name.rpartition("@")[0] if kind == "skill" else name
+                kind, _, name = re.sub(r"@\d+$", "", about).partition(":")
                 await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
         self._announced = state, run.view.conversation.shown
 
 
-def _prompt_of(context: ModelContext | None) -> SystemPrompt:
+def _prompt_of(context: ModelContext | None, changing: Container[str]) -> SystemPrompt:
     """The system prompt of a context, with its parts; empty if there is no context."""
     if context is None:
         return _NO_PROMPT
-    return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts))
+    return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts), changing)
 
 
 def _cause(last: ModelContext | None, now: ModelContext) -> str:

@@ -8,6 +8,7 @@ from ..errors import StorageError
 from ..events import SystemNotice
 from ..ground.threads import run_in_thread
 from ..kernel.agent import Run
+from ..kernel.context import Once
 from ..kernel.part import Part
 
 
@@ -29,7 +30,7 @@ class Memories(Part):
             await self.run.record(SystemNotice("memory", str(error)))
             return
         if text:
-            self._facts = {"memories:": text}
+            self._facts = {"memories:": Once(text)}  # the model itself wrote whatever changes
 
     def facts(self) -> Mapping[str, str]:
         return self._facts or {}

@@ -13,7 +13,7 @@ from ...events import Event, HookEvent, SkillActivated, SystemNotice, ToolResult
 from ...ground.frozen import changed
 from ...ground.patterns import regex
 from ...kernel.agent import Run
-from ...kernel.context import SystemPrompt
+from ...kernel.context import Once, SystemPrompt
 from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
 from ...kernel.part import IncomingPrompt, Part
 from ...kernel.tool_call import Permitted, ask_gate
@@ -77,7 +77,8 @@ class ProjectPart(Part, SkillRuns):
         changes = self._fold.changes
         if self._facts[0] != changes:
             active = active_skills(self._fold.events)
-            self._facts = changes, {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active}
+            # Once, because the arguments of an activation belong to its turn.
+            self._facts = changes, {f"skill:{skill.name}@{skill.seq}": Once(skill_message(skill)) for skill in active}
         return self._facts[1]
 
     async def before_step(self) -> None:

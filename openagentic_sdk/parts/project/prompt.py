@@ -31,6 +31,9 @@ DEFAULT_BASE = (
     "do what was asked and nothing else, and say plainly what you did and what failed."
 )
 
+# The kinds of sections that may change during a session; `base` and `output-style` stay, as does `active-skill`, which older
+# sessions have.
+_CHANGING = ("memory", "rules", "mcp-server", "skill-index")
 _TAGS = "memory|memories|output-style|rule|rules-for-some-files|skill-index|active-skill|arguments|mcp-server"
 _TAG = regex(rf"<(?=\s*/?\s*(?:{_TAGS})\b)", re.IGNORECASE)
 
@@ -68,7 +71,7 @@ def build_system_prompt(
     for kind, source, text in sections:
         parts.append(PromptPart(kind, source, start, start + len(text)))
         start += len(text) + 2
-    return SystemPrompt("\n\n".join(text for _, _, text in sections), tuple(parts))
+    return SystemPrompt("\n\n".join(text for _, _, text in sections), tuple(parts), _CHANGING)
 
 
 def contain(text: str) -> str:
