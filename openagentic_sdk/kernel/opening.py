@@ -19,6 +19,7 @@ from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
 from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
+from .foreign import watch_foreign
 from .lifetime import STORE_MOMENT_S, Deadline, Lifetime, Stopping
 from .part import Part, Parts, kind_of
 from .recorder import Recorder, ask_store, may_block
@@ -91,6 +92,7 @@ async def open_run(
     )
     recorder.patience = run.lifetime.patience
     parts = [open_part(run) for open_part in agent.parts]
+    watch_foreign(parts)
     run.parts = recorder.parts = Parts(parts, {RunResources: RunResources(), **run_services(run)})
     return run
 

@@ -7,15 +7,12 @@ log, and services that one offers and another requests by type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import field
 from functools import cache, partial
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..errors import OpenAgentSdkError, PartError
 from ..events import Event, Result, ToolResult, ToolUse, UserQuestion
 from ..ground.frozen import mutable
 from .gate import CallContext
@@ -104,7 +101,8 @@ class Part:
         return None
 
     def facts(self) -> Mapping[str, str]:
-        """Return what the model must have read by now, keyed by subject; new and changed facts are appended as a message.
+        """Return what the model must have read by now, keyed by subject; new and changed facts are appended as a message,
+        changed ones not if they are `context.Once`.
 
         Return the same object as long as nothing changes.
         """
@@ -144,6 +142,10 @@ class Part:
     def mask_value(self, value: T) -> T:
         """Return a JSON value without anything that must not be stored: the model receives it as the log holds it."""
         return value
+
+    def may_wait(self, events: Sequence[Event]) -> bool:
+        """Whether events may be stored and shown with the next ones, because nobody acts on them before."""
+        return False
 
     def stored(self, events: Sequence[Event]) -> None:
         """Take note of this run's events that were just stored, or shown without being stored."""
@@ -227,8 +229,6 @@ class Parts:
     def __init__(self, parts: Sequence[Part] = (), offered: Mapping[type, object] | None = None) -> None:
         self._parts = parts
         self._kinds = tuple(map(type, parts))
-        for place in _foreign(self._kinds):
-            _watch(parts[place])
         self._by_seam: dict[str, tuple[Part, ...]] = {}
         services = dict(offered or {})
         for part in self.at(Part.services):
@@ -265,56 +265,3 @@ class Parts:
 def _overriding(kinds: tuple[type[Part], ...], seam: Callable[..., Any]) -> tuple[int, ...]:
     """The positions of the classes that override a seam: awaiting a default for every part and event is not free."""
     return tuple(place for place, kind in enumerate(kinds) if getattr(kind, seam.__name__) is not seam)
-
-
-# The return type of each seam. A seam that is not listed may return anything.
-_RETURNS: Mapping[str, type] = {
-    "services": Mapping, "opening_events": Sequence, "supersede": Sequence, "facts": Mapping, "narrow": Sequence,
-    "tell_gate": CallContext, "permit": object, "tell_hooks": Mapping, "receive": tuple, "mask": Event, "make_room": bool,
-    "read_call": ToolUse, "continues": bool, "still_waits": bool, "send": Sequence, "store_result": ToolResult,
-    "after_call": ToolResult, "may_end": bool, "complete_result": Result, "end": RunStopped,
-}  # fmt: skip
-
-
-@cache
-def _foreign(kinds: tuple[type[Part], ...]) -> tuple[int, ...]:
-    """The positions of the classes from outside this package; values from their parts are type-checked at run time."""
-    package = __name__.partition(".")[0]
-    return tuple([place for place, kind in enumerate(kinds) if kind.__module__.partition(".")[0] != package])
-
-
-def _watch(part: Part) -> None:
-    """Make errors name the part and the seam."""
-    kind = type(part)
-    for seam, default in vars(Part).items():
-        if seam[0] != "_" and callable(default) and getattr(kind, seam) is not default:
-            # On the object: `at` compares classes, and so still finds the seams that a class overrides.
-            setattr(part, seam, _watched(kind.__name__, seam, getattr(part, seam), default))
-
-
-def _watched(name: str, seam: str, work: Callable[..., Any], default: Callable[..., Any]) -> Callable[..., Any]:
-    due = _RETURNS.get(seam)
-
-    @contextmanager
-    def naming_the_part() -> Iterator[None]:
-        try:
-            yield
-        except (RunStopped, OpenAgentSdkError):  # an orderly end, or an error that explains itself
-            raise
-        except Exception as error:  # a part may raise anything: name it in the error
-            raise PartError(name, seam, f"{type(error).__name__}: {error}") from error
-
-    def checked(value: Any) -> Any:
-        if due is not None and (value is None or not isinstance(value, due)):
-            raise TypeError(f"it returned {value!r:.100}, and must return a value of type {due.__name__}")
-        return value
-
-    async def awaited(*args: Any) -> Any:
-        with naming_the_part():
-            return checked(await work(*args))
-
-    def called(*args: Any) -> Any:
-        with naming_the_part():
-            return checked(work(*args))
-
-    return awaited if iscoroutinefunction(default) else called

@@ -36,7 +36,8 @@ class Recorder:
     """Appends to one session and shows the stored events on a channel. `patience` limits how long the store may take.
 
     `guard` raises if the run has lost its right to act: then nothing is appended, and nothing follows what was appended.
-    Events that `may_wait` count for the view at once; they are stored and shown with the next ones, or by `flush`.
+    Events that may wait (`Part.may_wait`) count for the view at once; they are stored and shown with the next ones, or by
+    `flush`.
     """
 
     def __init__(
@@ -56,7 +57,6 @@ class Recorder:
         self.patience: StorePatience = lambda: None
         self.parts = Parts()
         self.hung: StorageTimeoutError | None = None
-        self.may_wait: Callable[[Sequence[Event]], bool] = lambda events: False
         self._writer = writer
         self._view = view
         self._may_block = may_block or not _is_ours(writer)
@@ -73,7 +73,7 @@ class Recorder:
         """Store the events as one batch and show them; return them as stored."""
         if not events:
             return []
-        if self.may_wait(events) and self.saved:
+        if self.saved and any(part.may_wait(events) for part in self.parts.at(Part.may_wait)):
             return await self._hold(self._stamped(events))
         stored_events = await self.store(*events)
         await self.channel.send(*stored_events)

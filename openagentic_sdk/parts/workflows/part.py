@@ -85,10 +85,12 @@ class WorkflowPart(PackagePart):
         self.work = StepsAtWork(run, self.log)
         self._value: Any = None
         self._context = copy_context()
-        run.recorder.may_wait = self.work.may_wait
         rules.outcome.view = run.view
 
     # --- seams ---------------------------------------------------------------------------------------------------------
+
+    def may_wait(self, events: Sequence[Event]) -> bool:
+        return self.work.may_wait(events)
 
     async def settle(self, prompt_follows: bool) -> None:
         if self.log.fold.prompt is None:
