@@ -39,11 +39,12 @@ from ..sessions.folds.compaction import (
     is_near_limit,
     is_over_limit,
     plan_compaction,
+    size_of,
     summary_request,
 )
 from ..sessions.folds.features.all import PartStatesFold
 from ..sessions.folds.usage import normalize_usage
-from ..sessions.rebuild import size_of, system_messages
+from ..sessions.rebuild import system_messages
 from ..sessions.request import canonical_json, request_sha256
 from .budgets import Budgets
 from .tool_search import DeferredTools

@@ -22,7 +22,9 @@ from ..kernel.registry import ToolRegistry, tool_spec
 from ..kernel.tool import BareTool
 from ..permissions.shell import word_set
 from ..providers.wrappers.abilities import can_load_tools
+from ..sessions.folds.clearing import outputs_in_view
 from ..sessions.folds.features.all import LoadedToolsFold
+from ..sessions.rebuild import Conversation
 from ..sessions.request import canonical_json
 from ..tools.session.tool_search import TOOL_SEARCH, ToolSearchTool
 
@@ -103,26 +105,12 @@ class DeferredTools(Part):
             self._hidden = ()
             names = dict.fromkeys([*(name for name in earlier_specs if name in specs), *specs])
             return ToolRegistry(tools, [specs[name] for name in names])
-        self._hidden = hidden = [name for name in may_wait if name not in loaded]
-        # If not all definitions that were sent before fit, the ones found last are kept.
-        shown_names = [
-            name
-            for name in (*earlier_specs, *loaded)
-            if name in specs and name not in _ALWAYS_TOLD and name not in hidden
-        ]
-        room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(set(shown_names)))
-        if len(shown_names := list(dict.fromkeys(reversed(shown_names)))) > room:
-            self._hidden = hidden = [*hidden, *shown_names[max(0, room) :]]
+        self._hidden = hidden = _too_many(specs, [*earlier_specs, *loaded], [n for n in may_wait if n not in loaded])
         sent_specs = {name: spec for name, spec in specs.items() if name not in hidden}
         sent_specs[TOOL_SEARCH] = tool_spec(search)
         if can_load_tools(run.agent.provider, run.model):
-            # The tools named by the ToolSearch results that the model still sees.
-            outputs = [result.output for use, result in run.view.conversation.outputs() if use.name == TOOL_SEARCH]
-            rows = [tool for output in outputs if isinstance(output, Mapping) for tool in output.get("tools") or ()]
-            matches = {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row} & loaded.keys()
-            sent_specs = {
-                name: {**spec, "defer_loading": True} if name in matches else spec for name, spec in sent_specs.items()
-            }
+            for name in _found_in(run.view.conversation) & loaded.keys() & sent_specs.keys():
+                sent_specs[name] = {**sent_specs[name], "defer_loading": True}
         names = dict.fromkeys(
             [*(n for n in earlier_specs if n in sent_specs), *(n for n in sent_specs if n not in loaded), *loaded]
         )
@@ -136,6 +124,21 @@ class DeferredTools(Part):
             return True
         weight = sum(len(canonical_json(spec)) for spec in specs.values())
         return len(specs) > _MOST_TOLD or (len(may_wait) >= _LEAST_DEFERRED and weight > self._limit_bytes)
+
+
+def _too_many(specs: Mapping[str, Any], told: Sequence[str], hidden: list[str]) -> list[str]:
+    """The names to hide: `hidden`, and of those told before as many as do not fit; the ones found last are kept."""
+    shown_names = [name for name in told if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
+    newest_first = list(dict.fromkeys(reversed(shown_names)))
+    room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(newest_first))
+    return [*hidden, *newest_first[max(0, room) :]]
+
+
+def _found_in(conversation: Conversation) -> set[str]:
+    """The tools named by the results of ToolSearch that the model still sees."""
+    outputs = [result.output for use, result in outputs_in_view(conversation) if use.name == TOOL_SEARCH]
+    rows = [row for output in outputs if isinstance(output, Mapping) for row in output.get("tools") or ()]
+    return {str(row["name"]) for row in rows if isinstance(row, Mapping) and "name" in row}
 
 
 def _are_same(one: Sequence[BareTool], other: Sequence[BareTool]) -> bool:

@@ -41,7 +41,7 @@ from ..ground.frozen import frozen, mutable
 from ..ground.words import sendable
 from ..providers.bound_reasoning import is_bound, without_reasoning
 from ..serialization import json_encoder
-from .request import RunningDigest, canonical_json
+from .request import RunningDigest
 from .untracked import untrack
 
 Message = dict[str, Any]
@@ -115,7 +115,7 @@ class _Audience:
 
 
 @mutable
-class _MessageBlock:
+class MessageBlock:
     """An indivisible stretch of the conversation; `seqs` are the events of which it consists.
 
     `answers` is the request that an assistant's block answers, None if it is not in the log.
@@ -191,43 +191,11 @@ class _MessageBlock:
         return messages
 
 
-@frozen
-class Origin:
-    """The events from which one message was built: the first and last `seq`, and their kind."""
-
-    first_seq: int
-    last_seq: int
-    kind: str
-
-
-def _origins(block: _MessageBlock, provider: str | None) -> list[Origin]:
-    """One origin per message that the block renders to."""
-    if block.is_user:
-        return [Origin(block.first_seq, block.first_seq, block.kind)]
-    if block.is_empty_for(provider):
-        return []
-    seqs = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
-    origins = [Origin(min(seqs), max(seqs), "answer")]
-    for call_id, use in block.calls.items():
-        result = block.results.get(call_id)
-        at = result.seq if result is not None and result.seq is not None else 0
-        origins.append(Origin(at, at, f"result of {use.name}" if at else f"no result of {use.name}"))
-    if block.pictures:
-        origins.append(Origin(block.first_seq, block.last_seq, "pictures of results"))
-    return origins
-
-
-def untrack_blocks(conversation: Conversation, since: int) -> int:
-    """Exclude the blocks in view from index `since` on from garbage collection; return the index after them."""
-    untrack(conversation._view[since:])
-    return len(conversation._view)
-
-
 class Conversation:
     """The fold itself, event by event. `messages()` can be called at any time and costs O(new) plus a list copy.
 
-    `horizon` is the `seq` of the compaction before which everything was released, 0 if nothing was: a rewind to before it
-    can only be folded from the whole log.
+    `view` are the blocks that the model sees, oldest first. `horizon` is the `seq` of the compaction before which everything
+    was released, 0 if nothing was: a rewind to before it can only be folded from the whole log.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -235,12 +203,12 @@ class Conversation:
         self.provider = provider
         self.context: ModelContext | None = None  # the contents of requests besides messages
         self._asked: _SentRequest | None = None
-        self._turn: _MessageBlock | None = None  # the assistant block that may still grow
+        self._turn: MessageBlock | None = None  # the assistant block that may still grow
         self._position = 0
         # The view after each event that changed the view of earlier ones. The last list is the current view.
-        self._view: list[_MessageBlock] = []
-        self._views = [(0, self._view)]
-        self._by_call: dict[str, _MessageBlock] = {}  # the newest block in view with that call
+        self.view: list[MessageBlock] = []
+        self._views = [(0, self.view)]
+        self._by_call: dict[str, MessageBlock] = {}  # the newest block in view with that call
         self.shown = 0  # the position of the last change of the view of earlier messages
         self.facts_in_view: dict[str, str] = {}  # the texts of the runtime's messages in view, by subject
         self._unsettle()
@@ -261,14 +229,14 @@ class Conversation:
             for event in events:
                 conversation._position = event.seq or 0
                 if isinstance(event, SessionCompacted):
-                    conversation._view.append(_summary(event, conversation._position))
+                    conversation.view.append(_summary(event, conversation._position))
                 else:
                     _FOLDS[event.type](conversation, event)
         if context is not None:
             conversation._context(context)
         conversation._turn = conversation._asked = None
         conversation._position = conversation.horizon = conversation.shown = horizon
-        conversation._views = [(horizon, conversation._view)]
+        conversation._views = [(horizon, conversation.view)]
         return conversation
 
     def apply(self, event: Event) -> None:
@@ -284,13 +252,13 @@ class Conversation:
         for each in lists:
             while each:
                 del each[-_FREED_AT_ONCE:]
-        self._by_call, self._view = {}, []
-        self._views = [(0, self._view)]
+        self._by_call, self.view = {}, []
+        self._views = [(0, self.view)]
 
     def blocks(self) -> list[list[int]]:
         """The view: for each block, the `seq` of the request that it answers and of the events that determine it."""
         return [
-            [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self._view
+            [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self.view
         ]
 
     def messages(self, before: Iterable[Message] = ()) -> list[Message]:
@@ -318,11 +286,11 @@ class Conversation:
     @property
     def unsettled(self) -> int:
         """The number of blocks to be rendered for the first time, or again because something before them changed."""
-        return len(self._view) - self._settled_blocks
+        return len(self.view) - self._settled_blocks
 
     def _settle(self) -> tuple[list[Message], RunningDigest]:
         """Render what is not settled. Return the messages that may still change, and the digest of everything in view."""
-        blocks = self._view
+        blocks = self.view
         are_many = len(blocks) - self._settled_blocks > MANY_BLOCKS
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
@@ -347,37 +315,23 @@ class Conversation:
     def messages_up_to(self, seq: int) -> list[Message]:
         """The messages that a compaction up to `seq` would remove from view."""
         every = _Audience(self.provider, None, self._digest)
-        return [message for block in self._view if block.last_seq <= seq for message in block.render(every)]
+        return [message for block in self.view if block.last_seq <= seq for message in block.render(every)]
 
     def summary_seq(self) -> int:
         """The `seq` of the compaction whose summary is first in view; 0 if none exists."""
-        first = self._view[:1]
+        first = self.view[:1]
         return first[0].first_seq if first and first[0].kind == "summary" else 0
-
-    def origins(self) -> list[Origin]:
-        """For each of `messages()`, in the same order, its events."""
-        return [origin for block in self._view for origin in _origins(block, self.provider)]
-
-    def outputs(self) -> list[tuple[ToolUse, ToolResult]]:
-        """The calls in view whose output the model sees, oldest first, but none of an answer that lacks results."""
-        return [
-            (use, block.results[call_id])
-            for block in self._view
-            if not block.open_calls
-            for call_id, use in block.calls.items()
-            if call_id not in block.cleared
-        ]
 
     def open_calls(self) -> list[ToolUse]:
         """The calls without a result, oldest first."""
         # No settled block is open.
-        return [use for block in self._view[self._settled_blocks :] if block.calls for use in block.open_calls]
+        return [use for block in self.view[self._settled_blocks :] if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
         """The first event to keep within both limits, or None if nothing has to be removed."""
         if max_events is None and max_bytes is None:
             return None
-        blocks = self._view
+        blocks = self.view
         events = size = 0
         for index in range(len(blocks) - 1, -1, -1):
             events += len(blocks[index].seqs)
@@ -400,8 +354,8 @@ class Conversation:
         self._turn = self._asked = None
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
         parts = [dict(part) for part in event.attachments]
-        self._view.append(
-            _MessageBlock([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
+        self.view.append(
+            MessageBlock([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
         )
         if event.about is not None:
             self.facts_in_view[event.about] = event.text
@@ -420,8 +374,8 @@ class Conversation:
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
         if turn is None or turn.text is not None or turn.results:
-            turn = self._turn = _MessageBlock([self._position], answers=self._asked)
-            self._view.append(turn)
+            turn = self._turn = MessageBlock([self._position], answers=self._asked)
+            self.view.append(turn)
         else:
             turn.seqs.append(self._position)
         turn.text = event.text
@@ -439,8 +393,8 @@ class Conversation:
             return
         turn = self._turn
         if turn is None or turn.results:
-            turn = self._turn = _MessageBlock([self._position], answers=self._asked)
-            self._view.append(turn)
+            turn = self._turn = MessageBlock([self._position], answers=self._asked)
+            self.view.append(turn)
         else:
             turn.seqs.append(self._position)
         call_id = event.tool_use_id or f"call_{self._position}"
@@ -465,9 +419,9 @@ class Conversation:
 
         The same applies to the pictures of results at the end of a rejected request.
         """
-        if event.error_type not in _REFUSALS or not self._view:
+        if event.error_type not in _REFUSALS or not self.view:
             return
-        last = self._view[-1]
+        last = self.view[-1]
         if last.is_user and last.parts:
             names = ", ".join(map(describe_attachment, last.parts))
             note = f"{names} was refused and is left out: attach it again if it is needed"
@@ -480,7 +434,7 @@ class Conversation:
         self._unsettle()
 
     def _start_late(self, first_seq: int) -> None:
-        view = self._view
+        view = self.view
         blocks = [block for block in view if block.first_seq >= first_seq]
         if blocks and not blocks[0].is_user:
             prompts = [block for block in view if block.first_seq < first_seq and block.is_user]
@@ -488,7 +442,7 @@ class Conversation:
         self._show(blocks)
 
     def _compact(self, event: SessionCompacted) -> None:
-        later_blocks = [block for block in self._view if block.last_seq > event.up_to_seq]
+        later_blocks = [block for block in self.view if block.last_seq > event.up_to_seq]
         self._show([_summary(event, self._position), *later_blocks])
 
     def _clear(self, event: ContextCleared) -> None:
@@ -499,7 +453,7 @@ class Conversation:
                 )
                 if block.calls.keys() & event.results.keys()
                 else block
-                for block in self._view
+                for block in self.view
             ]
         )
 
@@ -508,15 +462,15 @@ class Conversation:
             raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, where the folded events begin")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()
-        self._view = self._views[-1][1]
-        self._show([block for block in self._view if block.last_seq <= event.to_seq])
+        self.view = self._views[-1][1]
+        self._show([block for block in self.view if block.last_seq <= event.to_seq])
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, view: list[_MessageBlock]) -> None:
+    def _show(self, view: list[MessageBlock]) -> None:
         self._turn = None
         self.shown = self._position
-        self._view = view
+        self.view = view
         self._views.append((self._position, view))
         self._by_call = {call_id: block for block in view for call_id in block.calls}
         self.facts_in_view = {block.about: block.text or "" for block in view if block.about is not None}
@@ -568,8 +522,8 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
 }
 
 
-def _summary(event: SessionCompacted, seq: int) -> _MessageBlock:
-    return _MessageBlock([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
+def _summary(event: SessionCompacted, seq: int) -> MessageBlock:
+    return MessageBlock([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
 
 
 def system_messages(prompt: str) -> list[Message]:
@@ -585,11 +539,6 @@ def fit_rewritten(
     while same < min(len(messages), len(instead_of)) and messages[same] == instead_of[same]:
         same += 1
     return [*messages[:same], *(without_reasoning(m) if is_bound(m, model) else m for m in messages[same:])]
-
-
-def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
-    """The messages' size as canonical JSON, in bytes."""
-    return sum(len(canonical_json(message)) for message in messages)
 
 
 def describe_attachment(part: Mapping[str, Any]) -> str:

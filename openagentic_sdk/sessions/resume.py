@@ -8,7 +8,6 @@ from ..events import SessionCompacted, SessionRewound
 from .authority import Authority
 from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView
-from .rebuild import untrack_blocks
 from .seal import Seal
 from .untracked import untrack
 
@@ -48,7 +47,8 @@ def load_view(
             if count % _UNTRACKED_TOGETHER == 0:
                 untrack(view.events[-_UNTRACKED_TOGETHER:])
                 untrack(view.calls.values())
-                blocks = untrack_blocks(view.conversation, blocks)
+                untrack(view.conversation.view[blocks:])
+                blocks = len(view.conversation.view)
             if isinstance(event, SessionRewound) and event.to_seq < view.conversation.horizon:
                 keep_all_up_to = event.seq or 0
                 break

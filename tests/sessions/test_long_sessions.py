@@ -29,6 +29,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.parts.record.folds.explain import origins
 from openagentic_sdk.sessions.folds.compaction import ContextLimits, plan_compaction
 from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS, ObservedFilesFold, SubagentsFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
@@ -144,7 +145,7 @@ def state_of(view):
     return plain(
         {
             "messages": view.conversation.messages(),
-            "origins": [vars(origin) for origin in view.conversation.origins()],
+            "origins": [vars(origin) for origin in origins(view.conversation)],
             "cut": view.conversation.cut_seq(7, None),
             "size": view.conversation.size_bytes(),
             "plan": None if plan is None else vars(plan),

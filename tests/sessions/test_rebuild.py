@@ -15,6 +15,7 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
+from openagentic_sdk.parts.record.folds.explain import origins
 from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages, standing_events
 from openagentic_sdk.testing.validity import find_fault
 from tests.size import sized
@@ -61,7 +62,7 @@ class RebuildTest(unittest.TestCase):
         for event in numbered(UserMessage("hi"), AssistantMessage("x"), *uses, ToolResult("b", 2), ToolResult("a", 1)):
             conversation.apply(event)
         self.assertEqual(
-            [(origin.first_seq, origin.last_seq, origin.kind) for origin in conversation.origins()],
+            [(origin.first_seq, origin.last_seq, origin.kind) for origin in origins(conversation)],
             [
                 (1, 1, "prompt"),
                 (2, 5, "answer"),

@@ -41,6 +41,17 @@ class ClearingPlan:
     bytes_after: int
 
 
+def outputs_in_view(conversation: Conversation) -> list[tuple[ToolUse, ToolResult]]:
+    """The calls whose output the model sees, oldest first, but none of an answer that lacks results."""
+    return [
+        (use, block.results[call_id])
+        for block in conversation.view
+        if not block.open_calls
+        for call_id, use in block.calls.items()
+        if call_id not in block.cleared
+    ]
+
+
 def plan_clearing(
     conversation: Conversation,
     limits: ContextLimits,
@@ -55,7 +66,7 @@ def plan_clearing(
     before = bytes_left = conversation.size_bytes()
     cleared: list[OldOutput] = []
     # The outputs that may be cleared, oldest first.
-    outputs = conversation.outputs()
+    outputs = outputs_in_view(conversation)
     last_read = [path for use, result in outputs if use.name == "Read" and (path := _path_of(use, result))]
     kept_files = list(dict.fromkeys(reversed(last_read)))[:KEPT_FILES]
     old_outputs: list[OldOutput] = []

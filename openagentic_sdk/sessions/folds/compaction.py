@@ -25,7 +25,8 @@ from ...events import (
 )
 from ...ground.frozen import frozen
 from ...ground.text import one_line
-from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of, standing_events
+from ..rebuild import SUMMARY_INTRO, Conversation, Message, standing_events
+from ..request import canonical_json
 
 # Without a tokenizer: JSON bytes per token of mixed prose and code, and the bounds of a plausible correction.
 BYTES_PER_TOKEN = 3.5
@@ -51,6 +52,11 @@ INSTRUCTION = (
 INSTRUCTION_BEHIND = (
     f"The conversation up to here is too long to go on with and will be replaced by your summary. {_SUMMARY_RULES}"
 )
+
+
+def size_of(messages: Iterable[Mapping[str, Any]]) -> int:
+    """The messages' size as canonical JSON, in bytes."""
+    return sum(len(canonical_json(message)) for message in messages)
 
 
 @frozen

@@ -33,7 +33,7 @@ from ....ground.loose import as_mapping, as_mappings, tool_name
 from ....ground.words import shortened
 from ....providers.definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL
 from ....sessions.folds.usage import normalize_usage
-from ....sessions.rebuild import Conversation, Origin
+from ....sessions.rebuild import Conversation, MessageBlock
 from ....sessions.request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
 
@@ -49,6 +49,37 @@ class PromptSlice:
     source: str
     chars: int
     preview: str
+
+
+@frozen
+class Origin:
+    """The events from which one message was built: the first and last `seq`, and their kind."""
+
+    first_seq: int
+    last_seq: int
+    kind: str
+
+
+def origins(conversation: Conversation) -> list[Origin]:
+    """For each of the conversation's messages, in the same order, its events."""
+    return [origin for block in conversation.view for origin in _origins(block, conversation.provider)]
+
+
+def _origins(block: MessageBlock, provider: str | None) -> list[Origin]:
+    """One origin per message that the block renders to."""
+    if block.is_user:
+        return [Origin(block.first_seq, block.first_seq, block.kind)]
+    if block.is_empty_for(provider):
+        return []
+    seqs = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
+    origins = [Origin(min(seqs), max(seqs), "answer")]
+    for call_id, use in block.calls.items():
+        result = block.results.get(call_id)
+        at = result.seq if result is not None and result.seq is not None else 0
+        origins.append(Origin(at, at, f"result of {use.name}" if at else f"no result of {use.name}"))
+    if block.pictures:
+        origins.append(Origin(block.first_seq, block.last_seq, "pictures of results"))
+    return origins
 
 
 @frozen
@@ -159,7 +190,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
             )
             for part in slices
         ],
-        _message_parts(request.messages, [] if rewritten else conversation.origins(), _untrusted_seqs(before)),
+        _message_parts(request.messages, [] if rewritten else origins(conversation), _untrusted_seqs(before)),
         [tool_name(tool) for tool in request.tools],
         _Prefixes(events).report(previous, request),
         _labelled_calls(events, request.seq, rebuilt[at + 1].seq if at + 1 < len(rebuilt) else None),

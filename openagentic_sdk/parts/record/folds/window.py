@@ -33,14 +33,16 @@ from ....ground.words import plural
 from ....sessions.folds.clearing import plan_clearing
 from ....sessions.folds.compaction import (
     WINDOW_STATE,
+    CompactionPlan,
     ContextLimits,
     corrected_bytes_per_token,
     estimate_tokens,
     plan_compaction,
+    size_of,
 )
 from ....sessions.folds.summary import total_tokens
 from ....sessions.folds.usage import normalize_usage
-from ....sessions.rebuild import Conversation, size_of, standing_events
+from ....sessions.rebuild import Conversation, standing_events
 from ....sessions.request import canonical_json
 from .prices import price_setting, priced_names
 
@@ -137,24 +139,16 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
     """The contents of the next request of this log. `window` in tokens takes precedence over the log's and the model's."""
     meter = WindowMeter()
     conversation = Conversation()
-    asked_bytes = counted = last_tokens = None
+    asked_bytes: int | None = None
+    last_request: tuple[int, int | None] = (0, None)  # its bytes, and its tokens by the endpoint's count
     for event in events:
         meter.take(event)
         if isinstance(event, ModelRequest):
             asked_bytes = conversation.size_bytes() + _overhead(meter.context) if event.purpose == "turn" else None
         elif isinstance(event, ModelResponse) and asked_bytes is not None and event.usage:
-            usage = normalize_usage(event.usage)
-            last_tokens = usage["input_tokens"] if usage else None
-            counted = (asked_bytes, last_tokens)
+            last_request = asked_bytes, (normalize_usage(event.usage) or {}).get("input_tokens")
         conversation.apply(event)
-    context = meter.context
-    weight, overhead = corrected_bytes_per_token(*(counted or (0, None))), _overhead(context)
-    sizes = Counter[str]()
-    for message in conversation.messages():
-        sizes[_KINDS.get(str(message.get("role")), "prompts and notes")] += size_of([message])
-    if context is not None:
-        sizes["definitions of tools"] = len(canonical_json(list(context.tools)))
-        sizes["system prompt"] = len(context.system_prompt)
+    weight, overhead = corrected_bytes_per_token(*last_request), _overhead(meter.context)
     own, source = (meter.window, meter.source) if window is None else (window, "caller")
     # The model's own window is no limit of the run: a compaction then cuts the conversation in half.
     limits = ContextLimits(None if source == "model" else own, meter.max_bytes if window is None else None)
@@ -162,8 +156,8 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
     clearing = plan_clearing(conversation, limits, bytes_per_token=weight, overhead_bytes=overhead)
     contents = ContextWindow(
         tokens=estimate_tokens(conversation.size_bytes() + overhead, weight),
-        last_request_tokens=last_tokens,
-        by_kind={kind: estimate_tokens(each, weight) for kind, each in sizes.most_common()},
+        last_request_tokens=last_request[1],
+        by_kind=_tokens_by_kind(conversation, meter.context, weight),
         window=own,
         starts_at=None if start is None else estimate_tokens(start, weight),
         cleared=() if clearing is None else tuple(output.tool_use_id for output in clearing.outputs),
@@ -173,8 +167,24 @@ def read_window(events: Sequence[Event], window: int | None = None) -> ContextWi
     if clearing is not None or not events:
         return contents
     plan = plan_compaction(events, limits, conversation=conversation, bytes_per_token=weight, overhead_bytes=overhead)
-    if plan is None:
-        return contents
+    return contents if plan is None else _with_dropped(contents, events, plan, weight)
+
+
+def _tokens_by_kind(conversation: Conversation, context: ModelContext | None, weight: float) -> dict[str, int]:
+    """The sizes of the kinds of contents, largest first."""
+    sizes = Counter[str]()
+    for message in conversation.messages():
+        sizes[_KINDS.get(str(message.get("role")), "prompts and notes")] += size_of([message])
+    if context is not None:
+        sizes["definitions of tools"] = len(canonical_json(list(context.tools)))
+        sizes["system prompt"] = len(context.system_prompt)
+    return {kind: estimate_tokens(size, weight) for kind, size in sizes.most_common()}
+
+
+def _with_dropped(
+    contents: ContextWindow, events: Sequence[Event], plan: CompactionPlan, weight: float
+) -> ContextWindow:
+    """The contents with what a compaction would remove."""
     gone_before = max((e.up_to_seq for e in events if isinstance(e, SessionCompacted)), default=0)
     standing = (e for e in standing_events(events) if gone_before < (e.seq or 0) <= plan.up_to_seq)
     prompts = (e for e in standing if isinstance(e, UserMessage) and e.origin == "user")
