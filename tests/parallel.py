@@ -399,7 +399,7 @@ class Worker:
 
         os.kill(self._pid, STACKS_SIGNAL)
         with contextlib.suppress(AssertionError):  # a main thread blocked outside Python shows a stack but no tasks
-            until(lambda: STACKS_END in stacks(), "the tasks are written", 10)
+            until(lambda: STACKS_END in stacks(), "the tasks are written", PATIENCE_S)
         lines = stacks().decode(errors="replace").splitlines()
         return "\n".join(line for line in lines if "/unittest/" not in line and __file__ not in line)
 

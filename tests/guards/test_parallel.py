@@ -49,7 +49,7 @@ import sys, unittest
 sys.path.insert(0, sys.argv[1])
 from tests.parallel import Spread
 modules = [unittest.defaultTestLoader.loadTestsFromName(name) for name in sys.argv[3:]]
-spread = Spread(modules, 2, limit_s=15, reruns=int(sys.argv[2]))
+spread = Spread(modules, 2, limit_s=25, reruns=int(sys.argv[2]))
 unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(spread)
 """
 

@@ -383,11 +383,11 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         script = Script(MODERN, tools_call=wait)
         tool = await self.tool(self.serve(script))
         call = asyncio.create_task(tool.run({}, ToolContext()))
-        await asyncio.to_thread(began.wait, 20)
+        await asyncio.to_thread(began.wait, 120)
         call.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await call
-        self.assertTrue(await asyncio.to_thread(gone.wait, 20))
+        self.assertTrue(await asyncio.to_thread(gone.wait, 120))
         self.assertEqual(script.seen[-1], "tools/call")
 
     async def test_lists_that_change_are_told_on_a_stream_in_both_eras(self) -> None:

@@ -84,14 +84,16 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         seat = Seat("x", bad_server("dies_at_call"), "/", ["/"], None, None)
         seat.start()
         await seat.ready()
-        now = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
         pauses = []
         try:
             for _ in range(MAX_QUICK_DEATHS):
                 with self.assertRaises(UnknownOutcomeError):
                     await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
-                pauses.append(round(seat._pause_s()))
-                seat._died_at = now() - 60  # as if that time had elapsed
+                loop.time = lambda: seat._died_at  # type: ignore[method-assign]
+                pauses.append(seat._pause_s())
+                del loop.time
+                seat._died_at = loop.time() - 60  # as if that time had elapsed
             with self.assertRaisesRegex(McpError, "ended 5 times shortly after starting and is not restarted"):
                 await seat.call_tool(BREW, {}, RequestHooks(), "unsafe")
         finally:

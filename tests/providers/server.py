@@ -101,7 +101,7 @@ class Server:
             for sock in self._open:
                 _shut(sock)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(120)
 
     @property
     def url(self) -> str:

@@ -397,7 +397,7 @@ class ErrorsInPlaceOfAnswers(HostileCase):
             policy = RetryPolicy(max_retries=2)
             with self.assertRaises(ProviderTimeoutError):
                 await ask(RetryingProvider(provider, policy=policy, clock=FakeClock()))
-        self.assertEqual(len(server.requests), 3)
+            await until_async(lambda: len(server.requests) == 3, "the server has read all that was sent")
 
 
 class SentencesOfErrors(HostileCase):

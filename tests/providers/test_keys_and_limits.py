@@ -36,6 +36,7 @@ from openagentic_sdk.providers.wrappers.breaker import BreakingProvider, Circuit
 from openagentic_sdk.providers.wrappers.guarded import guarded
 from openagentic_sdk.providers.wrappers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.waiting import until_async
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -175,6 +176,7 @@ class TimeLimits(WithEnvironment):
             provider = guarded(self.provider(server, timeouts=Timeouts(total_s=0.2)), retry=RetryPolicy(base_s=0.01))
             with self.assertRaises(ProviderTimeoutError):
                 await provider.complete(model="m", messages=HELLO)
+            await until_async(lambda: server.requests, "the server has read what was sent")
         self.assertEqual(len(server.requests), 1)
 
     async def test_a_json_body_that_began_at_once_is_not_late(self) -> None:
@@ -187,7 +189,7 @@ class TimeLimits(WithEnvironment):
             connection.send(body[5:])
 
         answers = []
-        for limit_s in (0.2, 1.0, 5.0):  # a busy machine needs longer for the first byte
+        for limit_s in (0.2, 1.0, 5.0, 30.0):  # a busy machine needs longer for the first byte
             with Server(script) as server, suppress(ProviderTimeoutError):
                 provider = self.provider(server, timeouts=Timeouts(first_byte_s=limit_s))
                 answers.append((await provider.complete(model="m", messages=HELLO)).assistant_text)

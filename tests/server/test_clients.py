@@ -57,23 +57,21 @@ class Node(NodeCase):
         session_id = stored(store, 0)
         served = Served(store=store)
         self.addCleanup(served.close)
-        over = threading.Event()
+        followers = served.application.desk.followers
 
         def feed():
-            until(lambda: served.server.connections, "a client is connected")
             for n in range(21):
                 store.append_event(session_id, UserMessage(str(n)))
-                over.wait(0.05)
                 if n % 7 == 6:
+                    until(lambda: any(each.after_seq > n for each in list(followers)), "the client is sent the event")  # noqa: B023
                     served.loop.call_soon_threadsafe(
                         lambda: [each.close() for each in list(served.server._connections)]
                     )
-                    over.wait(0.5)
+                    until(lambda: not followers, "its connection is cut")
 
         feeding = threading.Thread(target=feed)
         feeding.start()
         self.addCleanup(feeding.join)
-        self.addCleanup(over.set)
         found = self.client("eventsource", served, session_id)
         self.assertEqual(found["seen"], [[n, n] for n in range(1, 22)])
         self.assertGreaterEqual(found["opens"], 2)
