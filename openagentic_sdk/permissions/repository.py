@@ -1,4 +1,4 @@
-"""Whether git in a folder runs only itself, whatever the repository there configures.
+"""Whether git in a folder runs only itself and contacts nothing, whatever the repository there configures.
 
 A repository with a setting that could run something, or in any other form than `git init` and `git clone` produce, is not
 plain.
@@ -7,12 +7,16 @@ plain.
 from __future__ import annotations
 
 import os
+import re
 
+from ..ground.patterns import regex
 from ..tools.shell.git_settings import read_config
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode of an index entry for a nested repository, which `git status` enters (gitformat-index).
 _GITLINK = b"\0\0\xe0\0"
+# A partial clone requests each missing object from its remote, also for an object that only the command names.
+_FETCHES = regex(r"^[ \t]*(?:promisor|partialclone)", re.I | re.M)
 
 
 def is_plain_repository(folder: str) -> bool:
@@ -50,4 +54,4 @@ def _is_plain(git_path: str) -> bool:
     if len(index) > MAX_INDEX_BYTES or _GITLINK in index:
         return False
     settings = read_config(os.path.join(git_path, "config"))
-    return settings is not None and not settings.dropped
+    return settings is not None and not settings.dropped and not _FETCHES.search(settings.kept)

@@ -254,6 +254,10 @@ def _operands(words: Sequence[str]) -> list[str]:
 _PACKAGE = regex(r"(?:@[\w.-]+/)?\w[\w.-]*(?:@[\w.^~<>=* -]+)?")
 
 
+# A formula or cask by its name alone: brew runs a file, and fetches a tap, that an operand names.
+_FORMULA = regex(r"\w[\w+-]*(?:@[\w.]+)?")
+
+
 # Fields of a container that are not its environment, in a template of docker.
 _FIELDS = regex(
     r"(?:[^{}]|\{\{\s*(?:json\s+)?\.(?:State|NetworkSettings|Mounts|Name|Id|Image|Created|RestartCount|Platform|HostConfig"
@@ -276,6 +280,7 @@ _DOES_MORE: Mapping[str, Callable[[Sequence[str]], bool]] = {
     # `kubectl get pods secret/x`: operands of kubectl may name another kind than the row.
     "bare_operands": lambda words: any("/" in word or "," in word for word in _operands(words)),
     "packages": lambda words: not all(_PACKAGE.fullmatch(word) for word in _operands(words)),
+    "formulas": lambda words: not all(_FORMULA.fullmatch(word) for word in _operands(words)),
     "without_environment": _may_print_environment,
     "plain_output": lambda words: any(map(_holds_values, ("", *words), words)),
     "inside": lambda words: any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words),

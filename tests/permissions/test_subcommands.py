@@ -47,8 +47,14 @@ READING = (
     "systemctl status nginx",
     "aws ec2 describe-instances --filters Name=tag:Name,Values=web",
     "az vm list --output table",
-    "gcloud run services describe web --region=europe-west1",
+    "gcloud compute zones list --limit=5",
     "helm list -A",
+    "git log --format='%h %an %s'",
+    "git for-each-ref --sort=-committerdate --format='%(refname:short)'",
+    "docker history --quiet web",
+    "docker image inspect --format '{{.Id}}' web",
+    "systemctl show --property=ActiveState nginx",
+    "brew info python@3.11",
     "ip -br addr",
     "journalctl -b -1 -u nginx -n 50",
     "dmesg -T | grep error",
@@ -148,7 +154,7 @@ class PlainRepository(WorkspaceTestCase):
         self.assertTrue(is_plain_repository(str(self.folder / "src")))
         self.assertEqual(outcome(PermissionGate(cwd=str(self.folder)), "git status", str(self.folder)), "allow")
 
-    def test_a_repository_whose_configuration_could_run_something_is_not(self) -> None:
+    def test_a_repository_whose_configuration_could_run_or_contact_something_is_not(self) -> None:
         config = self.folder / ".git" / "config"
         plain = config.read_text("utf-8")
         for more in (
@@ -168,6 +174,8 @@ class PlainRepository(WorkspaceTestCase):
             '[branch "a\\"b"]\n\tremote = x\n',
             "[user]\n\tname = a\n[core]\n\tsshCommand = x\n",
             "[core]\n\tworktree = /\n",
+            '[remote "x"]\n\turl = git://example.com/x\n\tpromisor = true\n',
+            "[extensions]\n\tPartialClone = x\n",
         ):
             with self.subTest(config=more):
                 config.write_text(plain + more, "utf-8")
