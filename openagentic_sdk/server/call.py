@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from ..errors import InvalidEventError, RequestRefusedError
-from ..serialization import dumps_json, loads_json
+from ..ground.checks import refuse_repeated_keys
+from ..serialization import dumps_json, refuse_constant
 from .connection import AsgiMessage, AsgiScope, Receive, Send
 from .guard import Principal, headers_named
 
@@ -32,6 +34,20 @@ _STREAM = (
     (b"x-accel-buffering", b"no"),
     *PROTECTION[1:],
 )
+
+
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=refuse_repeated_keys)
+
+
+def read_json(text: str) -> Any:
+    """Decode a client's JSON. A key that appears twice is refused, because a gateway could have checked the other value.
+
+    Raises `InvalidEventError`.
+    """
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEventError(f"this is not JSON: {error}") from None
 
 
 class HttpCall:
@@ -131,7 +147,7 @@ class HttpCall:
         if self.header("content-type") is None:
             raise RequestRefusedError(415, "the body must be application/json")
         try:
-            return loads_json(b"".join(pieces).decode("utf-8"))
+            return read_json(b"".join(pieces).decode("utf-8"))
         except (InvalidEventError, UnicodeDecodeError) as error:
             raise RequestRefusedError(400, f"the body is not JSON: {error}") from None
 

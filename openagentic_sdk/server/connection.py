@@ -109,7 +109,7 @@ class HttpConnection(asyncio.Protocol):
 
     def put(self, data: bytes) -> None:
         """Send bytes without waiting. Raises `ConnectionResetError` if the client has disconnected."""
-        if self.is_gone or self._transport is None:
+        if self.is_gone or self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the client has disconnected")
         self._transport.write(data)
 
@@ -500,5 +500,8 @@ class WebSocket:
             self._connection.abort_transport()
             return
         self._silent_intervals += 1
-        self._connection.put(frame(PING, b""))
+        try:
+            self._connection.put(frame(PING, b""))
+        except ConnectionResetError:  # the connection is being closed
+            return
         self._pinger = asyncio.get_running_loop().call_later(PING_S, self._ping)

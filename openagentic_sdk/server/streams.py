@@ -16,10 +16,10 @@ from typing import Any
 from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, RequestRefusedError, SessionNotFoundError
 from ..events import Event
 from ..parts.masking import environment_redactor, shown
-from ..serialization import dumps_event, dumps_json, loads_json
+from ..serialization import dumps_event, dumps_json
 from ..sessions.folds.standing import LEFT_STATES, is_end
 from ..sessions.follow import Follower
-from .call import COMMENT_S, SEND_S, HttpCall
+from .call import COMMENT_S, SEND_S, HttpCall, read_json
 from .connection import Receive, Send
 from .contract.refusals import error_body
 from .desk import Desk
@@ -146,7 +146,7 @@ class Socket:
         if message["type"] == "websocket.disconnect":
             raise ConnectionResetError("the client has disconnected")
         try:
-            return loads_json(message.get("text") or "")
+            return read_json(message.get("text") or "")
         except InvalidEventError:
             return None
 

@@ -307,6 +307,8 @@ class Runs(DeskCase):
             [],
             "x",
             3,
+            b'{"prompt": "x", "prompt": "y"}',
+            b'{"prompt": "x", "options": {"max_steps": 1, "max_steps": 2}}',
         )
         for body in wrong:
             self.assertEqual((await ask(application, "POST", "/v1/sessions", body)).status, 400, body)

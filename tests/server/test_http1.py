@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import unittest
@@ -222,6 +223,18 @@ class Wire(unittest.TestCase):
         before = self.served.store.list_sessions()
         self.assertNotIn(b"HTTP/1.1 2", self.served.raw(half + b'{"prompt": "x"}'))
         self.assertEqual(self.served.store.list_sessions(), before)
+
+    def test_nothing_is_written_to_a_connection_that_is_being_closed(self) -> None:
+        async def close_and_write() -> None:
+            connection = next(iter(self.served.server._connections))
+            connection.abort()
+            with self.assertRaises(ConnectionResetError):
+                connection.put(b"x")
+
+        with self.served.connect() as sock:
+            sock.sendall(self.request("GET /healthz HTTP/1.1"))
+            self.assertTrue(sock.recv(1))
+            asyncio.run_coroutine_threadsafe(close_and_write(), self.served.loop).result(WAIT_S)
 
     def test_a_body_that_nobody_wanted_is_no_request(self) -> None:
         inner = self.request("GET /healthz HTTP/1.1")
