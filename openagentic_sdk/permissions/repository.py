@@ -54,4 +54,4 @@ def _is_plain(git_path: str) -> bool:
     if len(index) > MAX_INDEX_BYTES or _GITLINK in index:
         return False
     settings = read_config(os.path.join(git_path, "config"))
-    return settings is not None and not settings.dropped and not _FETCHES.search(settings.kept)
+    return settings is not None and not settings.dropped and not _FETCHES.search(settings.harmless_text)
