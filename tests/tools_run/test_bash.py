@@ -375,8 +375,8 @@ class NothingSurvives(WorkspaceTestCase):
         for delay_s in (0, 0.001, 0.003, 0.01, 0.1):
             with self.subTest(delay_s=delay_s):
                 asyncio.run(self.cancel_after(delay_s, f"setsid sleep {marker} & sleep {marker}"))
-                self.assert_gone(marker)
-        self.assertEqual(threading.active_count(), threads)
+                wait_until_gone(marker)  # a busy machine can exceed the call's THREAD_MOMENT_S
+        until(lambda: threading.active_count() == threads, "the threads have ended")
         self.assertEqual(open_descriptors(), descriptors)
 
     async def cancel_after(self, delay_s: float, command: str) -> None:
