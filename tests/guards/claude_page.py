@@ -20,22 +20,22 @@ STATES: Mapping[str, str] = {
 KINDS: Mapping[str, str] = {
     "setting": "Settings",
     "mode": "Permission modes",
-    "edit-command": "Commands that mode acceptEdits lets run",
+    "edit-command": "Commands that mode acceptEdits allows",
     "rule": "Permission rules",
-    "hook-event": "Events of hooks",
-    "hook-type": "Types of hooks",
+    "hook-event": "Hook events",
+    "hook-type": "Hook types",
     "hook": "Keys of a hook",
-    "hook-input": "What hooks read",
-    "hook-output": "What hooks answer",
+    "hook-input": "Input of hooks",
+    "hook-output": "Output of hooks",
     "skill": "Frontmatter of skills",
     "command": "Frontmatter of commands",
     "agent": "Frontmatter of agents",
-    "built-in-agent": "Agents without a file",
-    "skill-name": "Skills by their names in prompts",
+    "built-in-agent": "Built-in agents",
+    "skill-name": "Names of skills in prompts",
     "style": "Frontmatter of output styles",
     "rule-file": "Frontmatter of rules",
     "variable": "Variables",
-    "environment": "Variables of the environment",
+    "environment": "Environment variables",
     "memory": "Memory",
     "plugin": "Manifests of plugins",
     "plugin-file": "Folders of plugins",
@@ -62,7 +62,11 @@ def page() -> str:
     found = rows()
     assert found.keys() == KINDS.keys(), "each kind needs a heading"
     states = [row.state for kind in found.values() for row in kind.values()]
-    counts = ["| | Words |", "|---|---|", *(f"| {said} | {states.count(state)} |" for state, said in STATES.items())]
+    counts = [
+        "| Effect here | Words |",
+        "|---|---|",
+        *(f"| {cell} | {states.count(key)} |" for key, cell in STATES.items()),
+    ]
     own, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     parts = [own + mark + HEAD.format(version=version_read(), counts="\n".join(counts))]
     parts += ["\n".join(_section(heading, list(found[kind].values()))) for kind, heading in KINDS.items()]
@@ -73,7 +77,7 @@ def _section(heading: str, found: list[DocumentedWord]) -> Iterator[str]:
     pages = dict.fromkeys(row.page for row in found if row.page)
     yield f"### {heading}\n"
     yield f"{', '.join(f'[{name}](https://code.claude.com/docs/en/{name})' for name in pages)}\n"
-    yield "| Word | In Claude Code | Here | |\n|---|---|---|---|"
+    yield "| Word | In Claude Code | Here | Difference, or what to do instead |\n|---|---|---|---|"
     for row in found:
         yield f"| {_code(row.word)} | {_cell(row.fact)} | {STATES[row.state]} | {_cell(row.how)} |"
     yield ""
