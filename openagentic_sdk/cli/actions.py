@@ -34,7 +34,7 @@ class ActionList:
 
 def add_list_flag(parser: argparse._ActionsContainer, *flags: str, metavar: str, help: str) -> None:
     """Add a repeatable flag; its values form one list, empty by default."""
-    parser.add_argument(*flags, metavar=metavar, action="append", default=[], help=help)
+    parser.add_argument(*flags, metavar=metavar, action="append", default=[], help=f"{help} (repeatable)")
 
 
 def add_yes_flag(parser: argparse.ArgumentParser) -> None:

@@ -81,7 +81,8 @@ def _form(kind: Any, metavar: str, default: Any) -> dict[str, Any]:
     if kind is int:
         default_note = "" if default is None else " (default: %(default)s)"
         return {"metavar": metavar, "type": positive, "default": default, "help": default_note}
-    return {"metavar": metavar, "type": kind if isinstance(kind, type) else str, "default": default}
+    note = f" (default: {default})" if isinstance(default, str) else ""
+    return {"metavar": metavar, "type": kind if isinstance(kind, type) else str, "default": default, "help": note}
 
 
 def _absolute(path: str) -> Path:
@@ -89,13 +90,19 @@ def _absolute(path: str) -> Path:
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for folder and session, and those of `add_agent_flags`."""
+    """Add the flags that choose a session, and those of `add_fork_flags`."""
     session = parser.add_argument_group("the session")
-    session.add_argument("--cwd", metavar="DIR", help="the working directory of the tools (default: the current one)")
     session.add_argument("--resume", metavar="ID", help=f"continue {ID_HELP}")
-    add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits (repeatable)")
-    for heading in ("Session", "Telemetry"):
-        add_option_flags(session, heading)
+    add_option_flags(session, "Session")
+    add_fork_flags(parser, session)
+
+
+def add_fork_flags(parser: argparse.ArgumentParser, session: argparse._ArgumentGroup | None = None) -> None:
+    """Add the flags of commands that choose their sessions themselves, with those of `add_agent_flags`."""
+    session = session or parser.add_argument_group("the session")
+    session.add_argument("--cwd", metavar="DIR", help="the working directory of the tools (default: the current one)")
+    add_list_flag(session, "--tag", metavar="NAME", help="tag a new session, for costs and limits")
+    add_option_flags(session, "Telemetry")
     session.add_argument(
         "--sign-record",
         action="store_true",
@@ -174,7 +181,9 @@ def add_model_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--provider", choices=PROVIDERS, help="the provider (default: openai, or --base-url)")
     parser.add_argument(
         "--model",
-        help=f"the model's name there, or both as openai:gpt-4o (default: ${MODEL_VARIABLE}, or the project's settings)",
+        metavar="NAME",
+        help="the model's name at the provider, or both as openai:gpt-4o "
+        f"(default: ${MODEL_VARIABLE}, or the project's settings)",
     )
     add_list_flag(parser, "--fallback", metavar="MODEL", help="a model to use if the first one fails")
     parser.add_argument(

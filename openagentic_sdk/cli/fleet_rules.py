@@ -23,12 +23,16 @@ def add_rules(actions: ActionList) -> None:
     """Add the actions `schedule`, `limits` and `stats`."""
     schedule = actions.add("schedule", _schedule, "enqueue runs on a schedule: add, list, pause, resume, remove")
     schedule.add_argument("--agents", metavar="WHERE", help="add: a TOML file, or MODULE:NAME in Python")
-    schedule.add_argument("what", choices=("add", "list", "pause", "resume", "remove"))
-    schedule.add_argument("name", nargs="?", metavar="NAME")
-    schedule.add_argument("agent", nargs="?", metavar="AGENT")
-    schedule.add_argument("prompt", nargs="?", metavar="PROMPT", help="- reads it from standard input")
     schedule.add_argument(
-        "--cron", metavar="LINE", help="minute hour day-of-month month day-of-week, or @daily and the like"
+        "what", choices=("add", "list", "pause", "resume", "remove"), help="what to do with schedules"
+    )
+    schedule.add_argument("name", nargs="?", metavar="NAME", help="the schedule; list shows all")
+    schedule.add_argument("agent", nargs="?", metavar="AGENT", help="add: the agent to start")
+    schedule.add_argument("prompt", nargs="?", metavar="PROMPT", help="add: the task; - reads it from standard input")
+    schedule.add_argument(
+        "--cron",
+        metavar="LINE",
+        help="add: when to start runs: minute hour day-of-month month day-of-week, or @daily and the like",
     )
     schedule.add_argument(
         "--zone",
@@ -40,7 +44,12 @@ def add_rules(actions: ActionList) -> None:
     limits = actions.add("limits", _limits, "limit the use of the fleet: list, set, rate, budget")
     limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="the kind of limit; list shows all")
     limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue or agent, or the key of a provider")
-    limits.add_argument("most", nargs="?", metavar="MOST", help="parallel runs, or US dollars; none removes the limit")
+    limits.add_argument(
+        "most",
+        nargs="?",
+        metavar="MOST",
+        help="tenant, queue, agent: parallel runs; budget: US dollars; none removes the limit",
+    )
     limits.add_argument("--requests", type=float, metavar="N", help="rate: requests per minute (default: no limit)")
     limits.add_argument("--tokens", type=float, metavar="N", help="rate: tokens per minute (default: no limit)")
     limits.add_argument(
@@ -52,11 +61,15 @@ def add_rules(actions: ActionList) -> None:
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that describe a run of the fleet."""
-    parser.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument(
+        "--queue", default="default", metavar="NAME", help="the queue to wait in (default: %(default)s)"
+    )
     parser.add_argument(
         "--priority", type=int, default=0, metavar="N", help="the priority; higher ones run first (default: 0)"
     )
-    parser.add_argument("--tenant", default="", metavar="NAME")
+    parser.add_argument(
+        "--tenant", default="", metavar="NAME", help="the tenant that the run belongs to (default: none)"
+    )
     parser.add_argument("--workspace", metavar="NAME", help="one of the agent's workspaces")
     about = "the number of workers that may die while running it (default: %(default)s)"
     parser.add_argument("--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help=about)

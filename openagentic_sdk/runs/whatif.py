@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
-from ..events import AnyEvent, Event, McpServerChanged, ModelContext, SystemInit, ToolResult, ToolStarted, ToolUse
+from ..events import (
+    AnyEvent,
+    Event,
+    McpServerChanged,
+    ModelContext,
+    SessionForked,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+)
 from ..ground.frozen import frozen
 from ..ground.loose import tool_name
 from ..hooks.engine import HookEngine
@@ -96,7 +106,10 @@ async def start_what_if(
     answering_agent = _answered(agent, known_calls, on_new, of_servers, own)
     if options.resume is None:
         return await start_forked(answering_agent, options, source_id, prompt, at_seq)
-    for event in await off_loop(may_block(store), store.read_events, options.resume):
+    forked_events = await off_loop(may_block(store), store.read_events, options.resume)
+    if not any(isinstance(event, SessionForked) and event.parent_session_id == source_id for event in forked_events):
+        raise OptionsError(f"session {options.resume!r} is not a fork of {source_id!r}: omit resume to create one")
+    for event in forked_events:
         if isinstance(event, ToolUse) and (event.seq or 0) > at_seq:
             known_calls.take(event.name, event.input)
     return await RunTask.start(answering_agent, run_request(options, answering_agent), read_prompts(prompt))

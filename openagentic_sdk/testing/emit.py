@@ -19,7 +19,7 @@ _NEEDED = word_set("""
     tool.result permission.decision user.question user.answer session.compacted session.rewound
 """)
 
-_TEST = '''"""Session {session_id}, played again by the agent as it is set up now."""
+_TEST = '''"""Session {session_id}, replayed by the agent as it is configured now."""
 
 import asyncio
 {imports}import unittest
@@ -30,12 +30,12 @@ from openagentic_sdk.serialization import loads_event
 {setup}
 HERE = Path(__file__).resolve().parent
 LOG = HERE / {log_name!r}
-# Tools that run for real; the others give what they gave when the session was recorded.
+# Tools that actually run; the others return their recorded results.
 LIVE_TOOLS = {live!r}
 
 
 class {class_name}(unittest.TestCase):
-    def test_the_agent_does_what_it_did(self):
+    def test_the_agent_behaves_as_recorded(self):
         events = [loads_event(line, strict=False) for line in LOG.read_bytes().split(b"\\n") if line]
         report = asyncio.run(replay_agent(events, {options}, live_tools=LIVE_TOOLS))
         if not report.ok:

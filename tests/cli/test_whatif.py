@@ -183,6 +183,30 @@ class WhatIfTest(unittest.TestCase):
                 self.assertEqual(asyncio.run(find_flip(count, passes)), place)
                 self.assertLessEqual(len(tried), 2 + (count - 1).bit_length())
 
+    def test_flags_that_a_what_if_cannot_honour_are_refused_and_the_session_stays_as_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            module = f"kept_{Path(folder).name.replace('-', '_')}"
+            Path(folder, f"{module}.py").write_text(AGENT)
+            script = Path(folder, "script.json")
+            script.write_text('{"turns": ["Hi."]}')
+            store = ["--store", str(Path(folder, "store"))]
+            self.call("run", "--script", str(script), *store, "--cwd", folder, "hi")
+            files = FileSessionStore(Path(folder, "store"))
+            [session_id] = files.list_sessions()
+            before = files.last_seq(session_id)
+            scripted = ["--script", str(script), "--cwd", folder]
+            own = ["--agent", f"{module}:make", "--app-dir", folder, "--deny", "Bash"]
+            for flags, expected in (
+                ([*scripted, "--resume", session_id], "is not a fork of"),
+                (own, "--deny does not apply to the options of --agent"),
+                ([*scripted, "--continue"], "unrecognized arguments: --continue"),
+            ):
+                with self.subTest(flags=flags):
+                    code, _, err = self.call("whatif", session_id, "--at", "2", *store, *flags)
+                    self.assertEqual(code, 2)
+                    self.assertIn(expected, err)
+                    self.assertEqual((files.list_sessions(), files.last_seq(session_id)), ([session_id], before))
+
     def test_a_position_that_is_not_there_is_one_sentence(self):
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder, "script.json")

@@ -77,7 +77,7 @@ class MovingTest(unittest.TestCase):
                 code, printed = run_command("sessions", "copy", "--all", "--store", self.here, "--to", url)
                 self.assertEqual(code, 0, printed)
                 self.assertIn("two  exists already", printed)
-                self.assertIn("2 sessions were copied", printed)
+                self.assertIn("2 sessions copied", printed)
                 target = open_store(url)
                 self.addCleanup(target.close)
                 for name in ("one", "two", "child"):

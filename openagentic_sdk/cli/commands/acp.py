@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "folder and the session; these flags set everything else."
         "",
     )
-    add_list_flag(parser, "--offer-model", metavar="NAME", help="another model that can be chosen (repeatable)")
+    add_list_flag(parser, "--offer-model", metavar="NAME", help="another model that can be chosen")
     add_agent_flags(parser)
     parser.set_defaults(resume=None, tag=[], sign_record=False)
 

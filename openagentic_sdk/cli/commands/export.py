@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--no-redact", action="store_true", help="do not mask keys, tokens and secrets of this environment"
     )
-    add_list_flag(parser, "--mask", metavar="REGEX", help="also mask matches of this (repeatable)")
+    add_list_flag(parser, "--mask", metavar="REGEX", help="also mask matches of this")
     add_store_flag(parser)
 
 

@@ -40,13 +40,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = ActionList(parser, add_common)
     enqueue = actions.add("enqueue", _enqueue, "enqueue a run and print its number")
     add_agents_flag(enqueue)
-    enqueue.add_argument("agent", metavar="AGENT")
-    enqueue.add_argument("prompt", metavar="PROMPT", help="- reads it from standard input")
+    enqueue.add_argument("agent", metavar="AGENT", help="the name of an agent in --agents")
+    enqueue.add_argument("prompt", metavar="PROMPT", help="the task; - reads it from standard input")
     enqueue.add_argument("--session", metavar="ID", help="the session to continue or create (default: a new one)")
     enqueue.add_argument("--request-id", metavar="ID", help="an idempotency key: the same run is enqueued once")
     add_run_flags(enqueue)
     enqueue.add_argument(
-        "--run-at", type=_time, metavar="TIME", help="2026-12-01T09:00+01:00, or seconds since 1970 (default: now)"
+        "--run-at",
+        type=_time,
+        metavar="TIME",
+        help="the earliest start: 2026-12-01T09:00+01:00, or seconds since 1970 (default: now)",
     )
     work = actions.add("work", _work, "execute runs until a signal ends the worker")
     add_agents_flag(work)
@@ -57,8 +60,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="the maximum number of parallel runs (default: %(default)s)",
     )
-    add_list_flag(work, "--queue", metavar="NAME", help="take runs from this queue only (repeatable; default: all)")
-    about = "the time after which a silent worker is replaced"
+    add_list_flag(work, "--queue", metavar="NAME", help="take runs from this queue only (default: all)")
+    about = "the time after which a silent worker is replaced (default: %(default)s)"
     work.add_argument("--lease", type=float, default=LEASE_S, metavar="SECONDS", help=about)
     work.add_argument(
         "--grace",
@@ -72,15 +75,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     runs.add_argument(
         "--state", action="append", choices=STATES, default=[], help="only runs in this state (repeatable)"
     )
-    runs.add_argument("--tenant", metavar="NAME")
-    runs.add_argument("--limit", type=positive, default=50, metavar="N", help="(default: %(default)s)")
+    runs.add_argument("--tenant", metavar="NAME", help="only runs of this tenant")
+    runs.add_argument("--limit", type=positive, default=50, metavar="N", help="at most N runs (default: %(default)s)")
     status = actions.add("status", _status, "show the state of a run")
     status.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     cancel = actions.add("cancel", _cancel, "cancel a run permanently")
     cancel.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
     answer = actions.add("answer", _answer, "answer the question that a run waits for")
     answer.add_argument("run", type=_run_number, metavar="RUN", help="the number of the run")
-    answer.add_argument("answer", metavar="ANSWER")
+    answer.add_argument("answer", metavar="ANSWER", help="one of the choices, or a text if the question takes one")
     answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
     add_rules(actions)
 

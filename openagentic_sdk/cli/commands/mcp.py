@@ -74,11 +74,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands[name] = action = actions.add(name, act, summary, epilog=examples)
         action.add_argument("--json", action="store_true", help="print one JSON object")
         if name == "test":
-            action.add_argument("names", nargs="*", metavar="NAME")
-            limit = "the time limit for each (default: its connectTimeout; 30, or 300 for npx and the like)"
-            action.add_argument("--connect-timeout", metavar="S", type=float, help=limit)
+            action.add_argument("names", nargs="*", metavar="NAME", help="the servers (default: all that may start)")
+            limit = "the time limit for each (default: its connectTimeout, else 30, or 300 for npx and the like)"
+            action.add_argument("--connect-timeout", metavar="SECONDS", type=float, help=limit)
         elif name != "list":
-            action.add_argument("name", metavar="NAME")
+            action.add_argument(
+                "name", metavar="NAME", help="its name, or its URL" if name in ("login", "logout") else "its name"
+            )
     for name in ("add", "add-json", "remove"):
         scope = "local" if name != "remove" else None
         help_text = (
@@ -89,7 +91,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands[name].add_argument(
             "-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text
         )
-    commands["add-json"].add_argument("entry", metavar="JSON")
+    commands["add-json"].add_argument("entry", metavar="JSON", help="the entry, as a JSON object")
     entries.add_flags(commands["add"])
     commands["trust"].add_argument("--digest", metavar="HEX", help="approve only the definition with this digest")
     commands["trust"].add_argument("--revoke", action="store_true", help="withdraw the approval, and forget the tools")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,13 @@ from ...errors import OptionsError
 from ...events import Result
 from ...ground.settings import open_at
 from ...ground.system import working_dir
-from ...options import OpenAgenticOptions, with_model
+from ...options import SETTING_SOURCES, OpenAgenticOptions, with_model
 from ...parts.masking import shown
 from ...parts.record.folds.compare import compare_sessions
 from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..exits import FAILED, OK
-from ..flags import add_run_flags, build_options, build_provider, find_model
+from ..flags import add_fork_flags, build_options, build_provider, find_model
 from ..output.questions import Asker, build_gate, somebody_is_there
 from ..output.render import EventPrinter
 from ..output.terminal import Screen
@@ -28,6 +29,19 @@ from ..output.turn import JsonPrinter
 from ..stored.compare import comparison_lines
 from ..stored.stores import add_id, find_session, open_session_store
 from .trust import check_mode
+
+# The flags that only configure options built from flags. An ignored --deny would allow what somebody wanted to forbid.
+_BUILT_HERE: Mapping[str, Any] = {
+    "cwd": None,
+    "tag": [],
+    "sign_record": False,
+    "setting_sources": ",".join(SETTING_SOURCES),
+    "trust": False,
+    "allow": [],
+    "deny": [],
+    "permission_mode": None,
+    "no_redact": False,
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,11 +63,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     parser.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
-    add_run_flags(parser)
+    parser.add_argument("--resume", metavar="ID", help="continue this earlier what-if of the session, in its fork")
+    add_fork_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    screen = Screen(sys.stdout)
+    screen = Screen(sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = options_for(args, asker)
     if args.system_prompt and Path(args.system_prompt).is_file():
@@ -78,6 +93,10 @@ def with_agent(args: argparse.Namespace) -> OpenAgenticOptions:
     """The options of `--agent`, with the model and limits from other flags. Raises `OptionsError`."""
     from ...evals.suite import options_of
 
+    useless = next((name for name, default in _BUILT_HERE.items() if getattr(args, name) != default), None)
+    if useless is not None:
+        flag = f"--{useless.replace('_', '-')}"
+        raise OptionsError(f"{flag} does not apply to the options of --agent: set it in {args.agent}, or omit {flag}")
     base: OpenAgenticOptions = options_of(args.agent, args.app_dir or working_dir())
     changes: dict[str, Any] = {"session_store": open_session_store(args.store)}
     if args.script or args.provider or args.base_url:

@@ -92,9 +92,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for action in (answer, query, replay, cancel, retry):
         add_id(action)
     send.add_argument("id", metavar="ID", help="the complete id of its session, which may not exist yet")
-    answer.add_argument("answer", metavar="ANSWER")
+    answer.add_argument("answer", metavar="ANSWER", help="one of the choices, or a text if the question takes one")
     answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
-    send.add_argument("event", metavar="EVENT")
+    send.add_argument("event", metavar="EVENT", help="the name of the event")
     send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="its data (default: null)")
     send.add_argument(
         "--event-id", metavar="ID", help="deliver an event with this id only once, even if it is sent again"
@@ -105,7 +105,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_store_flag(action)
         action.add_argument("--json", action="store_true", help="print JSON: one event per line, otherwise one object")
     check = actions.add(
-        "check", _check, "find code that would behave differently on replay: clock, randomness, files ..."
+        "check", _check, "find code that would behave differently on replay: clock, randomness, files and the like"
     )
     check.epilog = _ALLOWED
     check.add_argument("paths", metavar="PATH", nargs="+", help="a Python file, or a folder of them")

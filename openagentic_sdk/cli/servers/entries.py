@@ -25,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_list_flag(parser, "-H", "--header", metavar="'NAME: VALUE'", help="for the URL")
     parser.add_argument(
         "--connect-timeout",
-        metavar="S",
+        metavar="SECONDS",
         type=float,
         help="the time limit for connecting (default: 30, or 300 for npx and the like)",
     )

@@ -25,14 +25,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--wait-s",
         type=float,
         default=WAIT_S,
-        metavar="S",
+        metavar="SECONDS",
         help="how long a call waits for a run (default: %(default)s)",
     )
     parser.add_argument(
         "--grace",
         type=float,
         default=GRACE_S,
-        metavar="S",
+        metavar="SECONDS",
         help="the time for runs to finish once the client disconnects (default: %(default)s)",
     )
     parser.add_argument(

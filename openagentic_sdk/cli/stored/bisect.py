@@ -20,7 +20,7 @@ from ...runs.whatif import what_if
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag
 from ..exits import FAILED, OK
-from ..flags import add_run_flags
+from ..flags import add_fork_flags
 from ..output.terminal import Screen
 from .stores import add_id, find_session
 
@@ -37,19 +37,29 @@ def add_actions(actions: ActionList) -> None:
     )
     add_id(bisect)
     add_list_flag(
-        bisect, "--change", metavar="KIND=VALUE", help=f"{', '.join(KINDS)}; prompt may name a file (repeatable)"
+        bisect,
+        "--change",
+        metavar="KIND=VALUE",
+        help=f"a change, in order; KIND is {', '.join(KINDS[:-1])} or {KINDS[-1]} (a tool); prompt may name a file",
     )
     bisect.add_argument("--at", metavar="SEQ", type=int, help="the last event to keep (default: the first prompt)")
     bisect.add_argument(
-        "--passes", metavar="REGEX", default="", help="a pattern that the final text of a successful run matches"
+        "--passes",
+        metavar="REGEX",
+        default="",
+        help="a pattern that the final text of a successful run contains (default: any text)",
     )
     bisect.add_argument(
-        "--on-new", choices=("stop", "live"), default="stop", help="what to do with a call that was never made"
+        "--on-new",
+        choices=("stop", "live"),
+        default="stop",
+        help="what to do with a call that the session never made (default: %(default)s)",
     )
     bisect.add_argument("--agent", metavar="MODULE:NAME", help="your Agent or options, or a function that returns them")
     bisect.add_argument("--app-dir", metavar="DIR", help="the folder of MODULE (default: this folder)")
     bisect.add_argument("--dry-run", action="store_true", help="only print how many model calls it would take")
-    add_run_flags(bisect)
+    add_fork_flags(bisect)
+    bisect.set_defaults(resume=None)
 
 
 async def find_flip(count: int, passes: Callable[[int], Awaitable[bool]]) -> int | None:

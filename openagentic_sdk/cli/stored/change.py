@@ -8,6 +8,7 @@ from contextlib import closing
 
 from ...errors import OptionsError, SessionNotFoundError
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.record.archive import archive_session, restore_session
 from ...parts.record.lifecycle import copy_missing, delete_session, fork_session, rename_session, tag_session
 from ...sessions.base import SessionStore
@@ -31,10 +32,10 @@ def add_actions(actions: ActionList) -> None:
     tag.add_argument("tags", nargs="+", metavar="TAG", help="a tag to add; one that begins with ^ is removed")
     archive = actions.add("archive", _archive, "write a session and its subagents' sessions to one file")
     add_id(archive)
-    archive.add_argument("file", metavar="FILE")
+    archive.add_argument("file", metavar="FILE", help="the zip file to write, which must not exist")
     archive.add_argument("--remove", action="store_true", help="delete them once the file is complete and verified")
     restore = actions.add("restore", _restore, "restore the sessions of an archive")
-    restore.add_argument("file", metavar="FILE")
+    restore.add_argument("file", metavar="FILE", help="the zip file that `sessions archive` wrote")
     copy = actions.add("copy", _copy, "copy sessions, with their blobs and their subagents' sessions, to another store")
     copy.add_argument("ids", nargs="*", metavar="ID", help=ID_HELP)
     copy.add_argument("--all", action="store_true", help="every session of the store")
@@ -97,5 +98,5 @@ def _copy(store: SessionStore, args: argparse.Namespace) -> int:
                 state = f"{target.last_seq(name)} events" if is_new else "exists already"
                 screen.line(f"{place}/{len(names)}  {on_one_line(name)}  {state}")
         target.update_search(IndexProgress())
-    screen.line(f"{copied} sessions were copied")
+    screen.line(f"{plural(copied, 'session')} copied")
     return OK

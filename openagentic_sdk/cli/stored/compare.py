@@ -46,9 +46,12 @@ def add_actions(actions: ActionList) -> None:
     diff.add_argument("b", metavar="B", nargs="?", help="the other one's")
     diff.add_argument("--files", action="store_true", help="instead, show which files session A changed")
     diff.add_argument("--ignore-text", action="store_true", help="allow the model's text to differ")
-    for name in ("tokens", "cost", "time"):
+    for name, noun in (("tokens", "tokens"), ("cost", "cost"), ("time", "duration")):
         diff.add_argument(
-            f"--{name}", type=float, metavar="SHARE", help=f"differ when {name} change by more, as a share of A's"
+            f"--{name}",
+            type=float,
+            metavar="SHARE",
+            help=f"report a difference in {noun} above this share of A's, such as 0.1",
         )
     diff.add_argument("--json", action="store_true", help="print one JSON object")
     explain = actions.add("explain", _explain, "explain the contents of the request of one step")

@@ -49,14 +49,18 @@ def add_trust_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signed", action="store_true", help="show which events are signed, and by whom; ID may be an exported file"
     )
-    parser.add_argument("--allowed-signers", metavar="FILE", help="signed: the accepted ssh keys, see ssh-keygen(1)")
     parser.add_argument(
-        "--timestamp-ca", metavar="FILE", help="signed: certificates of time stamping authorities (PEM)"
+        "--allowed-signers", metavar="FILE", help="with --signed: the accepted ssh keys, see ssh-keygen(1)"
     )
     parser.add_argument(
-        "--witness", metavar="COMMAND", help="signed: a command that checks a witness's token (exit code 0: valid)"
+        "--timestamp-ca", metavar="FILE", help="with --signed: certificates of time stamping authorities (PEM)"
     )
-    add_list_flag(parser, "--receipt", metavar="FILE", help="signed: the output of `sign --json`")
+    parser.add_argument(
+        "--witness",
+        metavar="COMMAND",
+        help="with --signed: a command that checks a witness's token (exit code 0: valid)",
+    )
+    add_list_flag(parser, "--receipt", metavar="FILE", help="with --signed: the output of `sign --json`")
     parser.add_argument("--json", action="store_true", help="print one JSON object per session")
 
 

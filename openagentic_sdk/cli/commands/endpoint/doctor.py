@@ -91,7 +91,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--api-key-header", metavar="NAME", help="the header that contains the bare key (Azure: api-key)"
     )
     parser.add_argument(
-        "--timeout-s", type=float, default=60.0, metavar="S", help="the limit for each request (default: 60)"
+        "--timeout-s", type=float, default=60.0, metavar="SECONDS", help="the time limit of each request (default: 60)"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
     add_store_flag(parser)

@@ -31,17 +31,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("plugins", description="List, add, remove and check plugins. Nothing is downloaded.")
     actions = ActionList(parser)
     actions.add("list", _list, "list the plugins that are active in this folder, and those that are not")
-    for name, action, target, summary in (
-        ("add", _add, "DIR", "trust the plugin or marketplace in a folder, in the current state of its files"),
-        ("remove", _remove, "NAME", "forget a plugin that was added"),
+    for name, action, target, help_text, summary in (
+        (
+            "add",
+            _add,
+            "DIR",
+            "the folder of the plugin or marketplace",
+            "trust the plugin or marketplace in a folder, in the current state of its files",
+        ),
+        ("remove", _remove, "NAME", "its name, or its id NAME@MARKETPLACE", "forget a plugin that was added"),
         (
             "check",
             _check,
             "DIR",
+            "the folder of the plugin or marketplace",
             "show what a plugin, or each plugin of a marketplace, contains, and what is wrong or has no effect",
         ),
     ):
-        actions.add(name, action, summary).add_argument("target", metavar=target)
+        actions.add(name, action, summary).add_argument("target", metavar=target, help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:
