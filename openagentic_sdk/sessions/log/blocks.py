@@ -26,6 +26,7 @@ def settled_size(disk: Disk, fd: int) -> int:
     if size == 0 or hole is None:
         return size
     try:
+        # The end of the file counts as a hole, so that the search always succeeds on a file without any.
         return max(size, disk.lseek(fd, size - 1, hole))
     except OSError:  # a file system without support for finding holes
         return size
@@ -34,6 +35,7 @@ def settled_size(disk: Disk, fd: int) -> int:
 def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
     """Iterate over blocks of complete lines; bytes after the file's last newline, if any, come last."""
     rest: list[bytes] = []
+    # Fixed at the start: a writer that appends faster than this reads would otherwise never let it end.
     end = settled_size(disk, fd)
     while offset < end:
         # The handle has one position: lseek each time, because the caller may use it between two chunks.
@@ -46,6 +48,8 @@ def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
         if cut:
             yield b"".join([*rest, chunk[:cut]])
             rest = []
+        # Joined only once the line is complete: adding chunk by chunk to a line of megabytes would copy it again each
+        # time.
         rest.append(chunk[cut:])
     if any(rest):
         yield b"".join(rest)

@@ -31,6 +31,7 @@ class Checkpoint:
         """Keep a view of the log up to `position`. Failures are ignored: it is a cache."""
         place = {"offset": position.offset, "seq": position.seq, "crc": position.crc}
         data = seal_view(self._seal, self._session_id, place, view)
+        # None without a key: a checkpoint that nobody sealed could replace the log in every later resume.
         if data is not None:
             with suppress(OSError):
                 # Not synced: if a power failure takes it, the next resume folds the log from its start.
@@ -52,4 +53,5 @@ def is_at(disk: Disk, fd: int, position: Position) -> bool:
         own = int(seal[len(b',"crc":"') : -len(b'"}\n')], 16)
     except ValueError:
         return False
+    # One seal suffices: it covers every byte of the log before it.
     return len(seal) == SEAL_LENGTH + 1 and crc32(seal, own) == position.crc

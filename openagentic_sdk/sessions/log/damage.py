@@ -54,6 +54,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
                 "line ends", "its line end was converted to CRLF, or a mark put in front of it (line ends)"
             )
     envelope = read_envelope(line)
+    # JSON escapes the quotes inside strings, so a second head in a line is hardly ever part of its event.
     if HEAD_PATTERN.search(line, 1):
         return LogDamage("interleaved", "pieces of two lines are mixed (interleaved)")
     if envelope is None:
@@ -61,6 +62,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Lo
     if envelope.seq == expected:
         follower = next(lines, b"")
         behind = read_envelope(follower)
+        # The next line fits the seal at the end of this one: what is missing is the part between two lines' bytes.
         if behind is not None and behind.seq > expected + 1 and _follows(follower, envelope):
             return LogDamage(
                 "deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)"

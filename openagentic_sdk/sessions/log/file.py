@@ -58,6 +58,7 @@ class LogWriter(SessionWriter):
         self._fd = fd
         self._durability = durability
         self._clock = clock
+        # A forked child inherits this object with the descriptor, but not the right to write: see `_own_lock`.
         self._pid = os.getpid()
         self._end = end.position.offset
         self._seq = end.position.seq
@@ -90,6 +91,7 @@ class LogWriter(SessionWriter):
         with self._own_lock():
             if self._keep is None or self._fd < 0:
                 return
+            # The view is usually that of the end, whose position is known; only otherwise are lines counted.
             place = self.position if kept.horizon == self._seq else position_behind(self._disk, self._fd, kept.horizon)
         if place is not None:
             self._keep(place, kept)
@@ -98,6 +100,8 @@ class LogWriter(SessionWriter):
         return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
 
     def append(self, events: Sequence[Event]) -> list[Event]:
+        # Encoded before the lock is taken: a value that JSON cannot express must neither block other threads nor leave
+        # half a batch.
         bodies = encode_events(events)
         if not bodies:
             return []
@@ -107,6 +111,8 @@ class LogWriter(SessionWriter):
             else:
                 self._check_end()
             now = self._clock.now()
+            # `dur` is what is known to be on disk before this batch; a later scan takes a hole below it for lost data,
+            # not for a crash.
             ts, dur, seq, crc = dumps_time(now), self._durable_seq, self._seq, self._crc
             stored_events, lines = [], []
             for event, body in zip(events, bodies, strict=True):
@@ -135,6 +141,8 @@ class LogWriter(SessionWriter):
         with self._lock:
             if self._fd < 0:
                 return
+            # Before anything that can fail or be interrupted: a second `close` must not close a descriptor that was
+            # reused since.
             fd, self._fd = self._fd, -1
             if self._summary:
                 self._summary.close()
@@ -157,6 +165,8 @@ class LogWriter(SessionWriter):
         try:
             count = self._disk.write(self._fd, data)
             if count != size:
+                # A write to a regular file is short only if there is no room for the rest, a quota or a file size limit
+                # included.
                 raise OSError(errno.ENOSPC, f"only {count} of {size} bytes were written")
             # Ctrl-C interrupts at calls: none is between the write's return and here, so the write is recorded or undone.
             self._end, self._seq, self._crc = end, seq, crc
@@ -169,6 +179,8 @@ class LogWriter(SessionWriter):
 
     def _take_back(self, cause: OSError) -> None:
         """Truncate what a failed write left, or give up the handle if the disk cannot tell what it holds."""
+        # After EIO and the like the pages in memory may differ from the disk, and truncating would be judged by the
+        # same memory.
         if cause.errno not in _NO_ROOM:
             self._unusable = f"a write failed ({cause.strerror})"
             distrust(self._disk, self._fd, self._path, self._end)
@@ -201,6 +213,7 @@ class LogWriter(SessionWriter):
         except OSError as error:
             self._unusable = f"its file cannot be examined ({error.strerror})"
             raise self._storage_error("could not be appended to", error) from error
+        # A deleted file still accepts writes without an error; every event after the deletion would be lost.
         if stat.st_nlink == 0:
             self._unusable = "its file was deleted"
             self._check_usable()
@@ -212,6 +225,7 @@ class LogWriter(SessionWriter):
         """
         self._check_usable()
         try:
+            # Not `fstat`: a seek asks for the size alone, and this runs for every event that is not a barrier.
             size = self._disk.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             self._unusable = f"its file cannot be examined ({error.strerror})"
@@ -254,6 +268,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
         # noticed, instead of being overwritten by us.
         fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
         try:
+            # The lock is taken before anything is read: whatever is found afterwards can no longer change.
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
             hold(fd)
@@ -263,6 +278,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
                 if path.exists():
                     raise SessionLockedError(session_id, "a process that rewrites its log: try again")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
+            # Listed once, under the lock: marks, tails and the log's own state are judged from the same moment.
             names = os.listdir(path.parent)
             marked = marked_size(path.name, names)
             if marked is not None or (info.st_dev, info.st_ino) in DISTRUSTED:
@@ -270,6 +286,7 @@ def open_log(path: Path, *, session_id: str, durability: Durability, clock: Cloc
                 let_go(old_fd)
                 disk.close(old_fd)
             writer = _repaired_writer(fd, path, session_id, durability, clock, disk, names)
+            # Only now: until the new log contains the report of what was lost, the mark is the only evidence.
             if marked is not None:
                 remove_marks(disk, path, names)
             return writer
@@ -289,6 +306,7 @@ def _repaired_writer(
     fd: int, path: Path, session_id: str, durability: Durability, clock: Clock, disk: Disk, names: list[str]
 ) -> LogWriter:
     end = find_end(disk, fd, session_id)
+    # Appending lines of an older format after newer ones would let a newer reader misjudge the whole log.
     if end.version > FORMAT_VERSION:
         raise StorageError(
             f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: it can "
@@ -308,6 +326,7 @@ def _repaired_writer(
     events = [LogRecovered(path.with_name(name).stat().st_size, place, name) for name in cut_here]
     if (lost_bytes := (marked_size(path.name, names) or 0) - end.size) > 0:
         events.append(LogRecovered(lost_bytes, end.size))
+    # A crash may cut off exactly the newline: the line is complete, and its checksum proves it, so it is kept.
     if not end.position.terminated:
         if disk.write(fd, b"\n") != 1:
             raise OSError(errno.ENOSPC, "the last line's newline could not be written")
@@ -340,6 +359,7 @@ def seal_events(events: Iterable[Event], position: Position, now: float) -> Iter
     """
     seq, crc = position.seq, position.crc
     for event in events:
+        # `dur` claims the line before: the caller syncs the whole file before it replaces a log.
         ts = dumps_time(now if event.ts is None else event.ts)
         line, crc = seal_line(encode_event(event), seq=seq + 1, ts=ts, dur=seq, crc=crc)
         seq += 1

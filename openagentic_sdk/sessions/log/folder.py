@@ -37,6 +37,7 @@ _DEVICES = frozenset(
 )
 # The longest path in a session's folder: a blob while it is written.
 _BELOW_CHARS = len("/blobs/..0123456789ab.tmp") + 64 + 1
+# Opening a FIFO that somebody put in place of a cache would otherwise wait for a writer forever.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -45,6 +46,7 @@ def is_session_id(text: str) -> bool:
     if not isinstance(text, str):
         return False
     is_spelled_so = (
+        # Programs read a leading dash as an option, a leading dot hides the folder, and Windows drops a final dot.
         0 < len(text) <= 128 and text[0] not in "._-" and not text.endswith(".") and not text.strip(_ID_LETTERS)
     )
     return is_spelled_so and text.partition(".")[0].lower() not in _DEVICES
@@ -77,6 +79,7 @@ def is_session_folder(folder: Path) -> bool:
 
 def _is_spelled_otherwise(path: str, info: os.stat_result) -> bool:
     parent, name = os.path.split(path)
+    # One more `lstat` decides it on the disks where case counts; listing a folder of many sessions would not be cheap.
     other = name.swapcase()
     try:
         ignores_case = other != name and os.path.samestat(info, os.lstat(f"{parent}{os.sep}{other}"))
@@ -126,9 +129,12 @@ def build_folder(
     with storage_errors(name, "cannot be created"):
         if folder.exists():
             raise _name_taken_error(folder)
+        # Created one by one, each synced into its parent: `makedirs` would leave a new store that a power failure can
+        # take away.
         missing = takewhile(lambda path: not path.exists(), chain((parent,), parent.parents))
         for path in reversed(list(missing)):
             make_folder(disk, path, sync=sync)
+        # The folder gets its name only when it is complete, so no reader ever sees a session without a log.
         unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
         # Shared: those who create sessions exclude the sweep of leftovers, not each other.
         with folder_lock(parent, shared=True):
@@ -149,6 +155,7 @@ def build_folder(
 
 def sweep_unfinished(parent: Path) -> None:
     """Remove the leftovers of processes killed while creating sessions; nothing while one is being created."""
+    # Without the shared lock of creators, a sweep could delete a session that is being created.
     if sys.platform == "win32" or not parent.is_dir():
         return
     fd = os.open(parent, os.O_RDONLY)
@@ -171,6 +178,7 @@ def _fill_folder(
     summary: Callable[[], SessionSummary | None],
 ) -> None:
     folder.mkdir(mode=0o700)
+    # Before the log, which refers to them: a crash must not leave an event whose blob is missing.
     for digest, data in blobs:
         (folder / BLOBS_NAME).mkdir(mode=0o700, exist_ok=True)
         write_new_file(disk, folder / BLOBS_NAME / digest, [data], sync=sync)
@@ -191,6 +199,7 @@ def _fill_folder(
     folded = summary()
     if folded is not None:
         kept_summary = KeptSummary(folded, Position(size, folded.events, crc))
+        # A cache: whoever finds it missing or stale folds the log again.
         write_new_file(disk, folder / SUMMARY_NAME, [kept_summary.to_json()], sync=False)
 
 
@@ -248,6 +257,8 @@ def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     fd = os.open(folder, os.O_RDONLY)
     try:
         (share_lock if shared else wait_for_lock)(fd)
+        # The lock belongs to the open folder, not to its name: after a deletion another process may lock a new folder
+        # of that name.
         if not os.path.samestat(os.fstat(fd), os.stat(folder)):
             raise FileNotFoundError(errno.ENOENT, "deleted and recreated", str(folder))
         yield

@@ -42,6 +42,7 @@ class InboxFile:
         with self._guard, folder_lock(self._folder):
             check()
             last, waiting = self._read()
+            # The whole file is rewritten for each message, so its size must be bounded.
             if sum(name == session_id for _, name, _ in waiting) >= MAX_WAITING:
                 raise full_inbox(session_id)
             self._write(last + 1, [*waiting, (last + 1, session_id, text)])
@@ -70,6 +71,7 @@ class InboxFile:
             inbox = loads_json(self._path.read_bytes())
             return int(inbox["last"]), [(int(number), str(name), str(text)) for number, name, text in inbox["waiting"]]
         except FileNotFoundError:
+            # No message was ever put. Nothing removes the file, because its numbers must not start again.
             return 0, []
         except (InvalidEventError, KeyError, TypeError, ValueError) as error:
             raise StorageError(
@@ -97,6 +99,7 @@ class MessageFiles(RewritingFiles):
         text = dumps_message(message)
         self.session_dir(session_id)
         with storage_errors(session_id, "cannot store a message"):
+            # Checked again under the inbox's lock: a deletion in between takes its messages away under the same lock.
             return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:

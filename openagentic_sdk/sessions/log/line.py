@@ -66,9 +66,11 @@ def is_barrier(event: Event) -> bool:
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
     """The complete line with its newline, and the checksum after it. `ts` is JSON."""
+    # Assembled as text, not through a dict: the position of head and seal in the line is part of the format.
     text = f'{{"v":{FORMAT_VERSION},"seq":{seq},"ts":{ts},{body},"dur":{dur}'.encode("ascii")
     own = crc32(text, crc)
     seal = b',"crc":"%08x"}\n' % own
+    # The chain continues over the seal and the newline too, so that every byte of the file is covered by the next one.
     return text + seal, crc32(seal, own)
 
 
@@ -83,6 +85,8 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
         if not line.endswith(b',"crc":"%08x"}' % own):
             if b"\0" in line:
                 raise BadLineError("hole")
+            # A wrong checksum under the right number means changed bytes; under another number, a line in the wrong
+            # place.
             raise BadLineError("json" if envelope is None else "checksum" if envelope.seq == seq else "sequence")
         if envelope is None or envelope.seq != seq:
             raise BadLineError("sequence")
@@ -131,6 +135,7 @@ def decode_line(line: bytes, seq: int) -> Event:
     data = _load_object(line, "ascii" if sealed else "utf-8-sig")
     if not sealed:
         data["seq"] = seq
+        # The line belongs to a tool that promised no type here; an event without a time is better than no event.
         if not isinstance(data.get("ts"), int | float):
             data.pop("ts", None)
     try:
@@ -140,6 +145,7 @@ def decode_line(line: bytes, seq: int) -> Event:
     if event.seq != seq:
         raise BadLineError("sequence")
     if event.__class__ is UnknownEvent:
+        # A copy of the event gets an envelope of its own: carried along, the old one would contradict it.
         return UnknownEvent({name: value for name, value in data.items() if name not in ("v", "dur", "crc")})
     return event
 
@@ -147,6 +153,7 @@ def decode_line(line: bytes, seq: int) -> Event:
 def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
     try:
         text = line.decode(encoding)
+        # Unlike `json.loads`, this accepts no blanks in front of the value; those after it are checked below.
         value, end = DECODER.raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise BadLineError("json") from error

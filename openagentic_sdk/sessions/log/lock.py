@@ -18,6 +18,7 @@ from ...ground.system import BINARY
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
+# Longer than `is_locked` holds its lock, and too short for a caller to notice.
 _MOMENTS_S = (0.0002, 0.001, 0.003)
 
 if sys.platform == "win32":
@@ -42,6 +43,7 @@ if sys.platform == "win32":
     def wait_for_lock(fd: int) -> None:
         """Wait for the exclusive lock without a limit: only for locks held briefly."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
+        # Not endless in spite of its name: LK_LOCK tries once a second, ten times, and then raises `OSError`.
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
 
     def share_lock(fd: int) -> None:
@@ -117,6 +119,7 @@ def _close_inherited() -> None:
     if not _LOCKED_FILES:
         return
     # The descriptors stay valid, because objects that the child inherited may close them.
+    # The lock lives as long as any copy of the open file: a child that outlives its parent would keep the session locked.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in _LOCKED_FILES:
         os.dup2(null, fd, inheritable=False)
@@ -131,6 +134,7 @@ def lock_holder(fd: int) -> str:
             locks = [line.split() for line in file]
     except OSError:
         return "another run"
+    # Compared without the device: /proc/locks prints its number in a form that differs from `st_dev` on some file systems.
     inode = os.fstat(fd).st_ino
     holders = [words[4] for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)]
     # 0 stands for a process of another container.

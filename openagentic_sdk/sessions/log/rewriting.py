@@ -37,6 +37,7 @@ class RewritingFiles(SessionStore):
 
     def rewrite_events(self, session_id: str, change: Rewrite) -> None:
         """Like `SessionStore.rewrite_events`; the new log is synced before it replaces the old one."""
+        # As the session's writer: nobody may append to the old log after it has been read.
         with self.open_writer(session_id), storage_errors(session_id, "cannot be rewritten"):
             folder = self.session_dir(session_id)
             events = self.read_events(session_id)
@@ -49,6 +50,7 @@ class RewritingFiles(SessionStore):
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         folder = self.session_dir(session_id) / BLOBS_NAME
         with storage_errors(session_id, "cannot lose a blob"):
+            # The digests come from events: one that is no digest could be a path that leads out of the folder.
             for name in filter(DIGEST.fullmatch, digests):
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.unlink(str(folder / name))
@@ -78,10 +80,12 @@ class RewritingFiles(SessionStore):
         sessions = self.root_dir / "sessions"
         with storage_errors(session_id, "cannot be cleaned up"):
             sweep_unfinished(sessions)
+            # A deletion renames the folder first; a crash before its removal leaves the whole session under this name.
             for doomed in sessions.glob(".deleted-*"):
                 remove_tree(doomed)
             folder = sessions / session_id
             for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
+                # Its name is the evidence that the log lost events; its content may be what is to be erased.
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
                     os.truncate(path, 0)
                 elif path.name.startswith(LOG_NAME + MARK):

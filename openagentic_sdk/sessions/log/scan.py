@@ -32,6 +32,7 @@ from .line import (
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
 SECTOR_BYTES = 512
 
+# Usually contains the last durable line, so that opening reads one window whatever the size of the log.
 _FIRST_WINDOW_BYTES = 1 << 14
 _NEAR_BYTES = 1 << 20
 
@@ -123,6 +124,8 @@ class LogReader:
                 return
             here = self.position
             checked = check_block(block, here.seq + 1, here.crc)
+            # One checksum over the block is much cheaper than one per line; only a block that does not fit is checked
+            # line by line.
             if checked is None:
                 yield from self._good_lines(block)
             else:
@@ -162,6 +165,7 @@ class LogReader:
         # synced.
         if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
             kind = "durable-loss"
+        # Zeros that end inside a sector were written by a program: no disk loses part of a sector.
         elif any((here.offset + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line)):
             self._check_form(line, kind)
             return
@@ -203,6 +207,7 @@ def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
     reader = LogReader(disk, fd, session_id, anchor)
     version = last.version if last else 0
     for line in reader:
+        # The common case without parsing; only a line of another version needs its envelope here.
         if not line.startswith(b'{"v":1,'):
             envelope = read_envelope(line)
             version = max(version, envelope.version if envelope else 0)
@@ -216,6 +221,7 @@ def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Posit
         start = max(0, size - window_bytes)
         window = read_range(disk, fd, start, size)
         last = _last_envelope(window, whole=start == 0)
+        # Trusted without reading what is before it: that line's writer saw all of it on disk, sealed by the same chain.
         anchor = _line_of(window, start, last.version, last.dur) if last and last.dur else None
         if anchor or start == 0 or (last and last.dur == 0):
             return last, anchor or START
@@ -246,12 +252,14 @@ def _bisect(disk: Disk, fd: int, size: int, seq: int, last_seq: int) -> Position
     while high - low > _FIRST_WINDOW_BYTES:
         middle = (low + high) // 2
         here = _line_behind(disk, fd, middle, min(high, middle + _NEAR_BYTES))
+        # A line without an envelope, as older tools wrote them, has no number to compare: look before it.
         if here is None or here.seq > seq:
             high = middle
         elif nearest.seq < here.seq:
             nearest, low = here, here.offset
         else:
             return START
+        # Numbers out of order mean damage or a foreign log: reading from the start finds and names it.
         if here is not None and not nearest.seq <= here.seq <= last_seq:
             return START
     return nearest

@@ -51,9 +51,12 @@ class SummaryBeside:
                 fresh = self._folded(fd, stored_summary)
         agrees = stored_summary is None or fresh is not None
         fresh = fresh or self._folded(fd, KeptSummary(start, START))
+        # The next writer completes or cuts off a last line without a newline, and then this position no longer exists.
         if fresh.position.terminated and keep and agrees:
             with suppress(OSError, SessionError), folder_lock(self._folder):
                 log = os.stat(path_in(self._folder, LOG_NAME))
+                # The log may have been replaced by an erasure meanwhile, and the summary would bring the erased texts
+                # back.
                 if os.path.samestat(log, self._disk.fstat(fd)) and start == start_summary():
                     self._keep(fresh)
         return fresh.summary
@@ -63,6 +66,7 @@ class SummaryBeside:
         stored_summary = self.kept()
         size = path_in(self._folder, LOG_NAME).stat().st_size
         if not (stored_summary and fresh.position.offset <= stored_summary.position.offset <= size):
+            # Atomic but not synced: a lost cache costs a fold, a mixed one would fail its checksum and cost the same.
             write_durably(self._disk, path_in(self._folder, SUMMARY_NAME), fresh.to_json(), sync=False)
 
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:

@@ -50,6 +50,8 @@ class KeptSummary:
             return None
         if not isinstance(data, dict) or not all(isinstance(data.get(name), int) for name in ("offset", "seq", "crc")):
             return None
+        # Every event has at least one byte; other numbers are from a damaged or invented file, and `seek` would fail on
+        # them.
         if data["crc"] < 0 or not 0 <= data["seq"] <= data["offset"]:
             return None
         folded = data.get("summary")
@@ -80,6 +82,8 @@ class SummaryFile:
         if opened is None:
             return
         self._fd, stored_summary = opened
+        # A shorter text is padded to this length: truncating would be a second system call, and a reader could see the
+        # state between.
         self._room = os.fstat(self._fd).st_size
         self._summary, self._counters = stored_summary.summary, _counters(stored_summary.summary)
         # Not certain to be in the file before the first append has written them.
@@ -104,6 +108,7 @@ class SummaryFile:
         self._counters = counted(self._counters, events)
         text = _tail_text(offset, crc, self._counters, self._sums_crc)
         try:
+            # `pwrite` needs no seek, and a forked child shares the position of an open file.
             os.pwrite(self._fd, text, self._head_bytes + self._sums_bytes)
         except OSError:
             self.close()
@@ -116,6 +121,8 @@ class SummaryFile:
                 self._begin(Position(offset, self._counters[0], crc))
                 return
             head = b""
+            # Compared field by field: formatting the head only to see whether it changed would cost as much as writing
+            # it.
             if not self._head_bytes or _in_head(old_summary.__dict__) != _in_head(self._summary.__dict__):
                 head = _head_text(self._summary)
                 self._head_bytes, self._head_crc = len(head), crc32(head)

@@ -44,6 +44,7 @@ def distrust(disk: Disk, fd: int, path: Path, size: int) -> None:
 def marked_size(log_name: str, names: Iterable[str]) -> int | None:
     """The size of the log according to the marks among the `names` of a folder; None without a mark."""
     sizes = [name.removeprefix(log_name + MARK) for name in names if name.startswith(log_name + MARK)]
+    # A name that anybody can create must not stop the session from being opened: an invalid size counts as 0.
     return max((int(size) if size.isdecimal() else 0 for size in sizes), default=None)
 
 
@@ -76,6 +77,7 @@ def replace_log(
     """
     fd = -1
     try:
+        # Always the same name: a writer that dies here leaves one copy of the log, which the next attempt replaces.
         with whole_file(disk, path, unfinished=path.with_name(f".{path.name}.tmp")) as unfinished:
             write_new_file(disk, unfinished, blocks, sync=True, mode=mode)
             fd = disk.open(str(unfinished), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)

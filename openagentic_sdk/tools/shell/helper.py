@@ -27,11 +27,13 @@ import time
 
 from .sandbox import PLAIN, enter_namespaces, enter_sandbox, fork_into, prepare_sandbox
 
+# Instead of importing `typing`, which alone would double the time until the first command runs; type checkers accept it.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+# The numbers of Linux and macOS; the `signal` module would be slow to import.
 SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 3, 9, 13, 15
 SIGSTOP, SIGCONT = (19, 18) if sys.platform == "linux" else (17, 19)
 SIGXFSZ = 25
@@ -40,9 +42,11 @@ F_SETPIPE_SZ = 1031
 MSG_CMSG_CLOEXEC = 0x40000000
 PIPE_BYTES = 1024 * 1024
 TERM_GRACE_S = 0.5
+# A process that detaches itself often ends a moment after its shell: that is no leftover.
 LEFTOVER_GRACE_S = 0.15
 KILL_LIMIT_S = 5.0
 LINGER_S = 5.0
+# A supervisor that was killed sends nothing: only looking shows it.
 ORPHAN_CHECK_S = 0.5
 IS_LINUX = sys.platform == "linux"
 
@@ -65,6 +69,7 @@ def serve(channel_fd: int) -> None:
     lingers_until: float | None = None
     while True:
         _reap_supervisors(supervisors, spare.pid)
+        # Without anything to collect, the helper sleeps until the next request and costs nothing.
         is_watchful = bool(supervisors) or lingers_until is not None
         if _readable(channel_fd, ORPHAN_CHECK_S if is_watchful else None):
             data, fds = _receive(channel)
@@ -83,6 +88,7 @@ def serve(channel_fd: int) -> None:
             break
     channel.close()
     spare.close()
+    # The channel is closed, so the host is gone or has released the helper; each supervisor notices that at its own socket.
     while supervisors:
         _reap_supervisors(supervisors, spare.pid)
         time.sleep(0.002)
@@ -104,6 +110,7 @@ class _Spare:
             os.close(channel_fd)
             self._socket.close()
             _become_subreaper()
+            # The command's process is forked, and enters its namespaces, before anybody asks for a command.
             seed = _planted(home)
             _, fds = _receive(theirs)
             theirs.close()
@@ -118,6 +125,7 @@ class _Spare:
         """Pass it the sockets of a call; return False if it has ended."""
         packed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
         try:
+            # Descriptors travel with at least one byte of data (unix(7)).
             self._socket.sendmsg([b"C"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
         except OSError:
             return False
@@ -159,11 +167,14 @@ def _reap_supervisors(supervisors: set[int], spare_pid: int) -> None:
             break
         if pid == 0:
             break
+        # A command may send SIGSTOP to its own supervisor; nothing would watch its time limit then.
         if os.WIFSTOPPED(status):
             if pid == spare_pid or pid in supervisors:
                 send_signal(pid, SIGKILL)
         elif pid in supervisors:
             supervisors.discard(pid)
+            # A supervisor that ended regularly has seen the end of all its processes; after any other end some may be
+            # left.
             has_lost = has_lost or status != 0
     if has_lost:
         parents = process_parents()
@@ -204,6 +215,7 @@ class _Supervisor:
         if body is None:  # the host disconnected before its request was complete
             return
         spec = marshal.loads(body)
+        # Before the first process starts: without this line, the host may safely send the request to another helper.
         self._call.sendall(b"taken\n")
         began = time.monotonic()
         try:
@@ -238,6 +250,7 @@ class _Supervisor:
             self._cwd_r = seed.cwd_r
             streams = zip(seed.outputs, spec["paths"], strict=True)
             self._captures = [Capture(fd, keep, path, limit, spool) for fd, path in streams]
+        # Cannot belong to another process: the pid stays in use until this supervisor waits for it.
         self._pidfd = _open_pidfd(self._pid)
 
     def watch(self) -> None:
@@ -258,6 +271,8 @@ class _Supervisor:
     def poll_ms(self) -> int | None:
         if self._kill_at is not None:
             return max(0, int((self._kill_at - time.monotonic()) * 1000)) + 1
+        # Without a pidfd nothing wakes the poll at the end of a command that keeps its output open: look 100 times a
+        # second.
         return None if self._pidfd >= 0 else 10
 
     def must_kill(self) -> bool:
@@ -277,6 +292,7 @@ class _Supervisor:
         if order == b"T" and self._ended_by is None:
             self._ended_by, self._kill_at = "timeout", time.monotonic() + self._grace_s
             self.terminate_all()
+        # `K`, or end of file: the host has closed the call or has died.
         elif order != b"T":
             self._ended_by, self._kill_at = self._ended_by or "cancel", time.monotonic()
         if not order:
@@ -301,7 +317,9 @@ class _Supervisor:
         if not self.reap():
             return
         if self._ended_by is None:
+            # Counted only if the command ended by itself: of a command that is being killed, everything is left over.
             self._leftovers = len(self.tree())
+        # Killed again and again: a process may have forked between the listing and its own SIGSTOP.
         gives_up_at = time.monotonic() + KILL_LIMIT_S
         while self.reap() and time.monotonic() < gives_up_at:
             self.kill_all()
@@ -314,6 +332,7 @@ class _Supervisor:
         while self.reap() and time.monotonic() < until:
             for capture in self._captures:
                 capture.drain()
+            # An order, or the end of the host: the remaining processes are killed without further patience.
             if _readable(self._call_fd, 0.005):
                 return
 
@@ -325,6 +344,7 @@ class _Supervisor:
     def kill_all(self) -> None:
         """Kill all processes, stopping them first: a stopped process cannot fork while the list is processed."""
         stopped: set[int] = set()
+        # Until nothing new appears: a process that was listed before it stopped may have had time to fork.
         while fresh := self.tree() - stopped:
             for pid in fresh:
                 send_signal(pid, SIGSTOP)
@@ -369,6 +389,7 @@ class _Supervisor:
         lengths = ", ".join(str(len(part)) for part in parts)
         header = f'{fields}, "ended_by": "{self._ended_by or ""}", "duration_s": {duration_s:.6f}, "parts": [{lengths}]'
         try:
+            # JSON by hand: all values are numbers or fixed words, and the `json` module is slow to import.
             self._call.sendall(b"{%s}\n" % header.encode("ascii") + b"".join(map(bytes, parts)))
         except OSError:  # the host process is gone: nobody waits for the report
             return
@@ -412,6 +433,7 @@ class Capture:
 
     def drain(self) -> None:
         """Read what is available without waiting. A pipe that is still being written to is left after one capacity."""
+        # Bounded: a background process that writes as fast as this reads would never let it end.
         for _ in range(64):
             try:
                 count = os.readv(self.fd, [_buffer])
@@ -428,6 +450,7 @@ class Capture:
             self.head += data
             self._save(data)
             return
+        # The file begins with what was only in memory so far; from now on both are written.
         if self._file < 0 and not self.is_file_lost:
             self._open_file()
             self._save(self.head)
@@ -458,6 +481,7 @@ class Capture:
             del self.tail[: len(self.tail) - self._tail_bytes]
 
     def _open_file(self) -> None:
+        # The folder may be writable for the command: it must not be able to prepare a link at this name.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._file = os.open(self._path, flags, 0o600)
@@ -491,6 +515,7 @@ class Seed:
         """Turn it into the command and return its pid once that runs. Raises OSError with the reason if it cannot be
         started, and `BrokenPipeError` if it ended before it received the spec.
         """
+        # Written piece by piece: the spec may exceed the capacity of the pipe.
         rest, is_gone = memoryview(marshal.dumps(spec, 2)), False
         try:
             while rest:
@@ -499,6 +524,7 @@ class Seed:
             is_gone = True
         os.close(self._spec_w)
         reason = b""
+        # The command's end of this pipe closes on exec: end of file without a reason means that it runs.
         while piece := os.read(self._failure_r, 4096):
             reason += piece
         os.close(self._failure_r)
@@ -555,6 +581,8 @@ def _become_command(
         if cwd_w >= 0:
             _follow_shell(spec, cwd_w)
         plan = spec["sandbox"]
+        # First outside of the sandbox, so that a folder that does not exist is reported as such; inside, the plan
+        # changes to it again.
         os.chdir(spec["cwd"])
         argv = [*(enter_sandbox(plan) if plan is not None else ()), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
@@ -568,6 +596,7 @@ def _prepare_command(streams: list[int]) -> None:
     # A process group of its own: where the system has no subreaper, it is killed as a whole.
     os.setsid()
     if IS_LINUX:
+        # A second net: if the supervisor is killed, the command dies even before the helper notices.
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     # Python ignores some signals, and the helper further ones; the command starts with none ignored.
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ), SIG_DFL)
@@ -580,6 +609,7 @@ def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
 
     It comes through BASH_ENV so that bash receives the command itself byte for byte as approved.
     """
+    # A pipe and not a file: nothing is left behind, and no other process can change it before bash reads it.
     preamble_r, preamble_w = os.pipe()
     preamble = b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
     os.write(preamble_w, preamble)
@@ -604,6 +634,7 @@ def process_parents() -> dict[int, int]:
                 fields = file.read(4096).rpartition(b")")[2].split()
         except OSError:  # it ended in the meantime
             continue
+        # A zombie cannot be killed and does nothing; its parent only has to collect it.
         if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
             parents[int(name)] = int(fields[1])
     return parents

@@ -29,7 +29,9 @@ from typing import Any
 from ...errors import ToolError
 from ...ground.frozen import frozen, mutable
 
+# The run's cancellation is a flag that another thread sets, so it has to be polled.
 CANCEL_CHECK_S = 0.05
+# More than the grace period and the helper's limit for killing together.
 REPORT_LIMIT_S = 15.0
 HELPER_EXIT_LIMIT_S = 5.0
 # Longer than the busiest machine needs to accept a request: after that, a command may have stopped the helper.
@@ -147,6 +149,8 @@ class RunningCommand:
             except ToolError as error:
                 end = error
             if end is not None:
+                # Before the callback: the descriptor is closed by then, and its number may be reused for another
+                # reader.
                 loop.remove_reader(watched)
                 take_end(end)
 
@@ -162,6 +166,7 @@ class RunningCommand:
     def close(self) -> None:
         """Kill it if it still runs, wait until nothing of it is left, and release it."""
         try:
+            # A forked child closes its copy of the socket only: the command belongs to the parent.
             if self.report is None and self._owner_pid == os.getpid():
                 self.order(b"K")
                 self.wait(REPORT_LIMIT_S)
@@ -258,6 +263,8 @@ class _Helper:
         with theirs:
             command = [
                 sys.executable or "python3",
+                # Isolated and without `site`: a sitecustomize module or PYTHONPATH of the host must not run in the
+                # helper.
                 "-I",
                 "-S",
                 "-c",
@@ -271,6 +278,7 @@ class _Helper:
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
+                    # The helper must not keep the host's folder in use, which may be a mount or about to be deleted.
                     cwd="/",
                     # Nothing else of the host's environment: a command, which runs as the same user, can read the
                     # helper's in /proc, and would see the host's keys there.
@@ -302,6 +310,7 @@ class _Helper:
                 call.shutdown(socket.SHUT_RDWR)  # it can no longer be taken, but may just have been
                 _, rest = _read_line(call)
             command = _accepted_command(call, mark, rest)
+            # Weakly: a command that its caller has dropped is closed by the collector, and needs no end at exit.
             _state.commands.add(command)
             return command
         except OSError as error:
@@ -399,6 +408,7 @@ _state = _HelperState()
 def _live_helper(instead_of: _Helper | None = None) -> _Helper:
     with _lock:
         helper = _state.helper
+        # Several threads may find the same dead helper: only the first replaces it, the others use the new one.
         if helper is not None and (helper is instead_of or not helper.is_alive()):
             helper.stop(at_once=True)
             helper = None
@@ -406,6 +416,7 @@ def _live_helper(instead_of: _Helper | None = None) -> _Helper:
             helper = _state.helper = _Helper()
             if not _state.is_registered:
                 _state.is_registered = True
+                # Only with the first helper: importing this module must not have an effect.
                 atexit.register(stop_helper)
         return helper
 
@@ -424,6 +435,7 @@ def stop_helper() -> None:
 
 
 def _is_readable(call: socket.socket, timeout_s: float) -> bool:
+    # Closed by `_receive` at end of file: reading it again returns at once.
     if call.fileno() < 0:
         return True
     if sys.platform == "win32":
@@ -464,8 +476,10 @@ def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes
 
 def _end_marked(mark: str) -> None:
     """Kill every process that carries a call's mark, each stopped first so that it cannot fork."""
+    # Processes inherit the environment, and others of the same user can read it in /proc; a program may drop the variable.
     needle, until = f"{MARK}={mark}".encode(), time.monotonic() + HELPER_EXIT_LIMIT_S
     while (pids := _processes_with(needle)) and time.monotonic() < until:
+        # All are stopped before the first is killed: otherwise one that is still running could replace it.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
                 with suppress(ProcessLookupError, PermissionError):

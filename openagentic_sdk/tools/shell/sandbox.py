@@ -63,6 +63,7 @@ ABI_OF_SCOPES = 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+# See `fork_into`: `CDLL` would release the interpreter's lock around the call.
 _libc_of_forks = ctypes.PyDLL(None, use_errno=True)
 _libc_of_forks.syscall.restype = ctypes.c_long
 
@@ -98,6 +99,7 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
         # A root user's command keeps its rights to files, as without a sandbox, and has none over other processes.
         _drop_capabilities(_POWERS)
     abi = landlock_abi()
+    # In addition to mounts, if the kernel has it: a mistake in the mounts alone would then still permit no write outside.
     if abi > 0:
         _restrict_paths(plan, abi)
     elif plan["level"] == "landlock":
@@ -112,10 +114,12 @@ def enter_sandbox(plan: dict[str, Any]) -> list[str]:
 def _set_limits(limits: list[tuple[int, int]]) -> None:
     if not limits:
         return
+    # Only here: few plans have limits, and the module is not needed to start the helper.
     import resource
 
     for kind, value in limits:
         _, hard = resource.getrlimit(kind)
+        # Raising a hard limit needs privileges, and the command must not be able to raise its own: both are set.
         ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (ceiling, ceiling))
 
@@ -127,6 +131,7 @@ def fork_into(home: str) -> int:
     """Like `os.fork`; for another home than `PLAIN` the child must call `enter_namespaces` next."""
     if home == PLAIN:
         return os.fork()
+    # `clone` and not `unshare`: the process must be the first one of its pid namespace, which only its creation can make it.
     number = SYS_CLONE.get(machine := os.uname().machine)
     if number is None:
         raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are unknown")
@@ -155,6 +160,7 @@ def enter_namespaces(uid: int, gid: int) -> None:
 
 def _arrange_mounts(plan: dict[str, Any]) -> None:
     """Make the whole tree read-only, then mount each place as planned."""
+    # A protected place that does not exist needs no mount; a writable one must exist, so its absence is an error.
     mounts = [mount for mount in plan["mounts"] if mount[0] not in ("read", "hide") or os.path.lexists(mount[1])]
     # Before anything is covered or read-only: a source may be below it, and an overlay needs writable folders.
     for kind, place, *paths in mounts:
@@ -162,6 +168,7 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
             _mount_overlay(place, paths)
     # Opened before "/" becomes read-only and places are covered: later, the same path may lead to a covered folder.
     sources = [[os.open(path, os.O_PATH | os.O_CLOEXEC) for path in paths] for _, _, *paths in mounts]
+    # Everything at once, then exceptions: a mount that the plan does not mention is read-only, not forgotten.
     _set_read_only("/", True)
     covers = []
     for (kind, place, *_), fds in zip(mounts, sources, strict=True):
@@ -174,11 +181,13 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
             _mount(f"/proc/self/fd/{fds[0]}", place, None, MS_BIND | MS_REC)
         for fd in fds:
             os.close(fd)
+        # A bind mount keeps the flags of its source's mount, which has just become read-only.
         if kind != "cover":
             _set_read_only(place, kind in ("read", "hide"))
     # Only now, because mount points were created inside the covers; not what is mounted there, which may be writable.
     for place in covers:
         _set_read_only(place, True, recursive=False)
+    # A workspace in /dev/shm would disappear below the new /dev: then the host's is kept.
     mount_points = [mount[1] for mount in mounts if mount[0] in ("write", "put", "overlay")]
     _mount_dev(any(path.startswith("/dev/shm") for path in (*mount_points, plan["cwd"])))
 
@@ -223,6 +232,7 @@ def _mount_dev(keeps_shm: bool) -> None:
     shm = os.open("/dev/shm", os.O_PATH) if keeps_shm else -1
     _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755")
     for name, fd in device_fds.items():
+        # A user namespace may not create device nodes: the host's are bound over empty files.
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o600))
         _mount(f"/proc/self/fd/{fd}", f"/dev/{name}", None, MS_BIND)
         os.close(fd)
@@ -253,6 +263,7 @@ def _mount_overlay(folder: str, layers: list[str]) -> None:
 def _mount_proc() -> None:
     """Mount a /proc of the new pid namespace. If parts of /proc are masked this is refused: the old one stays, read-only."""
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    # Unchecked on purpose: containers mask parts of /proc, and the kernel then refuses a complete one (mount_namespaces(7)).
     _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(flags), None)
 
 
@@ -266,6 +277,7 @@ def _set_read_only(path: str, is_read_only: bool, *, recursive: bool = True) -> 
     bits = (MOUNT_ATTR_RDONLY, 0) if is_read_only else (0, MOUNT_ATTR_RDONLY)
     attributes = (ctypes.c_uint64 * 4)(*bits, 0, 0)
     below = AT_RECURSIVE if recursive else 0
+    # Not a remount with `MS_RDONLY`, which would change one mount and lose its other flags (mount_setattr(2), Linux 5.12).
     arguments = (SYS_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), below, attributes, ctypes.sizeof(attributes))
     _check(_libc.syscall(*arguments), f"making {path} {'read-only' if is_read_only else 'writable'}")
 
@@ -279,6 +291,8 @@ def _fork_command() -> None:
     ended, status = os.wait()
     while ended != pid:
         ended, status = os.wait()
+    # The first process of a pid namespace cannot end by a signal of its own (pid_namespaces(7)): the shells' form, 128 plus
+    # the number, reports it.
     code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
 
@@ -290,6 +304,7 @@ def _close_all() -> None:
 def _drop_capabilities(dropped: Iterable[int]) -> None:
     """Drop all capabilities, also across exec: in its own user namespace even an ordinary user begins with all of them."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    # Version 3 of the interface, which has two 32-bit halves (capget(2)).
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     capabilities = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
     _check(_libc.capget(header, capabilities), "reading capabilities")
@@ -323,6 +338,7 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     # In a network namespace there is nothing to connect to, and a program gets the usual errors.
     network = _NET_RIGHTS if abi >= 4 and not plan["network"] and plan["level"] != "namespaces" else 0
     scopes = _SCOPES if abi >= ABI_OF_SCOPES else 0
+    # An older kernel refuses a structure with fields that it does not know.
     fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= ABI_OF_SCOPES)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _libc.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
@@ -354,6 +370,7 @@ def _readable_around(folder: str, hidden: list[str], writable: list[str]) -> Ite
     """The readable part of a folder: nothing hidden, but a command can also read where it writes."""
     for name in os.listdir(folder):
         path = f"{folder.rstrip('/')}/{name}"
+        # A rule for a link would apply to its target, which may be hidden.
         if path in hidden or os.path.islink(path):
             continue
         if path not in writable and any(other.startswith(f"{path}/") for other in hidden):
@@ -364,6 +381,7 @@ def _readable_around(folder: str, hidden: list[str], writable: list[str]) -> Ite
 
 def _allow_below(ruleset: int, path: str, rights: int) -> None:
     folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    # A packed structure of 12 bytes, without the padding that `ctypes.Structure` would add (landlock_add_rule(2)).
     attributes = rights.to_bytes(8, "little") + folder.to_bytes(4, "little")
     _check(_libc.syscall(SYS_LANDLOCK_ADD, ruleset, 1, attributes, 0), f"the Landlock rule for {path}")
     os.close(folder)
@@ -460,6 +478,7 @@ def _filter_for_bwrap(families: tuple[int, ...], closed: object) -> list[str]:
     code = _filter_code(families, closed)
     if code is None:
         return []
+    # The filter is smaller than any pipe's buffer, so this write cannot block.
     read_end, write_end = os.pipe()
     os.write(write_end, code)
     os.close(write_end)
@@ -506,9 +525,12 @@ def filter_program(
         if numbers[column]:
             program += [(_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
     if is_closed:
+        # The arguments of `clone3` are in memory, which a filter cannot read: it must look as if the kernel lacked the
+        # call.
         program += [(_JUMP_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _UNKNOWN_CALL)]
         is_thread = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_JUMP_SET, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]
         program += [(_JUMP_EQUAL, 0, 4, _CLONE[column]), *is_thread, (_LOAD, 0, 0, 0)]
+        # Process 0 is the caller itself: the limits of other processes stay out of reach.
         program += _allowed_values(_PRLIMIT[column], _FIRST_ARGUMENT, ~0, (0,))
     program += _allowed_values(socket_call, _FIRST_ARGUMENT, ~0, families)
     program += _allowed_values(pair_call, _FIRST_ARGUMENT, ~0, (_AF_UNIX,))

@@ -81,6 +81,7 @@ class SandboxReport:
         return [(name, name not in self.reasons, self.reasons.get(name, text)) for name, text in gives.items()]
 
 
+# By user: a process that has changed its uid may have other rights to namespaces.
 _probed: dict[int, SandboxReport] = {}
 
 
@@ -115,6 +116,7 @@ def _probe() -> SandboxReport:
         reasons = {name: reason for name, reason in tried.items() if reason is not None}
         report = SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
         best = {**plans, "bwrap": bwrap}.get(report.level)
+        # Tried, not concluded from the level: a masked /proc of a container stays in place and shows all processes.
         peek = ("/bin/sh", "-c", f"head -c 1 /proc/{os.getpid()}/environ")
         return replace(
             report,
@@ -176,6 +178,7 @@ def sandbox_plan(
     mounts += [("write", path, path) for path in writable] + [("put", *pair) for pair in (put or {}).items()]
     mounts += [("read", path, path) for path in readable]
     mounts += [("hide", *pair) for pair in (replaced or {}).items()]
+    # What is below a hidden folder cannot be mounted, because its mount point would no longer be visible.
     mounts = [mount for mount in mounts if not f"{mount[1]}/".startswith(below)]
     file, folder = _nothing() if hidden_paths else ("", "")
     mounts += [("hide", path, folder if os.path.isdir(path) else file) for path in hidden_paths]
@@ -268,6 +271,8 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
         if any(is_within(path, folder) for folder in needed):
             continue
         folder = os.path.dirname(path)
+        # Hiding /run or a home folder as a whole would take away what the command needs; there only the socket is
+        # hidden.
         is_shared = folder.count("/") < 2 or any(is_within(keep, folder) for keep in (*needed, user_home()))
         hidden.add(path if is_shared else folder)
     return sorted(_outermost(hidden)[0])
@@ -309,6 +314,7 @@ def _claimed_folder(path: str) -> Iterator[bool]:
     finally:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The unusual mode marks our own folders: one that somebody created meanwhile, even an empty one, is kept.
             if os.fstat(folder).st_mode & 0o7777 == PLACEHOLDER_MODE:
                 os.rmdir(path)
         except OSError:  # another command has it mounted, or it is no longer empty: keep it
@@ -318,6 +324,7 @@ def _claimed_folder(path: str) -> Iterator[bool]:
 
 
 def _locked_folder(path: str) -> int | None:
+    # Each turn lost means that another command removed the folder in between; 100 in a row are no coincidence.
     for _ in range(100):
         try:
             os.mkdir(path)
