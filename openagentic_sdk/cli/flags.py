@@ -97,7 +97,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
     add_fork_flags(parser, session)
 
 
-def add_fork_flags(parser: argparse.ArgumentParser, session: argparse._ArgumentGroup | None = None) -> None:
+def add_fork_flags(parser: argparse.ArgumentParser, session: argparse._ActionsContainer | None = None) -> None:
     """Add the flags of commands that choose their sessions themselves, with those of `add_agent_flags`."""
     session = session or parser.add_argument_group("the session")
     session.add_argument("--cwd", metavar="DIR", help="the working directory of the tools (default: the current one)")

@@ -22,6 +22,7 @@ MAX_TOML_BYTES = 4 << 20
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file of at most `MAX_TOML_BYTES`. Raises `OSError`, and `ValueError` for an invalid file."""
     with open(path, "rb") as file:
+        # One byte more than allowed shows that the file is too large, without reading all of it.
         data = file.read(MAX_TOML_BYTES + 1)
     import tomllib  # most runs have no such file
 
@@ -189,6 +190,7 @@ def rename_durably(disk: Disk, src: Path, dst: Path, *, sync: bool) -> None:
             disk.fsync_folder(str(dst.parent))
     except OSError:
         with contextlib.suppress(OSError):
+            # Its name may or may not survive a power failure; without this, a retry would find that the target exists.
             disk.rename(str(dst), str(src))
         raise
 
@@ -220,6 +222,7 @@ def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: boo
             view = memoryview(block)
             while view:
                 count = disk.write(fd, view)
+                # POSIX lets a write return 0 for a regular file on a full disk; the loop would never end.
                 if not count:
                     raise OSError(errno.ENOSPC, "nothing more can be written")
                 view = view[count:]

@@ -21,6 +21,7 @@ from .frozen import frozen
 # O_PATH requires no permission to list a folder, only to search it.
 _PASS_THROUGH = os.O_PATH if sys.platform == "linux" else os.O_RDONLY
 _FOLDER_FLAGS = _PASS_THROUGH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# `O_NONBLOCK`, because opening a FIFO would otherwise wait for a writer; it has no effect on a regular file.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,6 +30,7 @@ CHUNK_BYTES = 1 << 20
 _KEPT_LETTERS = 50
 
 
+# Each with its number of users, so that a lock is removed with its last one and the table cannot grow for ever.
 _path_locks: dict[str, tuple[threading.Lock, int]] = {}
 _path_locks_guard = threading.Lock()
 
@@ -54,6 +56,7 @@ def change_lock(real: str) -> Iterator[None]:
 @contextmanager
 def open_folder(real: str, *, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder, for `dir_fd`; with `create`, missing folders are created."""
+    # Name by name: `O_NOFOLLOW` applies to the last name of a path only.
     fd = os.open("/", _FOLDER_FLAGS)
     try:
         for name in real.split("/"):
@@ -76,6 +79,7 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
             os.mkdir(name, dir_fd=fd)
         return os.open(name, _FOLDER_FLAGS, dir_fd=fd)
     except OSError as error:
+        # Systems disagree on the error for a link (ELOOP, ENOTDIR, EMLINK), so its type is asked for.
         if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
             raise ToolError(f"{name!r} in {real!r} became a link while it was being opened: try again") from None
         if isinstance(error, NotADirectoryError):
@@ -148,6 +152,7 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
     try:
         with open_file(real) as fd:
             status = os.fstat(fd)
+            # Files in /proc have size 0 and any content: the size alone decides nothing.
             data = read_at_most(iter_bytes(fd), max_bytes) if status.st_size <= max_bytes else None
             if data is None:
                 raise ToolError(f"{real} has more than the {max_bytes:,} bytes limit for changes")
@@ -204,6 +209,8 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
     folder, name = os.path.split(real)
     with open_folder(folder, create=before is None) as folder_fd:
         temporary = f".{name[:_KEPT_LETTERS]}.{os.urandom(6).hex()}.tmp"
+        # In the same folder, because a rename across file systems is not atomic; private until it has the old file's
+        # mode.
         fd = os.open(temporary, _CREATE_FLAGS, 0o600 if before else 0o666, dir_fd=folder_fd)
         try:
             try:
@@ -213,6 +220,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
                 notes = _keep_owner_and_mode(fd, before)
                 if mode is not None:
                     os.fchmod(fd, mode)
+                # Before the rename: otherwise a power failure could leave the new name with an empty file.
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -268,6 +276,7 @@ def _keep_owner_and_mode(fd: int, before: os.stat_result | None) -> list[str]:
             os.fchown(fd, before.st_uid, before.st_gid)
         except PermissionError:
             notes.append(f"its owner was {before.st_uid}:{before.st_gid} and could not be kept")
+    # After `fchown`, which clears the set-user-ID and set-group-ID bits.
     os.fchmod(fd, stat.S_IMODE(before.st_mode))
     if before.st_nlink > 1:
         notes.append(f"it had {before.st_nlink} names (hard links); the others keep the old content")
@@ -302,4 +311,5 @@ def _check_unchanged(folder_fd: int, name: str, real: str, before: os.stat_resul
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    # Without the times of access and of status changes: a backup or a new hard link changes those, and not the content.
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

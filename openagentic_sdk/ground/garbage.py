@@ -43,6 +43,7 @@ def _watch_end() -> None:
 
 
 def _hand_over(work: Callable[[], object]) -> None:
+    # Queued before a thread starts: if none can start, the work is not lost.
     _due.put(work)
     if _is_ending:
         _clean_up()

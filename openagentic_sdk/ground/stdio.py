@@ -37,6 +37,7 @@ class Output:
         self._lines.append(line)
         self._size += len(line)
         if self._writing is None or self._writing.done():
+            # One writer at a time: two threads could mix the pieces of two lines.
             self._writing = asyncio.create_task(self._write())
         while self._size > _MAX_WAITING_BYTES and not self.is_closed:
             self._room.clear()
@@ -59,6 +60,8 @@ class Output:
                 data = b"".join(self._lines)
                 self._lines.clear()
                 await run_in_thread(partial(_write_all, self._fd, data), name="openagentic-stdout", moment_s=0)
+                # Only now, because what is being written is still in memory, and the other side may have stopped
+                # reading.
                 self._size -= len(data)
                 self._room.set()
         except OSError:  # the peer is gone, which the reader notices, too
@@ -74,6 +77,7 @@ def _write_all(fd: int, data: bytes) -> None:
 async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes: int) -> None:
     """Pass on each line, as `Lines` returns them, until the other side closes its end."""
     lines = Lines(max_bytes)
+    # In a thread: stdin may be a regular file, which event loops refuse to watch (epoll_ctl(2), EPERM).
     while data := await run_in_thread(partial(os.read, fd, _READ_BYTES), name="openagentic-stdin", moment_s=0):
         for line in lines.feed(data):
             receive(line)

@@ -61,6 +61,8 @@ class Line:
     def hold(self, sock: socket.socket, *, in_place_of: socket.socket | None = None) -> None:
         """Add a socket, or replace one. Raises `FeedStopped` if the line has been cut."""
         with self._lock:
+            # A TLS socket takes over the descriptor of the plain one: cutting or closing both would hit a reused
+            # number.
             if in_place_of in self._sockets:
                 self._sockets.remove(in_place_of)
             self._sockets.append(sock)
@@ -104,6 +106,7 @@ def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | N
     if proxies is not None:
         return proxies.get(parts.scheme)
     variables = getproxies()
+    # ALL_PROXY is curl's: the standard library returns it as `all` and does not use it.
     proxy = variables.get(parts.scheme) or variables.get("all")
     if not proxy or proxy_bypass(parts.netloc) or _is_in_network(parts.hostname or "", variables.get("no", "")):
         return None
@@ -118,6 +121,7 @@ def _is_in_network(host: str, no_proxy: str) -> bool:
         return False
     for entry in no_proxy.split(","):
         try:
+            # `strict=False` accepts an address with host bits set, such as 10.0.0.7/8, as people write it.
             network = ipaddress.ip_network(entry.strip().strip("[]"), strict=False)
         except ValueError:
             continue  # a name
@@ -136,6 +140,7 @@ def open_connection(
         sock = _connect_through(target, connect_s, line)
     if tls_context is not None:
         plain = sock
+        # The handshake is separate, so that the line holds the socket before anything on it can block.
         sock = tls_context.wrap_socket(plain, server_hostname=target.host, do_handshake_on_connect=False)
         line.hold(sock, in_place_of=plain)
         sock.do_handshake()
@@ -155,6 +160,7 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
     """A socket connected to the first of these addresses that accepts. Raises `OSError`."""
     addresses = list(addresses)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    # By descriptor: several addresses connect at the same time.
     waiting: dict[int, socket.socket] = {}
     poll = select.poll()  # select.select fails for descriptors above 1023
     failure: OSError | None = None
@@ -174,11 +180,14 @@ def connect_one(addresses: list[Address], host: str, timeout_s: float | None, li
         for number, _ in poll.poll(None if wait is None else max(wait * 1000, 1)):
             sock = waiting.pop(number)
             poll.unregister(sock)
+            # A writable socket has finished connecting, successfully or not (connect(2)).
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code == 0 and _has_peer(sock):
                 for other in waiting.values():
                     line.drop(other)
                 sock.setblocking(True)  # from here on, the watch on the loop enforces the time limits
+                # Headers and body are two writes: with Nagle's algorithm the second would wait for the first one's
+                # acknowledgement.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # A model may think for minutes, and routers drop connections that are silent for one.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -237,6 +246,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise ProviderConnectionError(f"{proxy_text} cannot be reached: {why}; {advice}", was_sent=False) from error
+    # A proxy forwards plain requests itself: the request line then names the whole URL (RFC 9112, section 3.2.2).
     if target.scheme == "http":
         return sock
     goal = f"{_netloc_host(target.host)}:{target.port}"
@@ -251,6 +261,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
                 advice = f"it requires a user and a password: put them into {variable} (http://user:password@host:port)"
             raise ProviderConnectionError(
                 f"{proxy_text} answered {response.status} to a tunnel to {goal}: {advice}",
+                # A proxy that refuses by policy (403) or lacks a password (407) does so again.
                 retryable=response.status >= 500,
                 was_sent=False,
             )

@@ -67,13 +67,16 @@ class BodyReader:
             self._json += chunk
             return []
         self._head = _without_keep_alives(self._head + chunk)
+        # The first line is a comment that has not ended; a server may send those for minutes while a request is queued.
         is_comment = self._head.startswith(b":") and len(self._head) < _MAX_COMMENT_BYTES
         if not self._head or is_comment or (len(self._head) < 3 and _BOM.startswith(self._head)):
             return []
         head, self._head = self._head, b""
+        # No line of an event stream begins like this; `<` is a web page, which `close` reports.
         if head[:1] in (b"{", b"[", b"<"):
             self._json, self.has_begun = bytearray(head), True
             return []
+        # Kept because many streams that are none are short error texts, which explain themselves.
         self.beginning = head[:100].decode("utf-8", "replace").strip()
         self._events = SSEDecoder(reads_errors=True)
         return self.feed(head)
@@ -93,6 +96,7 @@ class BodyReader:
                 f"the endpoint answered with a web page ({page[:100]!r}): check base_url, which often ends in /v1"
             )
         try:
+            # `read_json` reads NaN and infinities, which some servers write although JSON has neither, as None.
             return Whole(read_json(self._json.decode()))
         except (ValueError, RecursionError):
             start = bytes(self._json[:200]).decode("utf-8", "replace")
@@ -155,6 +159,7 @@ class ModelExchange:
         for chunk in chunks:
             events += self._reader.feed(chunk)
         limit = self._first_event_s
+        # The watch on the socket is content with any byte; this limit is about the answer, which comments do not begin.
         if limit is not None and not self._reader.has_begun and time.monotonic() - self._began > limit:
             raise timeout_error(self._name, "first_byte", limit)
         return events
@@ -166,6 +171,7 @@ class ModelExchange:
         if self._end_by is None:
             return await self._source.read()
         try:
+            # The answer is complete in substance: a server that forgets to close the connection must not delay the run.
             return await asyncio.wait_for(self._source.read(), self._end_by - time.monotonic())
         except ProviderError:
             self.is_broken = True
@@ -186,6 +192,7 @@ class _CallableSource:
 
     async def read(self) -> list[Any]:
         items = await self._feed.take()
+        # A `Whole` counts for nothing: it is the only item, and whoever produced it holds it in memory anyway.
         self._feed.mark_taken(sum(len(item) for item in items if isinstance(item, bytes)))
         return items
 
@@ -251,11 +258,14 @@ class Wire:
                 return answer_body if stream else [Whole(answer_body)]
 
             return ModelExchange(_CallableSource(answer, name, timeouts), name=name, reader=reader, headers={})
+        # Both, whatever was requested: endpoints answer stream requests with JSON errors, and plain requests with
+        # streams.
         headers = {"Accept": "text/event-stream, application/json", **headers}
         encoded = None
         if payload is not None:
             headers, encoded = {"Content-Type": "application/json", **headers}, encode_request(payload)
         if sign is not None:
+            # The very last step before sending: signatures cover the body's bytes and expire within minutes.
             headers = await sign(url, headers, encoded or b"")
         got = await self.http.request(url, headers, encoded, timeouts=timeouts, may_repeat=True)
         if 200 <= got.status < 300:

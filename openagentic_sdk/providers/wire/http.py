@@ -30,6 +30,7 @@ from .connect import Line, Target, find_proxy, open_connection, proxy_authorizat
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import ExchangeProgress, FeedWatch, Timeouts
 
+# Far above any answer of a model: this only keeps a faulty server from filling the memory.
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
 _READ_BYTES = 64 * 1024
@@ -87,6 +88,7 @@ class HttpTransport:
         Redirects are followed within the same origin only, and for a POST only if the status (307, 308) preserves the
         method.
         """
+        # Before any network access, so that an invalid header is reported even if the endpoint is unreachable.
         check_headers(headers)
         is_post = body is not None or method is not None
         method = method or ("GET" if body is None else "POST")
@@ -141,6 +143,7 @@ class HttpAnswer:
             shown_url(request.parts.geturl()), request.timeouts, self._exchange.progress, request.began
         )
         self._feed: ThreadFeed | None = None
+        # Body chunks that arrived together with the head.
         self._waiting: list[bytes] = []
 
     async def start(self) -> None:
@@ -214,6 +217,8 @@ class _HttpExchange:
             target = self._transport.find_target(self._asked.parts)
             connection, response = self._send(target)
             self._read(feed, response)
+            # HTTP/1.0, `Connection: close` or a body without a length: then the end of the connection is the end of the
+            # body.
             if not response.will_close:
                 response.close()
                 # Release first: another exchange may take the connection at once, and this line must not close it then.
@@ -222,6 +227,7 @@ class _HttpExchange:
         except (FeedStopped, ProviderError, OptionsError):
             raise
         except Exception as error:  # noqa: BLE001 - ssl, socket, zlib, http.client raise a dozen types; all mean no answer
+            # `from None`: the text of the cause may contain the request's headers, and with them the key.
             raise _explained(error, self._origin, self.progress.phase) from None
         finally:
             if response is not None:
@@ -262,6 +268,7 @@ class _HttpExchange:
         self._enter("first_byte")
         request = self._asked
         path = (request.parts.path or "/") + (f"?{request.parts.query}" if request.parts.query else "")
+        # Compressed events would wait in the server's buffers until a block is full.
         headers = {"Accept-Encoding": "identity", **request.headers}
         if target.proxy and target.scheme == "http":
             path = target.origin + path
@@ -283,13 +290,16 @@ class _HttpExchange:
         headers: dict[str, str] = {}
         for name, value in response.getheaders():
             name = name.lower()
+            # Repeated fields are equivalent to one list (RFC 9110, section 5.3).
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         unpack = _unpacker(headers.get("content-encoding", ""))
         feed.put((response.status, headers), 0)
         room = self._transport.max_body_bytes
+        # `read1` returns what has arrived; `read` would wait until the buffer is full, and events would come in lumps.
         while data := response.read1(_READ_BYTES):
             self._enter("idle")
             for chunk in unpack(data):
+                # Counted after decompression: a small body may unpack to any size.
                 room -= len(chunk)
                 if room < 0:
                     raise ProviderResponseError(
@@ -322,6 +332,7 @@ class _Pool:
                 waiting = self.kept.get(target)
                 if not waiting:
                     return None
+                # The one used last: the server is least likely to have closed it.
                 since, process, connection = waiting.pop()
             # After a fork, parent and child share the socket: only the process that opened it may use it.
             if process == os.getpid() and time.monotonic() - since < _MAX_IDLE_S and _is_quiet(connection.sock):
@@ -335,6 +346,7 @@ class _Pool:
             waiting.append((time.monotonic(), os.getpid(), connection))
             dropped = waiting.pop(0)[2] if len(waiting) > _MAX_KEPT_PER_HOST else None
         if dropped is not None:
+            # Outside of the lock: closing a TLS connection may block.
             dropped.close()
 
     def close(self) -> None:
@@ -352,6 +364,7 @@ def _close_idle(connections: dict[Target, list[tuple[float, int, HTTPConnection]
 def read_url(url: str) -> SplitResult:
     """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
     safe_url = shown_url(url)
+    # `urlsplit` silently removes tabs and line ends, so the URL that is shown would differ from the one that is requested.
     if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
         raise OptionsError(f"the URL {safe_url!r} contains characters that a URL must not contain")
     try:
@@ -385,6 +398,7 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
         return None
     new = urljoin(url, location)
     old_parts, new_parts = urlsplit(url), urlsplit(new)
+    # The port is part of it: another port of the same host may belong to somebody else.
     same_origin = (old_parts.scheme, old_parts.netloc) == (new_parts.scheme, new_parts.netloc)
     if same_origin and (not is_post or answer.status in (307, 308)):
         return new
@@ -400,6 +414,7 @@ def _is_quiet(sock: socket.socket | None) -> bool:
         return False
     try:
         sock.setblocking(False)
+        # On the plain socket, below TLS: `SSLSocket.recv` refuses flags.
         socket.socket.recv(sock, 1, socket.MSG_PEEK)
     except BlockingIOError:
         sock.setblocking(True)
@@ -425,6 +440,7 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
         while data:
             if unpacker.eof:  # gzip may have several members (RFC 1952, section 2.2)
                 unpacker = zlib.decompressobj(47)
+            # Limited: a few kilobytes of gzip can contain gigabytes of zeros.
             piece = unpacker.decompress(data, _READ_BYTES)
             data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             if piece:

@@ -65,6 +65,7 @@ class Reading(ABC):
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1
+                # First: many gateways answer an error with status 200.
                 raise_error_in(batch.data)
                 if self.raw is not None:
                     self.raw = batch.data
@@ -88,6 +89,8 @@ class Reading(ABC):
         """
         with _understood():
             rest, output = self.conclude()
+        # A call whose arguments are complete may still be one of several, of which the rest was lost: none of them may
+        # run.
         if self.is_broken and not self.is_over and any(call.raw_arguments is None for call in output.tool_calls):
             raise cut_answer(output.assistant_text or "", "an end after its calls: the connection was cut")
         return rest, output

@@ -38,6 +38,7 @@ class ThreadFeed:
     def __init__(self, work: Callable[[ThreadFeed], None], *, interrupt: Callable[[], None] | None = None) -> None:
         self._interrupt = interrupt
         self._loop = running_loop("a request to a model")
+        # `append` and `popleft` of a deque are atomic, so that the two sides need no lock.
         self._items: deque[Any] = deque()
         self._woken = asyncio.Event()
         self._is_notified = False
@@ -61,6 +62,7 @@ class ThreadFeed:
         """Hand over an item; wait while more than `MAX_WAITING_BYTES` are waiting. Raises `FeedStopped`."""
         self._items.append(item)
         self._bytes_put += size
+        # One wake-up for all items until the loop has looked: `call_soon_threadsafe` writes to a socket each time.
         if not self._is_notified:
             self._is_notified = True
             self.call_on_loop(self._woken.set)
@@ -85,6 +87,7 @@ class ThreadFeed:
         except FeedStopped:
             pass
         except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever its type
+            # An error that the watch set is the cause; what the interrupted thread raises afterwards is a consequence.
             self._error = self._error or error
         with suppress(FeedStopped):  # the loop is closed: there is no consumer to notify
             self.call_on_loop(self._end)
@@ -143,6 +146,7 @@ class ThreadFeed:
     def _stop(self) -> None:
         if self._is_done or self._stopped:
             return
+        # Before the thread is woken: it must find out why.
         self._stopped = True
         self._room.set()
         self._woken.set()

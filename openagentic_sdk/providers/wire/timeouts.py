@@ -78,6 +78,7 @@ class FeedWatch:
         self._disarm()
         deadline = min((deadline for _, deadline, _ in self._deadlines()), default=None)
         if deadline is not None and self._feed is not None:
+            # A deadline in the past must not become a timer that fires in the same turn of the loop again and again.
             delay = max(deadline - time.monotonic(), 0.001)
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
@@ -103,6 +104,7 @@ class FeedWatch:
     def _look(self) -> None:
         feed, now = self._feed, time.monotonic()
         assert feed is not None, "a watch that was stopped has no timer"
+        # The thread is blocked in `put`: it is not the endpoint that is silent.
         if feed.has_waiting_items and self._progress.phase == "idle":
             self._progress.since = now
         for phase, deadline, limit in self._deadlines():
