@@ -334,11 +334,29 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options)
         self.assertEqual((seen, result.stop_reason), (["I look.", "echo", "It is there."], "end"))
 
+    async def test_what_each_request_used_is_shown_once_before_its_answer_also_after_a_resume(self):
+        seen = []
+        made = part_with(
+            see_cost=lambda self, cost: seen.append(cost.usage["output_tokens"]),
+            see_answer=lambda self, answer: seen.append(answer.text),
+            state=lambda self: {"seen": len(seen)},
+        )
+
+        def answer(number, **said):
+            return {**said, "usage": {"input_tokens": 3, "output_tokens": number}}
+
+        store = MemorySessionStore()
+        options = options_for([answer(1, **ECHO), answer(2, text="There.")], session_store=store, parts=[made])
+        result = await run(prompt="hi", options=options)
+        options = options_for([answer(3, text="Yes.")], session_store=store, parts=[made], resume=result.session_id)
+        await run(prompt="and?", options=options)
+        self.assertEqual(seen, [1, 2, "There.", 3, "Yes."])
+
     async def test_a_part_ends_a_run_in_order_from_any_seam_and_its_state_is_kept(self):
         def stop(self, *given):
             raise EndRun("it is enough", "budget")
 
-        for seam in ("begin", "see_prompt", "see_answer", "see_result", "before_step", "block", "may_end"):
+        for seam in ("begin", "see_prompt", "see_cost", "see_answer", "see_result", "before_step", "block", "may_end"):
             with self.subTest(seam):
                 made = part_with(state=lambda self: {"kept": True}, **{seam: stop})
                 options = options_for([{"text": "I look.", **ECHO}, "Done."], parts=[made])

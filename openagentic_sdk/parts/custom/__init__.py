@@ -68,6 +68,19 @@ class SeenAnswer:
     is_cut: bool = False
 
 
+@frozen
+class SeenCost:
+    """What one request to the model used, also one for a summary, or with an answer that was truncated.
+
+    `usage` is None if the endpoint reported none, otherwise `input_tokens`, `cached_input_tokens`, `cache_write_tokens`,
+    `output_tokens` and `reasoning_tokens`; `cost_usd` is None if the price is unknown.
+    """
+
+    model: str | None
+    usage: Mapping[str, int] | None = None
+    cost_usd: float | None = None
+
+
 class EndRun(Exception):
     """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; too late in `end`."""
 
@@ -116,12 +129,16 @@ class CustomPart:
         """Called with the model's text once it was stored."""
         return None
 
+    def see_cost(self, cost: SeenCost) -> Awaitable[None] | None:
+        """Called with what a request to the model used, once its answer was stored and before `see_answer`."""
+        return None
+
     def see_result(self, result: SeenResult) -> Awaitable[None] | None:
         """Called with a result that was stored.
 
-        Prompts, answers and results arrive in log order, before the next step or the end of the run. Those that the process
-        did not deliver before it died are delivered when the session is resumed: with a state, each is taken into account
-        exactly once.
+        Prompts, costs, answers and results arrive in log order, before the next step or the end of the run. Those that the
+        process did not deliver before it died are delivered when the session is resumed: with a state, each is taken into
+        account exactly once.
         """
         return None
 

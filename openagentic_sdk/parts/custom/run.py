@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import PartError, StorageError
-from ...events import AssistantMessage, Event, PartState, SystemNotice, ToolResult, UserMessage
+from ...events import AssistantMessage, Event, ModelResponse, PartState, SystemNotice, ToolResult, UserMessage
 from ...ground.checks import shown
 from ...ground.threads import Guest, ask_callable, call_guest, error_words
 from ...kernel.agent import Run
@@ -28,11 +28,12 @@ from . import (
     EndRun,
     PartPlace,
     SeenAnswer,
+    SeenCost,
     SeenPrompt,
     SeenResult,
 )
 
-Seen = UserMessage | AssistantMessage | ToolResult
+Seen = UserMessage | ModelResponse | AssistantMessage | ToolResult
 
 
 class CustomPartRun(Part):
@@ -45,6 +46,7 @@ class CustomPartRun(Part):
         self._opener = opener
         self._unseen: deque[Seen] = deque()
         self._sees_answers = kind.see_answer is not CustomPart.see_answer
+        self._sees_costs = kind.see_cost is not CustomPart.see_cost
         self._is_behind = False  # whether it has seen anything since its state was stored
         self._stored_state = kind.version, dumps_json(None)
         self._timeout_s = kind.timeout_s
@@ -144,10 +146,12 @@ class CustomPartRun(Part):
             if stopped is not None:
                 raise stopped
 
-    def _shown(self, event: Seen) -> tuple[str, SeenPrompt | SeenAnswer | SeenResult]:
+    def _shown(self, event: Seen) -> tuple[str, SeenPrompt | SeenCost | SeenAnswer | SeenResult]:
         """The seam for an event, and its argument."""
         if isinstance(event, ToolResult):
             return "see_result", self._visible_result(event)
+        if isinstance(event, ModelResponse):
+            return "see_cost", SeenCost(event.model, event.usage and dict(event.usage), event.cost_usd)
         text = self.run.parts.masked(event.text)
         if isinstance(event, AssistantMessage):
             return "see_answer", SeenAnswer(text, event.incomplete)
@@ -209,11 +213,15 @@ class CustomPartRun(Part):
             raise self._failure(seam, ": ".join(error_words(error))) from error
 
     def _visible_events(self, events: Iterable[Event]) -> Iterable[Seen]:
-        """Iterate over the events that the part may see: people's prompts, the model's answers, and results."""
+        """Iterate over the events that the part may see: people's prompts, the model's answers, their costs, and results."""
         for event in events:
             is_prompt = isinstance(event, UserMessage) and event.origin in ("user", "steering")
             is_answer = isinstance(event, AssistantMessage) and self._sees_answers
-            if isinstance(event, Seen) and (is_prompt or is_answer or isinstance(event, ToolResult)):
+            # As in the session's own sum, an answer that broke off without a usage counts nothing.
+            is_cost = (
+                isinstance(event, ModelResponse) and self._sees_costs and (event.complete or event.usage is not None)
+            )
+            if isinstance(event, Seen) and (is_prompt or is_cost or is_answer or isinstance(event, ToolResult)):
                 yield event
 
     def _failure(self, seam: str, problem: str) -> PartError:
