@@ -17,12 +17,16 @@ from tests.size import LARGE, full_size
 SCRIPT = str(Path(__file__).with_name("bad_server.py"))
 # Unanswered calls, and servers that never start, are abandoned after this time; all others have no limit.
 SHORT_S = 0.5
-MARK = f"mark-{os.getpid()}-"
+
+
+def mark() -> str:
+    """A word in the command lines of this process's servers; the worker processes of a whole run share their imports."""
+    return f"mark-{os.getpid()}-"
 
 
 def bad_server(kind: str, **settings: Any) -> McpServer:
     """A server of `bad_server.py`; with `-I -S` it starts in a fraction of the usual time."""
-    return McpServer(command=sys.executable, args=["-I", "-S", SCRIPT, kind, MARK], **settings)
+    return McpServer(command=sys.executable, args=["-I", "-S", SCRIPT, kind, mark()], **settings)
 
 
 def processes() -> list[str]:
@@ -34,7 +38,7 @@ def processes() -> list[str]:
             state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0] if line else "Z"
         except OSError:
             continue
-        if MARK.encode() in line and state != "Z":
+        if mark().encode() in line and state != "Z":
             found.append(line.decode(errors="replace"))
     return found
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from openagentic_sdk.parts.mcp.definitions import ToolDefinition
 from openagentic_sdk.parts.mcp.seat import MAX_QUICK_DEATHS, Seat
 from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.stdio import server_environment
-from tests.mcp.test_hostile_servers import MARK, bad_server, outcome_of, processes
+from tests.mcp.test_hostile_servers import bad_server, mark, outcome_of, processes
 from tests.pythons import Process
 from tests.waiting import until, until_async
 
@@ -45,7 +46,7 @@ asyncio.run(main())
 class Processes(unittest.IsolatedAsyncioTestCase):
     def test_nothing_of_a_server_outlives_a_host_that_was_killed(self) -> None:
         script = str(Path(__file__).with_name("bad_server.py"))
-        command = [sys.executable, "-c", _HOST, script, MARK]
+        command = [sys.executable, "-c", _HOST, script, mark()]
         with Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as host:
             assert host.stdout is not None
             self.assertEqual(host.stdout.readline(), "['started', 'started']\n")
@@ -55,13 +56,12 @@ class Processes(unittest.IsolatedAsyncioTestCase):
         until(lambda: not processes(), lambda: f"all have ended, {processes()} too")
 
     async def test_a_late_server_comes_with_the_next_step_and_says_then_what_it_says(self) -> None:
-        go, listed = Path(f"/tmp/{MARK}-go"), Path(f"/tmp/{MARK}-listed")
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        go, listed = Path(folder, "go"), Path(folder, "listed")
         waiting = f"while [ ! -e {go} ]; do sleep 0.02; done; exec {sys.executable} -I -S "
         script = str(Path(__file__).with_name("bad_server.py"))
-        command = f"{waiting} {script} tells_when_listed {MARK} {listed}"
+        command = f"{waiting} {script} tells_when_listed {mark()} {listed}"
         late = McpServer(command="sh", args=["-c", command], connect_timeout_s=0.3)
-        self.addCleanup(go.unlink, missing_ok=True)
-        self.addCleanup(listed.unlink, missing_ok=True)
 
         async def let_it_come(payload: dict[str, object]) -> None:
             go.touch()
@@ -113,7 +113,7 @@ class Environment(unittest.TestCase):
     def test_a_run_without_servers_loads_nothing_of_them(self) -> None:
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")
         command = [sys.executable, "-X", "importtime", "-m", "openagentic_sdk", "run", "--script", script, "hello"]
-        environment = {**os.environ, "OPENAGENTIC_SDK_HOME": f"/tmp/{MARK}-home"}
+        environment = {**os.environ, "OPENAGENTIC_SDK_HOME": self.enterContext(tempfile.TemporaryDirectory())}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
         loaded = [
             line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
