@@ -49,6 +49,7 @@ class Judged:
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
     """Whether mode and allow rules permit the whole line; with `reads_only`, the set of read-only programs alone."""
+    # First: such a rule also covers lines that nobody can evaluate.
     whole = None if reads_only else policy.allow.for_tool("Bash")
     if whole is not None:
         return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
@@ -77,6 +78,7 @@ def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds
 
 def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
     """The risk of parts that are harmless on their own, combined or in the folder that an earlier line changed to."""
+    # Each of these commands was judged by itself, in the folder where the line begins.
     moves = any(command.argv[0] == "cd" for command in line.commands)
     if not moves and not workspace.has_moved:
         return None
@@ -94,6 +96,7 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 _PARTS = regex(r"[\s'\"(){}=]+")
 
 # The most entries to check in a folder before it is copied, moved or removed without a question.
+# A decision must not take seconds: a larger tree is asked about.
 _MOST_IN_TREE = 2000
 
 # An option with its value, whatever a wildcard in the value expands to.
@@ -121,6 +124,7 @@ class _JudgedCommand:
 
     def cd(self) -> Judged:
         argv = self.command.argv
+        # `cd -` and `cd` alone depend on the shell's history and environment.
         if len(argv) != 2 or argv[1].startswith("-") or self.command.globs or len(self.cwds) > MAX_FOLDERS:
             return Judged(False, "the target of this cd is known only to the shell")
         return self.reading(Reads((argv[1],)), "cd inside the workspace")
@@ -129,6 +133,7 @@ class _JudgedCommand:
         argv = self.command.argv
         refused: Judged | None = None
         sets = self.command.open_assignments
+        # A variable such as GIT_PAGER or LD_PRELOAD makes a program that only reads run another one.
         reads = None if sets else self.reads()
         if reads is not None and self.policy.mode in READING_MODES:
             judged = self.reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
@@ -157,6 +162,7 @@ class _JudgedCommand:
         """The judgement of the first rule of each kind about this command."""
         book = self.policy.allow
         rule = None if self.command.open_assignments else book.for_command(self.command.argv)
+        # A rule that spells out the whole line was written by somebody who saw all of it: nothing else is checked.
         if rule is not None and rule.exact and not self.command.globs:
             yield Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
         elif rule is not None:
@@ -182,6 +188,8 @@ class _JudgedCommand:
         reason = self.could_be_option() or hazard(argv, rule_words)
         if reason is not None:
             return reason
+        # A rule names the beginning of a command; what follows is the model's choice, and only a sandbox limits its
+        # effect.
         if not self.subject.workspace.confined and not is_known(argv) and len(argv) > rule_words:
             return (
                 f"no sandbox confines it, and the effect of further words on {argv[0]} is unknown: allow the whole line"
@@ -202,6 +210,7 @@ class _JudgedCommand:
             return None
         for word in self.command.argv[rule_words:]:
             for text in path_like(word):
+                # HEAD as a revision is in most git commands, and also the name of a protected file of the repository.
                 is_revision = base_name(self.command.argv[0]) == "git" and text.rpartition("/")[2] == "HEAD"
                 for access in () if is_revision else self.accesses(text, write=True):
                     if is_protected(access.places, self.subject.workspace.protected):
@@ -212,6 +221,7 @@ class _JudgedCommand:
         """Whether a program that writes the paths it names leaves the workspace, or reaches a protected place."""
         if self.policy.mode == "bypass":
             return None
+        # Without the allow rules: one about this program must not also decide about the places that it writes to.
         writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
         for word in self.command.argv[1:]:
             for text in path_like(word):
@@ -243,6 +253,7 @@ class _JudgedCommand:
                     real = access.places.real
                     if is_inside(real, self.subject.workspace.roots) or real in HARMLESS_DEVICES:
                         continue
+                    # A text that merely looks like a path (a pattern, a URL) leads nowhere and need not be asked about.
                     there = os.path.lexists(real) or (
                         os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real))
                     )
@@ -302,6 +313,7 @@ class _JudgedCommand:
         for index in self.command.globs:
             if argv[index] not in reads.paths and argv[0] != "echo" and not _OPTION_VALUE.match(argv[index]):
                 return f"the wildcard {argv[index]} does not expand to a path"
+            # Its second operand is its output file.
             if argv[0] == "uniq":
                 return "a wildcard could name a file for uniq to write"
         return self.could_be_option()
@@ -309,6 +321,7 @@ class _JudgedCommand:
     def could_be_option(self) -> str | None:
         argv = self.command.argv
         for index in self.command.globs:
+            # A file called `-rf` becomes an option of the program as soon as `*` expands to it.
             if argv[index][0] in GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
                 return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
         return None
@@ -359,6 +372,7 @@ class _JudgedCommand:
         """Whether a bounded search finds nothing protected in a folder, and no links unless it `may_link`."""
         looked_at = 0
         protected = self.subject.workspace.protected
+        # `os.walk` does not follow links; those that it finds are judged below.
         for place, folders, files in os.walk(folder):
             looked_at += len(folders) + len(files)
             if looked_at > _MOST_IN_TREE:

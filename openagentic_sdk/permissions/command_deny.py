@@ -28,6 +28,7 @@ from .shell import (
 from .subject import Access, Subject
 from .wildcards import Wildcard, read_wildcards
 
+# Commands within commands (`sh -c "sh -c ..."`); deeper ones than people write.
 MAX_DEPTH = 8
 # How many words after a program's name are searched for the rest of a rule.
 MAX_GUESSED_WORDS = 12
@@ -36,6 +37,7 @@ MAX_GUESSED_WORDS = 12
 def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
     """The first deny or ask rule that some part of the line matches, or could match."""
     if book.commands:
+        # The words first, because the rule that they match is the better reason.
         rule = _by_words(book, subject.line) or _by_guess(book, subject)
         if rule is not None:
             return rule
@@ -109,6 +111,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
         for argv in _all_commands(command.argv, 0):
             name = base_name(argv[0])
             rule = book.forbidding_command(argv)
+            # `/bin/rm` is matched by a rule about `rm` too: a path must not evade it.
             if rule is None and name != argv[0]:
                 rule = book.forbidding_command((name, *argv[1:]))
             if rule is not None:
@@ -139,6 +142,7 @@ def _is_wildcards(wildcards: Sequence[Wildcard], subject: Subject) -> bool:
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     if any(base_name(command.argv[0]) in _TAKES_INPUT for command in commands):
+        # Stands for the words that xargs reads from its input.
         words.append(LooseWord("$", False, True))
     for one in wildcards:
         count = one.could_end_in(words)
@@ -176,6 +180,7 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
     if not takes_code(argv):
         return
     for word in argv[1:]:
+        # A single word is no command with arguments, and is matched as a word already.
         line = parse_command(word) if " " in word or "\n" in word else None
         if isinstance(line, CommandLine):
             for command in line.commands:
@@ -193,6 +198,7 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
         else:
             rules = [rule for key in dict.fromkeys((name, word.text)) for rule in book.commands.get(key, ())]
         behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
+        # If no word is open, a rule whose words are not all there is excluded by one comparison of sets.
         is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
         texts = {word.text for word in behind}
         for rule in rules:
@@ -213,6 +219,7 @@ def _could_follow(rule_words: Sequence[str], words: Sequence[LooseWord]) -> bool
         anything = False
         for word in remaining:
             is_value, option = option, word.text if word.text.startswith("-") else ""
+            # After a short option, an open word is probably its value; it may still be the expected word.
             if word.open and len(is_value) == 2:
                 anything = anything or word.text == "$"
             elif word.open:

@@ -41,6 +41,7 @@ def judge(facts: Facts) -> Verdict:
     # After the rules: a hook's `allow` must not answer a deny or ask rule, as it did in Claude Code before 2.1.77.
     if wish == "allow" and not verdict.firm:
         return replace(verdict, outcome="allow", reason="a hook allowed this call", category="hook")
+    # After the hook's `allow`, which answers the question instead of a person.
     if any(layer.mode == "dontAsk" for layer in facts.layers):
         reason = f"mode dontAsk asks nobody, and {verdict.reason}. {advice(facts.subject)}"
         return replace(verdict, outcome="deny", reason=reason)
@@ -112,6 +113,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
     rule = forbidding_rule(policy.deny, subject)
     if rule is not None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
+    # A list of everything that may be used forbids the rest: it is checked with the deny rules, not with the allow rules.
     if policy.only is not None and _allow_rule(policy.only, policy, subject) is None:
         names = ", ".join(rule.text for rule in policy.only.rules) or "none"
         return Verdict("deny", f"{subject.tool} is not among the allowed tools ({names})", "tools")
@@ -124,6 +126,7 @@ def _forbidden(policy: Policy, subject: Subject) -> Verdict | None:
 
 def _deny_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
     """A denied file that a command may reach although no word names it, if no mount hides it."""
+    # In a sandbox, mounts hide the denied files.
     if not policy.deny.paths or subject.workspace.confined:
         return None
     hit = first_met(policy.deny, subject, reach_of(subject))
@@ -250,6 +253,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
         refused = next((verdict for verdict in verdicts if verdict.outcome != "allow"), None)
         return refused or next((verdict for verdict in reversed(verdicts) if verdict.rule), verdicts[0])
     reads = policy.mode in READING_MODES
+    # Asking whether the model may ask would put two questions to the person.
     if tool == "AskUserQuestion":
         if policy.mode != "dontAsk":
             return Verdict("allow", "a question to the person is its own permission", "mode")
@@ -267,6 +271,7 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
     """The rule of a list that names this call, for every kind of call."""
     rule = _tool_rule(book, subject)
     if rule is None and subject.command is not None:
+        # In mode `prompt`, which permits nothing by itself: only a rule of the list can be the answer.
         return permits_command(Policy("prompt", book, policy.ask, policy.deny), subject).rule
     if rule is None and subject.accesses:
         hits = [allow_path_rule(book, access, subject, inside=False) for access in subject.accesses]

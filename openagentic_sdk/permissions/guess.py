@@ -38,14 +38,18 @@ _QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 def loose_words(text: str) -> list[LooseWord]:
     """Everything that could be a word of a command in a line, whatever quotes, escapes and braces surround it."""
     continued = text
+    # Bash removes a backslash with its line end before it reads words, so `r\` and `m` on the next line are `rm`.
     text = source_text = _CONTINUED.sub("", text)
+    # `{}` is what find, xargs and parallel replace with names of files: it could be any word.
     text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
+    # Without quotes, because bash runs `r'm'`, `"rm"` and `\rm` alike.
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)
     if _CHANGED_SEPARATOR.search(source_text):
         words += _split_loosely(_QUOTES.sub("", _SEPARATOR_VARIABLE.sub("$", source_text)), _LOOSE)
     if "=" in bare:
+        # A second reading, with blanks in quotes as part of the word: `A="x y" rm z` runs `rm`, after an assignment.
         whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
         words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
     for other in _other_readings(text, bare):
@@ -69,13 +73,16 @@ _WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
 def _other_readings(text: str, bare: str) -> Iterator[str]:
     """The line (`bare` without its quotes) as it may reach a shell after part of it has been rewritten."""
     if "=" in bare or ":" in bare:
+        # Values after these signs may be programs: `--pager=less`, `core.editor:vi`, `PATH=a:b`.
         yield bare.replace("=", " ").replace(":", " ")
     if "{" in bare:  # expand braces to consecutive words; a range of letters could be any word
         yield _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", bare))
+    # A redirection may be anywhere in a command, also between the words of a rule: `git >f push`.
     if "<" in bare or ">" in bare:
         yield _REDIRECTED.sub(" ", bare)
     if _GLUED_VALUE.search(text):
         yield _QUOTES.sub("", _GLUED_VALUE.sub(" ", text))
+    # For `printf`, `echo -e` and `sed`, which turn these escapes into characters that a shell may then read.
     if "\\" in text:
         yield _QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text))
         yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
@@ -100,6 +107,7 @@ def _braced_words(word: str) -> list[str]:
                 wider += [one[: braces.start()] + part + one[braces.end() :] for part in parts]
         if len(wider) == len(words):
             return words
+        # Each brace multiplies the words: 20 pairs in a line would be a million of them.
         if len(wider) * len(word) > 2 * MAX_COMMAND_CHARS:
             break
         words = wider
@@ -124,6 +132,7 @@ def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
             words.append(LooseWord(assigned[1], starts, False))
             continue
         words.append(LooseWord(piece, starts, "$" in piece))
+        # After `then`, `do`, `!` and the like the next word is a program again.
         starts = starts and piece in RESERVED_WORDS
     return words
 
@@ -188,6 +197,8 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
             is_known = is_known and row[2:3] == ["in"]
             values.setdefault("".join(row[1:2]), []).extend(row[3:])
         elif row:
+            # A program whose name is a variable could be `eval` or `read`, which set variables; so could a sourced file
+            # (`.`).
             is_known = is_known and not _SEEN.search(row[0]) and UNKNOWN not in row[0] and row[0] != "."
             commands.append(row)
     variables = values if is_known else {}
@@ -214,6 +225,7 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
     row: list[str] = []
     word: str | None = None
     at = 0
+    # One step beyond the end: it acts as a line end, which completes the last word and command.
     while at <= len(text) and depth <= _MAX_NESTED:
         letter = text[at : at + 1] or "\n"
         if letter in " \t\r\n;&|()<>":
@@ -223,6 +235,7 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
             if letter in "\n;&|()" and row:
                 commands.append(row)
                 row = []
+            # `<<`, `>>` count once, and `<(` is a command, whose words follow.
             if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
                 row.append(letter)
             at += 1
@@ -246,6 +259,7 @@ def _scan(text: str, commands: list[list[str]], depth: int) -> None:
             piece, at = _expanded(text, at, commands, depth)
             word += piece
         elif letter == "~" and start:
+            # `~name` is another user's home and `~+` the working directory: only bash can tell where they lead.
             is_home = text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")")
             word, at = "~" if is_home else UNKNOWN, at + 1
         else:
@@ -307,6 +321,7 @@ def _closing(text: str, at: int, closes: str) -> int:
             depth += 1
         elif letter == "\\":
             at += 1
+        # Inside `${...}` in double quotes, a single quote is an ordinary character.
         elif letter == "'" and closes != "}":
             end = text.find("'", at + 1)
             at = end if end >= 0 else at

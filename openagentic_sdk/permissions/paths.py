@@ -56,6 +56,7 @@ class LinkFollower:
     """
 
     def __init__(self) -> None:
+        # Read once per decision, so that every rule judges the same state even if a command changes links meanwhile.
         self._targets: dict[str, str | None] = {}
         self._real: dict[str, bool] = {}
         self._places: dict[tuple[str, str], Places] = {}
@@ -88,6 +89,7 @@ class LinkFollower:
         if path == "~" or path.startswith("~/"):
             path = os.path.expanduser(path)
         whole = path if path.startswith("/") else f"{cwd}/{path}"
+        # POSIX gives two leading slashes a meaning of their own, and `normpath` keeps them; Linux does not.
         lexical_path = os.path.normpath("/" + whole.lstrip("/"))
         if whole is not path and self._is_real(cwd):
             real, passed = self._walk(path, cwd.rstrip("/"))
@@ -108,11 +110,13 @@ class LinkFollower:
 
         `at` is the starting folder, a real one.
         """
+        # Reversed: parts are taken from the end of the list, and those of a link's target are put there.
         todo = _parts(path)
         passed: list[str] = []
         while todo:
             part = todo.pop()
             if part == "..":
+                # The parent of the place reached so far, after all links: not of the path as written.
                 at = at.rpartition("/")[0]
                 continue
             parent, here = at, f"{at}/{part}"
@@ -158,6 +162,7 @@ def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | N
     plain = as_fnmatch(pattern)
     if plain is None or sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
         return None
+    # Listed as a possible expansion in any case, because the bash that will run it may be older than 5.2.
     climbing = "/".join(".." if part[:1] == "." and fnmatchcase("..", part) else part for part in plain.split("/"))
     paths: list[str] = [] if climbing == plain else [climbing]
     for name in glob.iglob(plain, root_dir=cwd):
@@ -226,6 +231,7 @@ def anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str, 
     if pattern.startswith("../") or pattern == "..":
         return *_climb(base, pattern), False
     inner = pattern.rstrip("/")
+    # A rule that forbids `secrets/**` should not depend on the folder in which it was written.
     single = "/" not in inner or (wide and inner.endswith("/**") and "/" not in inner[:-3])
     return base, pattern, single
 
@@ -249,6 +255,7 @@ def anchor_of(pattern: str, base: str, root: str) -> str | None:
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
     """Whether a pattern matches a path; canonically equivalent spellings (NFC, NFD) are equal."""
+    # macOS stores decomposed names, and a keyboard sends composed ones: both must match.
     return pattern.fullmatch(name if name.isascii() else unicodedata.normalize("NFC", name)) is not None
 
 

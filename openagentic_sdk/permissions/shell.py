@@ -19,9 +19,11 @@ from ..ground.text import is_plain
 # `shlex` is no substitute: it knows words, not commands. Compared with a real bash on 24,539 scripts that it accepts, its
 # argument list was wrong for 38 %.
 PARSER_VERSION = 1
+# Judging takes time for each word; a longer command is asked about instead.
 MAX_COMMAND_CHARS = 10_000
 GLOB_LETTERS = "*?["
 IS_GLOB = regex(r"[*?\[]")
+# `[[:alpha:]]` and `[[=a=]]`: classes of the locale, which `fnmatch` reads as plain characters.
 _NESTED_BRACKET = regex(r"\[[^\]]*\[")
 
 
@@ -113,6 +115,7 @@ def as_fnmatch(wildcard: str) -> str | None:
     """A bash wildcard in the syntax of fnmatch; None for brackets that only bash understands (`[[:alpha:]]`)."""
     if "[" not in wildcard:
         return wildcard
+    # Bash accepts both signs of negation, `fnmatch` only `!`.
     return None if _NESTED_BRACKET.search(wildcard) else wildcard.replace("[^", "[!")
 
 
@@ -130,6 +133,7 @@ class NotUnderstood:
 
 
 _SETS = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
+# Not `\s`: to bash, a form feed or a no-break space is part of a word.
 _BLANK = regex(r"[ \t]+")
 _BLANK_LINES = regex(r"[ \t\n]+")
 # `&>` begins a redirection. The ends of a `case` branch (`;;`, `;&`, `;;&`) are matched only to be refused as a whole: as
@@ -160,6 +164,7 @@ _REFUSED = {
 
 def parse_command(text: str) -> CommandLine | NotUnderstood:
     """What bash would run for this line, or the reason why that cannot be determined."""
+    # Before any pattern runs over the text.
     if len(text) > MAX_COMMAND_CHARS:
         return NotUnderstood(f"it has {len(text)} characters, more than {MAX_COMMAND_CHARS}")
     # Before anything else, because a person approves what the screen shows: bidirectional controls (CVE-2021-42574) and
@@ -179,6 +184,7 @@ def hidden_character(text: str) -> str | None:
     control = _CONTROL.search(text)
     if control:
         return f"it contains the control character {control[0]!r}"
+    # The usual case, without looking at each character.
     if text.isascii():
         return None
     for letter in text:
@@ -243,6 +249,8 @@ class _ShellReader:
         globs: list[int] = []
         assignments: list[str] = []
         while self.refusal is None:
+            # The fast path for the words of nearly every command; whatever it does not match is read piece by piece
+            # below.
             run = _SIMPLE_RUN.match(self.text, self.at)
             if run:
                 self.at = run.end()
@@ -287,6 +295,7 @@ class _ShellReader:
             self.refusal = "the name of a program is a wildcard"
         elif word in RESERVED_WORDS:
             self.refusal = f"it contains the shell keyword {word!r}"
+        # An assignment whose name or value has quotes, such as `A"B"=1`: bash may take it for one or for a program.
         elif "=" in word:
             self.refusal = "a variable is set"
         # `%1` is a job of the shell, which continues whatever was stopped.
@@ -296,6 +305,8 @@ class _ShellReader:
     def redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
         operator = match[3] or match[2]
         self.at = match.end()
+        # The text of a here-document is not on this line, and `<>` opens a file for writing although it looks like
+        # reading.
         if operator in ("<<", "<<-", "<<<", "<>"):
             self.refusal = f"it holds {operator!r}"
             return
@@ -317,6 +328,7 @@ class _ShellReader:
             self.at = simple.end()
             return "".join(simple.groups("")), False
         self.skip_blank(newlines=False)
+        # `> >f` is an error in bash, and `>;` has no target: neither may be taken for a redirection to the next word.
         if self.at == len(self.text) or _OPERATOR.match(self.text, self.at) or _REDIRECT.match(self.text, self.at):
             self.refusal = f"the target of {operator!r} is missing or not plain"
             return "", False
@@ -361,6 +373,7 @@ class _ShellReader:
                 if kind == "double":
                     return _IN_DOUBLE.sub(r"\1", match[1]), "quoted"
                 return match[match.lastindex or 0], kind
+        # No pattern fits here: the character ends the word, belongs to another script, or has a meaning to bash.
         letter = text[self.at]
         if letter in " \t\n;&|<>":
             return "", "end"
