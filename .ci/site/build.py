@@ -8,7 +8,9 @@ the top-level texts of the repository, the commands and the public API in one fo
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import os
@@ -17,6 +19,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,23 +228,41 @@ def described(name: str, value: object) -> list[str]:
 
 
 class Annotation:
-    """An annotation whose repr, which signatures show, has no module names."""
+    """An annotation whose repr, which signatures show, has neither module names nor the checks of `Annotated`."""
 
     def __init__(self, annotation: object) -> None:
         text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-        self.text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+        text = re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+        if "Annotated[" in text:
+            with contextlib.suppress(SyntaxError):  # metadata whose repr is no expression
+                text = ast.unparse(Bare().visit(ast.parse(text, mode="eval")))
+        self.text = text
 
     def __repr__(self) -> str:
         return self.text
+
+
+class Bare(ast.NodeTransformer):
+    """Replaces `Annotated[T, ...]` by T."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        return node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
 
 
 def signature(name: str, value: object) -> list[str]:
     """The signature of a class or function; a long one has one parameter per line."""
     found = inspect.signature(value)  # type: ignore[arg-type]
     none = inspect.Signature.empty
+    factories = {
+        field.name: field.default_factory
+        for field in (dataclasses.fields(value) if dataclasses.is_dataclass(value) else ())
+        if field.default_factory is not dataclasses.MISSING
+    }
     kept = [
         item if item.annotation is none else item.replace(annotation=Annotation(item.annotation))
-        for item in map(with_short_default, found.parameters.values())
+        for item in (with_short_default(each, factories) for each in found.parameters.values())
         if item.name not in ("self", "cls")
     ]
     is_plain = inspect.isclass(value) or found.return_annotation is none
@@ -252,11 +273,27 @@ def signature(name: str, value: object) -> list[str]:
     return [f"{name}(", *(f"    {item}," for item in kept), ")" if returned is none else f") -> {returned}"]
 
 
-def with_short_default(parameter: inspect.Parameter) -> inspect.Parameter:
-    """The parameter; a class as default is shown by its name."""
+# Factories whose results have a notation of their own.
+EMPTY: dict[object, str] = {list: "[]", dict: "{}", tuple: "()", set: "set()", frozenset: "frozenset()"}
+
+
+def with_short_default(parameter: inspect.Parameter, factories: Mapping[str, object]) -> inspect.Parameter:
+    """The parameter with a default that readers could write: a class or function by its name, a factory as its call.
+
+    `factories` are those of a dataclass, by field. A default without a notation, such as a lock, is shown as `...`.
+    """
     default = parameter.default
-    named = isinstance(default, type) and default is not inspect.Parameter.empty
-    return parameter.replace(default=Annotation(default)) if named else parameter
+    if default is inspect.Parameter.empty:
+        return parameter
+    if parameter.name in factories:
+        factory = factories[parameter.name]
+        name = getattr(factory, "__name__", "")
+        return parameter.replace(
+            default=Annotation(EMPTY.get(factory) or (f"{name}()" if name.isidentifier() else "..."))
+        )
+    if isinstance(default, type) or inspect.isroutine(default):
+        return parameter.replace(default=Annotation(default.__name__))
+    return parameter.replace(default=Annotation("...")) if repr(default).startswith("<") else parameter
 
 
 def as_markdown(docstring: str) -> list[str]:

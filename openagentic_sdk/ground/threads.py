@@ -365,7 +365,7 @@ class Guest(Generic[T]):
     async def _contain(self, work: Callable[[], Awaitable[T]]) -> None:
         try:
             self._value = await self._run_until_let_go(work)
-        except BaseException as error:
+        except BaseException as error:  # even `SystemExit`: a guest never ends the process
             if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
                 # It leaves the event loop by itself; without this, the task would log it, too.
                 self._task.add_done_callback(asyncio.Task.exception)

@@ -429,7 +429,7 @@ def all_or_none(store: SessionStore) -> Iterator[list[str]]:
     ids: list[str] = []
     try:
         yield ids
-    except BaseException:
+    except BaseException:  # after any error, also a Ctrl-C, no half of the copies may stay
         for name in reversed(ids):
             # Report the error that caused the rollback, not one of the rollback's own.
             with suppress(SessionError):
