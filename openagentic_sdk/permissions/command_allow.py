@@ -38,13 +38,15 @@ from .subject import (
 class Judged:
     """Whether a line, or part of one, may run without a question; the reason as a sentence; the rule that allowed it.
 
-    `is_edit`: the mode allows it because it only edits files, as the file tools do.
+    `is_edit`: the mode allows it because it only edits files, as the file tools do. `named` are the positions of the
+    commands of a line that were allowed by a rule.
     """
 
     allowed: bool
     reason: str
     rule: Rule | None = None
     is_edit: bool = False
+    named: frozenset[int] = frozenset()
 
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
@@ -62,13 +64,16 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
         return Judged(False, problem)
     rule: Rule | None = None
     reason, is_edit = "", False
-    for command, cwds in with_folders(line, subject.workspace.cwd):
+    named: set[int] = set()
+    for index, (command, cwds) in enumerate(with_folders(line, subject.workspace.cwd)):
         judged = _JudgedCommand(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed:
             return judged
         rule, reason = judged.rule or rule, judged.reason
         is_edit = is_edit or judged.is_edit
-    return Judged(True, reason, rule, is_edit)
+        if judged.rule is not None:
+            named.add(index)
+    return Judged(True, reason, rule, is_edit, frozenset(named))
 
 
 def names_command(policy: Policy, subject: Subject, command: SimpleCommand, cwds: tuple[str, ...]) -> bool:

@@ -148,9 +148,19 @@ def _ask_verdict_on_reach(policy: Policy, subject: Subject) -> Verdict | None:
 
 def _permitted_plainly(policy: Policy, subject: Subject) -> Verdict:
     """The verdict of mode and allow rules on a command, if its words show everything that deny rules forbid."""
-    verdict = _permitted(policy, subject)
-    opaque = opaque_command(policy, subject) if verdict.outcome == "allow" else None
+    if policy.mode == "bypass":
+        verdict, named = _BYPASSED, frozenset[int]()
+    else:
+        judged = permits_command(policy, subject)
+        if not judged.allowed:
+            return Verdict("ask", judged.reason, "unsettled")
+        category = "edits" if judged.is_edit else "allow_rule" if judged.rule else "mode"
+        verdict, named = Verdict("allow", judged.reason, category, judged.rule), judged.named
+    opaque = opaque_command(policy, subject, named)
     return verdict if opaque is None else Verdict("ask", opaque, "ask_rule", firm=True)
+
+
+_BYPASSED = Verdict("allow", "mode bypass allows what no rule denies", "mode")
 
 
 def _verdict_of(hit: Met, effect: str) -> Verdict:
@@ -236,18 +246,12 @@ def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 
 def _permitted(policy: Policy, subject: Subject) -> Verdict:
-    """The verdict of mode and allow rules."""
+    """The verdict of mode and allow rules on a call that is not a command."""
     if policy.mode == "bypass":
-        return Verdict("allow", "mode bypass allows what no rule denies", "mode")
+        return _BYPASSED
     if subject.problem is not None:
         return Verdict("ask", subject.problem, "path")
     tool = subject.tool
-    if subject.command is not None:
-        judged = permits_command(policy, subject)
-        if not judged.allowed:
-            return Verdict("ask", judged.reason, "unsettled")
-        category = "edits" if judged.is_edit else "allow_rule" if judged.rule else "mode"
-        return Verdict("allow", judged.reason, category, judged.rule)
     if subject.accesses:
         verdicts = [permits_access(policy, access, subject) for access in subject.accesses]
         refused = next((verdict for verdict in verdicts if verdict.outcome != "allow"), None)

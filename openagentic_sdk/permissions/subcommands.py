@@ -80,6 +80,11 @@ class SubcommandRow:
         parts = [*self.words, *self.needed_options]
         return len(parts), sum(len(word) for word in parts if "*" not in word and word != "@")
 
+    def may_begin(self, word: str) -> bool:
+        """Whether the name may begin with a word: with this very word, or with a wildcard."""
+        first = self.words[0] if self.words else "*"
+        return first == word or not {"*", "?", "[", "@"}.isdisjoint(first)
+
 
 @frozen
 class Subcommands:
@@ -94,6 +99,12 @@ class Subcommands:
     never: re.Pattern[str] | None
     never_command: re.Pattern[str] | None
     never_options: tuple[str, ...]
+
+    @functools.cached_property
+    def rows_by_word(self) -> Mapping[str, tuple[SubcommandRow, ...]]:
+        """The rows whose name may begin with a word, the most specific first; under `*`, those for every other word."""
+        words = {"*", *(row.words[0] for row in self.rows if row.words)}
+        return {word: tuple([row for row in self.rows if row.may_begin(word)]) for word in words}
 
 
 @functools.cache
@@ -183,7 +194,7 @@ def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow
     rest = _behind_globals(table, words)
     if rest is None or _is_forbidden(table, words):
         return None
-    for row in table.rows:
+    for row in table.rows_by_word.get(rest[0] if rest else "", table.rows_by_word["*"]):
         length = _named_length(table, row, rest)
         if length is None or not all(_has_option(option, rest[length:]) for option in row.needed_options):
             continue
@@ -199,14 +210,13 @@ def reading_row(table: Subcommands, words: Sequence[str]) -> tuple[SubcommandRow
 def _behind_globals(table: Subcommands, words: Sequence[str]) -> list[str] | None:
     """The words from the subcommand on; None for an unknown option before it."""
     rest = list(words)
-    named_options = {row.words[0] for row in table.rows if row.words and row.words[0].startswith("-")}
     reader = table.before
-    while rest and rest[0].startswith("-") and (len(rest) > 1 or rest[0] not in named_options):
+    while rest and rest[0].startswith("-") and (len(rest) > 1 or rest[0] not in table.rows_by_word):
         if any(not row.words for row in table.rows):
             return rest
         takes_next = reader.takes_next(rest[0])
         if takes_next is None:
-            return rest if rest[0] in named_options else None
+            return rest if rest[0] in table.rows_by_word else None
         del rest[: 2 if takes_next else 1]
     return rest
 

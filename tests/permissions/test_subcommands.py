@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 import unittest
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -72,6 +73,10 @@ def every_row() -> Iterator[tuple[str, SubcommandRow]]:
         yield from ((program, row) for row in table.rows)
 
 
+def may_begin(row: SubcommandRow, word: str) -> bool:
+    return not row.words or row.words[0] == "@" or fnmatchcase(word, row.words[0])
+
+
 class Tables(WorkspaceTestCase):
     def test_reading_subcommands_run_without_a_question(self) -> None:
         shutil.rmtree(self.root / ".git")
@@ -107,6 +112,15 @@ class Tables(WorkspaceTestCase):
             with self.subTest(program=program, row=row.words):
                 self.assertRegex(row.manual, r"^https://[\w.-]+/")
                 self.assertNotIn("{}", row.manual)
+
+    def test_the_rows_searched_for_a_word_are_all_whose_name_may_begin_with_it(self) -> None:
+        for program in PROGRAMS:
+            table = subcommands(program)
+            assert table is not None
+            for word in (*table.rows_by_word, "unknown"):
+                with self.subTest(program=program, word=word):
+                    expected = [row for row in table.rows if may_begin(row, word)]
+                    self.assertEqual(list(table.rows_by_word.get(word, table.rows_by_word["*"])), expected)
 
     def test_each_file_is_the_table_of_the_programs_that_it_names(self) -> None:
         named = {

@@ -17,7 +17,7 @@ from ..policy import Policy
 from ..program_tables import NEVER_READS, NEVER_READS_IN, WILDCARD_PROOF, WRITERS, Options
 from ..programs import hazard, option_in, program_of, read_only
 from ..shell import GLOB_LETTERS, CommandLine, SimpleCommand, base_name, word_set
-from ..subject import Subject, Workspace, literal, path_like, with_folders
+from ..subject import HARMLESS_DEVICES, Subject, Workspace, literal, path_like, with_folders
 from .programs import enforced_by_words, unheld_rules
 
 # In addition to the tables of reading and writing programs: programs that only read the files that their words name.
@@ -37,16 +37,16 @@ _MOVES_NAMES = {
 }
 
 
-def opaque_command(policy: Policy, subject: Subject) -> str | None:
+def opaque_command(policy: Policy, subject: Subject, named: frozenset[int]) -> str | None:
     """The reason why the words of a line do not show whether a deny rule enforced by words is violated; None if they do, or
-    if no such rule is in force.
+    if no such rule is in force. `named` are the positions of commands that an allow rule is known to name.
     """
     line, workspace = subject.line, subject.workspace
     rule = next(unheld_rules(policy.deny.rules, confined=workspace.confined), None)
     if rule is None or not isinstance(line, CommandLine):
         return None
     moved = ""
-    for command, cwds in with_folders(line, workspace.cwd):
+    for index, (command, cwds) in enumerate(with_folders(line, workspace.cwd)):
         argv = command.argv
         name = base_name(argv[0])
         reason = _opaque(command, workspace) or _shadows(command, cwds, workspace)
@@ -54,7 +54,7 @@ def opaque_command(policy: Policy, subject: Subject) -> str | None:
             reason = f"{moved} may have changed the targets of the following names: run them one by one"
         if reason is None and name == "cd" and command is not line.commands[-1] and not _is_plain_cd(command):
             reason = "the target of this cd is known only to the shell"
-        if reason is not None and not names_command(policy, subject, command, cwds):
+        if reason is not None and index not in named and not names_command(policy, subject, command, cwds):
             return f"{reason}, and {enforced_by_words(rule, workspace.confined)}"
         moves = _MOVES_NAMES.get(name)
         if moves is not None and (moves == Options() or option_in(argv[1:], moves) is not None):
@@ -102,14 +102,14 @@ def _shadows(command: SimpleCommand, cwds: Sequence[str], workspace: Workspace) 
     words = [redirect.target for redirect in command.redirects if redirect.writes]
     if base_name(command.argv[0]) in WRITERS | {"curl", "wget"}:
         words += [text for word in command.argv[1:] for text in path_like(word)]
-    if not words:
+    places = [(word, workspace.follow(literal(word), cwd).real) for word in words for cwd in cwds]
+    places = [(word, real) for word, real in places if real not in HARMLESS_DEVICES]
+    if not places:
         return None
     searched = {os.path.realpath(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder}
-    for word in words:
-        for cwd in cwds:
-            real = workspace.follow(literal(word), cwd).real
-            if (real in searched or os.path.dirname(real) in searched) and not _is_read(command, word):
-                return f"{word} is in a folder that is searched for programs"
+    for word, real in places:
+        if (real in searched or os.path.dirname(real) in searched) and not _is_read(command, word):
+            return f"{word} is in a folder that is searched for programs"
     return None
 
 
