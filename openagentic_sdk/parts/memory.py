@@ -18,12 +18,13 @@ class Memories(Part):
     def __init__(self, run: Run, read: Callable[[], str]) -> None:
         super().__init__(run)
         self._read = read
-        self._facts: Mapping[str, str] | None = None
+        self._is_read = False
+        self._facts: Mapping[str, str] = {}
 
     async def before_step(self) -> None:
-        if self._facts is not None:
+        if self._is_read:
             return
-        self._facts = {}
+        self._is_read = True
         try:
             text = await run_in_thread(self._read)
         except StorageError as error:
@@ -33,4 +34,4 @@ class Memories(Part):
             self._facts = {"memories:": Once(text)}  # the model itself wrote whatever changes
 
     def facts(self) -> Mapping[str, str]:
-        return self._facts or {}
+        return self._facts

@@ -48,12 +48,13 @@ class DeferredTools(Part):
         self._limit_bytes = limit_bytes
         self._seen: tuple[tuple[BareTool, ...], Any] | None = None
         self._hidden: Sequence[str] = ()
+        self._facts: Mapping[str, str] = {}
 
     def services(self) -> Mapping[type, object]:
         return {DeferredTools: self}
 
     def facts(self) -> Mapping[str, str]:
-        return {"tools:": _overview(self._hidden)} if self._hidden else {}
+        return self._facts
 
     async def begin(self) -> None:
         """Offer the tools of the calls that an earlier run left open."""
@@ -79,6 +80,7 @@ class DeferredTools(Part):
             return
         self._seen = (tools, state)
         registry = self._registry(tools)
+        self._facts = {"tools:": _overview(self._hidden)} if self._hidden else {}
         if not _are_same(tuple(registry), tuple(run.agent.tools)) or registry.specs() != run.agent.tools.specs():
             run.agent = replace(run.agent, tools=registry)
 

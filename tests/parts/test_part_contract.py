@@ -122,6 +122,16 @@ class DeferredToolsTest(part_contract.PartContract):
     def state_of(self, part):
         return sorted(part.run.view.fold(LoadedToolsFold).names)
 
+    async def test_the_facts_are_the_same_object_until_the_tools_change(self):
+        """Other facts would be compared with all that the model has read, before each step."""
+        found = []
+        self.state_of = lambda part: found.append((part, part.facts()))
+        await self._play(self.store, (), None, resume=self.session_id)
+        (part, facts), *_ = found
+        self.assertIn("spoon", facts["tools:"])
+        part.update()
+        self.assertIs(part.facts(), facts)
+
 
 # Some thirty runs each; in the small size, the tally alone shows that the contract passes.
 for _kind in (BudgetsTest, SkillsTest, DeferredToolsTest):
