@@ -196,6 +196,24 @@ class FileIndexTest(unittest.TestCase):
         self.store.update_search(lambda done, whole: seen.append((done, whole)))
         self.assertEqual(seen, [])
 
+    def test_an_update_that_is_stopped_has_reported_from_its_first_sessions_on_and_keeps_them(self) -> None:
+        self.fill(100)
+        described: list[str] = []
+        kept_summary = self.store.kept_summary
+        self.store.kept_summary = lambda name: (described.append(name), kept_summary(name))[1]  # type: ignore[method-assign]
+
+        def stop(done: int, whole: int) -> None:
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.store.update_search(stop)
+        self.assertTrue(0 < len(described) <= 64)
+        reports: list[tuple[int, int]] = []
+        self.store.update_search(lambda done, whole: reports.append((done, whole)))
+        self.assertEqual(len(described), len(set(described)))
+        self.assertEqual({whole for _, whole in reports}, {100 - (len(described) - reports[-1][1])})
+        self.compare(self.store)
+
     def test_an_index_of_another_version_is_left_alone(self) -> None:
         self.fill(3)
         self.store.search("maple")

@@ -18,10 +18,12 @@ from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.folds.summary import SessionSummary
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite.schema import MIGRATIONS
+from openagentic_sdk.sessions.stores.sqlite.search import STEP_SESSIONS
 from openagentic_sdk.testing.crash import Killed
 from tests.pythons import Process
 from tests.simulation.databases import FaultyFile
@@ -314,6 +316,24 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual(self.index().execute("SELECT rowid FROM found WHERE found MATCH 'horse'").fetchall(), [])
         self.assertEqual(self.ask("SELECT count(*) FROM events"), [(1,)])
         self.assertEqual([hit.session_id for hit in self.store.search("zebra")], [other])
+
+    def test_a_list_that_is_stopped_while_it_builds_its_index_keeps_what_it_did(self) -> None:
+        for number in range(STEP_SESSIONS + 20):
+            self.store.create_session(session_id=f"s{number:03d}", metadata={"tags": ["maple"]})
+        described: list[str] = []
+
+        def describe(session_id: str) -> SessionSummary:
+            described.append(session_id)
+            if len(described) == STEP_SESSIONS + 10:
+                raise KeyboardInterrupt
+            return self.store.kept_summary(session_id)
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.store._index.listed("maple", float("inf"), 1000, describe)
+        described.clear()
+        listed = self.store._index.listed("maple", float("inf"), 1000, describe)
+        self.assertEqual(len(described), 20)
+        self.assertEqual(len(listed or ()), STEP_SESSIONS + 20)
 
     def test_an_append_does_not_wait_for_the_index(self) -> None:
         session_id = self.session()

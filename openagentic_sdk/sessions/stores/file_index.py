@@ -226,21 +226,24 @@ class FileIndex:
         self, describe: Callable[..., Any], read: Callable[..., Iterator[Event]], progress: Progress | None
     ) -> bool:
         """Add the words of all events that are not indexed yet; False if the index is unusable."""
+        command = "SELECT key, id, seq, undescribed FROM rows WHERE unread AND size >= 0 LIMIT 64"
 
         def work(db: sqlite3.Connection) -> bool:
-            self._describe(db, describe)
             (whole,) = db.execute("SELECT count(*) FROM rows WHERE unread AND size >= 0").fetchone()
             done = 0
-            while batch := db.execute("SELECT key, id, seq FROM rows WHERE unread AND size >= 0 LIMIT 64").fetchall():
+            while batch := db.execute(command).fetchall():
                 began = monotonic()
                 with _change(db):  # short transactions: others wait to record their changes
-                    for row in batch:
-                        self._read(db, row, read)
+                    for key, session_id, seq, is_undescribed in batch:
+                        if is_undescribed:
+                            _describe_row(db, key, session_id, describe)
+                        self._read(db, (key, session_id, seq), read)
                         done += 1
                         if monotonic() - began > STEP_S:
                             break
                 if progress is not None and whole:
                     progress(min(done, whole), whole)
+            self._describe(db, describe)
             return True
 
         return self._using(work) is not None
@@ -399,14 +402,7 @@ class FileIndex:
         while batch := db.execute(command).fetchall():
             with _change(db):
                 for key, session_id in batch:
-                    try:
-                        row = describe(session_id)
-                    except (SessionError, InvalidEventError):
-                        row = SessionSummary(id=session_id)
-                    parent = dumps_json(row.parent) if row.is_child else None
-                    values = (dumps_json(row.cwd), dumps_json(row.tenant), parent, key)
-                    db.execute("UPDATE rows SET undescribed = 0, cwd = ?, tenant = ?, parent = ? WHERE key = ?", values)
-                    tell_of(db, key, row)
+                    _describe_row(db, key, session_id, describe)
 
     def _read(
         self, db: sqlite3.Connection, row: tuple[int, str, int], read_events: Callable[..., Iterator[Event]]
@@ -421,6 +417,17 @@ class FileIndex:
                     command = "INSERT OR REPLACE INTO found (rowid, words) VALUES (?, ?)"
                     db.execute(command, (place_of(key, seq), words))
         db.execute("UPDATE rows SET seq = ?, unread = 0 WHERE key = ?", (seq, key))
+
+
+def _describe_row(db: sqlite3.Connection, key: int, session_id: str, describe: Callable[[str], SessionSummary]) -> None:
+    try:
+        row = describe(session_id)
+    except (SessionError, InvalidEventError):
+        row = SessionSummary(id=session_id)
+    parent = dumps_json(row.parent) if row.is_child else None
+    values = (dumps_json(row.cwd), dumps_json(row.tenant), parent, key)
+    db.execute("UPDATE rows SET undescribed = 0, cwd = ?, tenant = ?, parent = ? WHERE key = ?", values)
+    tell_of(db, key, row)
 
 
 _LATEST = (1 << 63) - 1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
+STEP_SESSIONS = 256
 BUSY_S = 30.0
 DELETED_EVERY_S = 60
 # The texts from the summaries of sessions in which lists search for words.
@@ -216,15 +217,15 @@ class SearchFile:
             with self._opened() as index, index.lock:
                 db = index.connection
                 db.execute(CREATE_TOLD_TABLE)
-                row = db.execute(_LOOKED, ("rows",)).fetchone()
-                newest = db.execute(_NEWEST).fetchone()
-                behind = db.execute(_UNLISTED, row or (0,)).fetchall()
-                if behind:
+                behind = _unlisted(db)
+                # Short transactions, which keep what was done before an interruption.
+                for first in range(0, len(behind) - STEP_SESSIONS, STEP_SESSIONS):
                     with _change(db):
-                        for key, session_id, seq in behind:
-                            with suppress(SessionError, InvalidEventError):
-                                tell_of(db, key, describe(session_id))
-                            db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
+                        _list_sessions(db, behind[first : first + STEP_SESSIONS], describe)
+                if behind:
+                    with _change(db):  # the rest, and what other processes have changed by now
+                        newest = db.execute(_NEWEST).fetchone()
+                        _list_sessions(db, _unlisted(db), describe)
                         db.execute("INSERT OR REPLACE INTO looked VALUES ('rows', ?, ?)", newest)
                 return work(db)
         except (driver().OperationalError, OSError):
@@ -269,6 +270,21 @@ def _change(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     with db:
         yield
+
+
+def _unlisted(db: sqlite3.Connection) -> list[tuple[int, str, int | None]]:
+    """The key, id and last `seq` of sessions that have changed since they were listed."""
+    row = db.execute(_LOOKED, ("rows",)).fetchone()
+    return db.execute(_UNLISTED, row or (0,)).fetchall()
+
+
+def _list_sessions(
+    db: sqlite3.Connection, sessions: Sequence[tuple[int, str, int | None]], describe: Callable[[str], SessionSummary]
+) -> None:
+    for key, session_id, seq in sessions:
+        with suppress(SessionError, InvalidEventError):
+            tell_of(db, key, describe(session_id))
+        db.execute("INSERT OR REPLACE INTO listed VALUES (?, ?)", (key, seq or 0))
 
 
 def _drop_deleted(db: sqlite3.Connection) -> None:
