@@ -82,7 +82,7 @@ class GitWithoutSandbox(WorkspaceTestCase):
         for padding in ("#" + "x" * 1_000_000, "#\n" * 500_001, " " * 1_000_001):
             config.write_text(f"[core]\n\tbare = false\n{padding}\n{HOSTILE}")
             settings = foreign_settings(str(self.root), [str(self.root)], deep=False)[str(config)]
-            self.assertEqual(settings.kept, "")
+            self.assertEqual(settings.harmless_text, "")
             self.assertIn("larger than", settings.dropped[0])
             self.assertFalse(is_plain_repository(str(self.root)))
             self.assertEqual(self.outcome("git status"), "ask")
@@ -112,7 +112,7 @@ class LinesOfAConfiguration(WorkspaceTestCase):
         os.mkfifo(self.root / "fifo")
         for path in (str(self.root / "fifo"), "/dev/zero", "with\0nul"):
             settings = read_config(path)
-            self.assertEqual(settings and (settings.kept, len(settings.dropped)), ("", 1))
+            self.assertEqual(settings and (settings.harmless_text, len(settings.dropped)), ("", 1))
 
 
 if __name__ == "__main__":
