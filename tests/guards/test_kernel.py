@@ -22,9 +22,9 @@ FEATURES = (
     "skills",
     "tools",
 )
-# The limits of DESIGN section 2, which aims at 40 files and 9,000 lines.
-MAX_FILES = 50
-MAX_LINES = 10_000
+# DESIGN section 2 allows 50 files and 10,000 lines, and aims at 40 and 9,000; these limits keep what has been reached.
+MAX_FILES = 44
+MAX_LINES = 9_450
 
 
 def tearDownModule() -> None:
