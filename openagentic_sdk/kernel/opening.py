@@ -40,34 +40,9 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing has
     changed. A subagent shares its parent's deadline.
     """
-    for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
-        if limit is None:
-            continue
-        kinds = map(kind_of, agent.parts)  # a plain function as opener may create any part
-        if all(isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds):
-            raise OptionsError(f"{name}={limit} needs a part that enforces it, such as `Budgets`")
+    _check_limits(agent, request)
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
-    came: list[SessionWriter] = []
-
-    def close_late() -> None:
-        for late in came:
-            late.close()
-
-    # In a thread even for a local disk, because creating a session waits for several syncs.
-    (session_id, writer, view), cancelled = await ask_store(
-        partial(_open_session, agent, request, came), deadline.patience, too_late=close_late
-    )
-    if cancelled is not None:
-
-        def take_back() -> None:
-            """Release a session in which no run begins; delete it if it was created for this run."""
-            writer.close()
-            if request.resume is None:
-                agent.store.delete_session(session_id, expected_seq=0)  # somebody else may have taken it over
-
-        with suppress(StorageError, SessionError):  # an empty session is harmless; the caller needs the cancellation
-            await ask_store(take_back, lambda: STORE_MOMENT_S)
-        raise cancelled
+    session_id, writer, view = await _take_session(agent, request, deadline)
     stopping = parent.lifetime.stopping if parent else Stopping(guard=request.guard)
     recorder = Recorder(
         writer,
@@ -100,6 +75,46 @@ async def open_run(
 def session_state(session_id: str, view: SessionView) -> ProviderSession:
     """The state that a session's providers share, so that an adaptation made for one request affects no other session."""
     return ProviderSession(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", view.controls)
+
+
+def _check_limits(agent: AgentRuntime, request: RunRequest) -> None:
+    """Raise `OptionsError` for a limit that no part of the agent enforces."""
+    for name, limit in (("max_tokens", request.max_tokens), ("max_cost_usd", request.max_cost_usd)):
+        if limit is None:
+            continue
+        kinds = map(kind_of, agent.parts)  # a plain function as opener may create any part
+        if all(isinstance(k, type) and issubclass(k, Part) and name not in k.limits for k in kinds):
+            raise OptionsError(f"{name}={limit} needs a part that enforces it, such as `Budgets`")
+
+
+async def _take_session(
+    agent: AgentRuntime, request: RunRequest, deadline: Deadline
+) -> tuple[str, SessionWriter, SessionView]:
+    """Open the session off the event loop, and release it again if the caller is cancelled meanwhile."""
+    came: list[SessionWriter] = []
+
+    def close_late() -> None:
+        for late in came:
+            late.close()
+
+    # In a thread even for a local disk, because creating a session waits for several syncs.
+    opened, cancelled = await ask_store(
+        partial(_open_session, agent, request, came), deadline.patience, too_late=close_late
+    )
+    session: tuple[str, SessionWriter, SessionView] = opened
+    if cancelled is None:
+        return session
+    session_id, writer, _ = session
+
+    def take_back() -> None:
+        """Release a session in which no run begins; delete it if it was created for this run."""
+        writer.close()
+        if request.resume is None:
+            agent.store.delete_session(session_id, expected_seq=0)  # somebody else may have taken it over
+
+    with suppress(StorageError, SessionError):  # an empty session is harmless; the caller needs the cancellation
+        await ask_store(take_back, lambda: STORE_MOMENT_S)
+    raise cancelled
 
 
 def _open_session(
