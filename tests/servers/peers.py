@@ -138,7 +138,7 @@ class Peer:
     command: Sequence[str]
     health: str
     environment: dict[str, str] = field(default_factory=dict)
-    start_s: float = 20.0
+    start_s: float = 300.0
 
     def __enter__(self) -> Peer:
         self.port = free_port()
@@ -162,10 +162,10 @@ class Peer:
         for sign in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, sign)
-                self._process.wait(5)
+                self._process.wait(30)
                 return
             except ProcessLookupError:
-                self._process.wait(5)
+                self._process.wait(30)
                 return
             except subprocess.TimeoutExpired:
                 continue
@@ -198,7 +198,7 @@ def aimock(fixtures: Path, *flags: str) -> Peer:
 def llmock() -> Peer:
     """LLMock, controlled over `/_llmock/`."""
     command = [str(LLMOCK), "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "critical"]
-    return Peer(command, "/health", start_s=40.0)
+    return Peer(command, "/health")
 
 
 def llama_server(model: str) -> Peer:
@@ -221,7 +221,7 @@ def _llama(weights: Path, name: str, *, context: int, at_once: int, tokens: int,
         script = Path(__file__).with_name("small_model.py")
         given = [str(weights), "{port}", name, str(context), str(at_once), str(tokens), *written[1:]]
         command = [str(SMOLLM_PYTHON), str(script), *given]
-    return Peer(command, "/health", start_s=120.0)
+    return Peer(command, "/health")
 
 
 def litellm(upstream: str, folder: Path) -> Peer:
@@ -241,7 +241,7 @@ def litellm(upstream: str, folder: Path) -> Peer:
     path.write_text(json.dumps(config))  # JSON is YAML
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "NO_PROXY": "*"}
     command = [str(LITELLM), "--config", str(path), "--host", "127.0.0.1", "--port", "{port}"]
-    return Peer(command, "/health/liveliness", environment, start_s=120.0)
+    return Peer(command, "/health/liveliness", environment)
 
 
 if __name__ == "__main__":

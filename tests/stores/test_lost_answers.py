@@ -6,6 +6,8 @@ import importlib.util
 import os
 import unittest
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.events import Event, SessionMeta, ToolResult, UserMessage
@@ -14,6 +16,7 @@ from openagentic_sdk.sessions.postgres import PostgresSessionStore
 from openagentic_sdk.sessions.redis import RedisSessionStore
 
 from ..size import LARGE
+from ..waiting import until
 from . import servers
 from .proxy import Fault, Proxy
 
@@ -109,7 +112,7 @@ class LostAnswerTest(unittest.TestCase):
             direct = self.patient(url, 30.0)
             with Proxy(url) as proxy:
                 store = self.patient(proxy.url, patience_s)
-                store.list_sessions()
+                until(partial(self.is_connected, store), "the store is connected")
                 for call in CALLS:
                     if call == "read":
                         direct.search(
@@ -123,13 +126,20 @@ class LostAnswerTest(unittest.TestCase):
             for name in direct.list_sessions():
                 self.assertEqual(direct.read_summary(name), direct.fold_summary(name), name)
 
+    def is_connected(self, store: SessionStore) -> bool:
+        with suppress(StorageError):
+            store.list_sessions()
+            return True
+        return False
+
     def run_at(
         self, proxy: Proxy, store: SessionStore, direct: SessionStore, call: str, piece: int, fault: Fault
     ) -> bool:
         """Run the call with a fault at that piece and check the outcome; return False if it sends fewer pieces."""
         kind = direct.__class__.__name__
         with self.subTest(kind, call=call, piece=piece, fault=fault):
-            calls = Calls(store, f"{call}-{piece}")
+            calls = Calls(direct, f"{call}-{piece}")
+            calls.store = store
             proxy.fail(piece, fault)
             failure: StorageError | None = None
             try:
@@ -137,8 +147,10 @@ class LostAnswerTest(unittest.TestCase):
             except StorageError as error:
                 failure = error
             if proxy.disarm():
-                self.assertIsNone(failure)
-                return False
+                if failure is None:
+                    return False
+                # Without a fault, only the short patience can end, on a busy machine.
+                self.assertTrue(fault.startswith("hang"), failure)
             calls.store = direct
             if failure is None:
                 self.assertTrue(done(), texts(direct, calls.name) if direct.session_exists(calls.name) else "gone")
@@ -153,7 +165,7 @@ class LostAnswerTest(unittest.TestCase):
     def test_a_connection_that_breaks_before_or_after_any_piece_doubles_and_loses_nothing(self) -> None:
         # In the small size: cut after odd pieces, so that each call loses a response, and before even ones.
         for fault, first in (("cut before", 2), ("cut after", 1)):
-            self.run_at_each_piece(fault, 1 if LARGE else 2, 10.0, first=1 if LARGE else first)  # type: ignore[arg-type]
+            self.run_at_each_piece(fault, 1 if LARGE else 2, 60.0, first=1 if LARGE else first)  # type: ignore[arg-type]
 
     def test_a_server_that_stops_answering_at_any_piece_is_given_up_when_patience_ends(self) -> None:
         for fault in ("hang before", "hang after"):

@@ -449,7 +449,8 @@ class StoppedProcessTest(unittest.TestCase):
             return execute("SELECT 1")
 
         self.assertEqual(tables.change(work, steps=2), [(1,)])
-        self.assertEqual(attempts, ["begun", "another's turn", "begun"])
+        # On a busy machine, a later attempt may be silent for too long as well.
+        self.assertEqual((attempts[:2], set(attempts[2:])), (["begun", "another's turn"], {"begun"}))
 
     def test_its_idle_connections_are_free_for_others_and_opened_again_when_it_goes_on(self) -> None:
         tables = self.open(idle_session_timeout=100)
