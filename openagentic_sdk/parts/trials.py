@@ -1,9 +1,10 @@
 """Try commands that no rule decides on a copy of the workspace, and judge them by their effects there.
 
-If nothing changed, the result is returned. If only unprotected files of the workspace changed, `acceptEdits` keeps the
-changes, `default` asks once with the list and the differences, and `plan` drops them. Any other command requires approval
-before it runs, as without this part. A trial has its own decision and start event and changes nothing, so it is repeated
-after a crash; keeping its changes has a second decision and start event, and is the unsafe effect.
+If nothing changed, or in `default` only caches of tools, the result is returned. If only unprotected files of the workspace
+changed, `acceptEdits` keeps the changes, `default` asks once with the list and the differences, and `plan` drops them. Any
+other command requires approval before it runs, as without this part. A trial has its own decision and start event and
+changes nothing, so it is repeated after a crash; keeping its changes has a second decision and start event, and is the
+unsafe effect.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ..sessions.request import json_sha256
 from ..tools.bash import BashTool, TriedCommand
 from ..tools.shell.file_policy import FilePolicy
 from ..tools.shell.sandboxed import named_channel
-from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, shown_diff
+from ..tools.shell.trial import MAX_CHANGED_BYTES, MAX_EFFECTS, Change, TrialLimits, is_cached, shown_diff
 
 # Trials of one command: a trial is repeated if a file that it replaces has changed meanwhile or the run ended.
 _MOST_TRIALS = 3
@@ -264,6 +265,8 @@ class _TriedCall(BareTool):
             verdicts.append(verdict)
         if all(verdict.outcome == "allow" for verdict in verdicts):
             return _TrialVerdict("keep", verdicts[0].reason)
+        if all(is_cached(change, tried.root) for change in tried.changes):
+            return _TrialVerdict("drop", "it was tried on a copy and changed only caches, which are discarded")
         return _TrialVerdict("ask", "it changes files of the workspace")
 
     async def _decided(self, judged: _TrialVerdict, tried: TriedCommand) -> ApprovalResult:

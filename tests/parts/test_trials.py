@@ -95,6 +95,19 @@ class WhatIsAsked(TrialTestCase):
         self.assertEqual(self.decisions(events), [(True, "trial")])
         self.assertEqual(self.starts(events), ["read"])
 
+    def test_caches_of_tools_are_discarded_without_a_question_unless_something_else_changed(self) -> None:
+        command = (
+            "mkdir -p src/__pycache__ .ruff_cache; echo x > src/__pycache__/a.pyc; echo x > .ruff_cache/b; echo ok"
+        )
+        (self.root / "src").mkdir()
+        events = self.calls(command, answer=None)
+        self.assertEqual(self.result(events).output["stdout"], "ok\n")
+        self.assertEqual(self.starts(events), ["read"])
+        self.assertEqual(sorted(path.name for path in self.root.rglob("*")), ["notes.txt", "src"])
+        self.calls(f"{command}; echo x > src/pycache")
+        self.assertEqual(len(self.questions), 1)
+        self.assertEqual(self.result(self.calls(command, answer=None, deny=["Edit(src/**)"])).outcome, "denied")
+
     def test_what_it_changed_is_asked_about_once_with_the_list_and_the_differences_and_then_kept(self) -> None:
         events = self.calls("echo two >> notes.txt; echo new > made.txt", answer="yes")
         (question,) = self.questions

@@ -148,6 +148,12 @@ def shown_places() -> tuple[str, ...]:
     return tuple(path for name in _CACHES.split() if os.path.exists(path := os.path.join(home, name)))
 
 
+# Files and folders that tools for tests and checks create beside what they look at, only to be quicker the next time.
+_TOOL_CACHES = frozenset(
+    ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".eslintcache", ".stylelintcache")
+)
+
+
 @frozen
 class Change:
     """A command's effect on one path. `before` and `after` are digests of the old and new content, empty for none.
@@ -162,6 +168,11 @@ class Change:
     after: str
     size_bytes: int
     problem: str | None = None
+
+
+def is_cached(change: Change, root: str) -> bool:
+    """Whether a change is in a cache that a tool for tests or checks keeps below `root`."""
+    return not _TOOL_CACHES.isdisjoint(os.path.relpath(change.path, root).split(os.sep))
 
 
 def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterator[Change]:
