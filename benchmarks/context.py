@@ -1,6 +1,6 @@
 """The share of a session's requests that the vendor's cache serves, as counted by an endpoint with the vendors' rules.
 
-A session of 50 steps reads files, activates two skills and is summarised once. The endpoint
+A session of 50 steps reads files, activates two skills and is summarized once. The endpoint
 (`openagentic_sdk.testing.endpoint`) caches what the documentation of each protocol describes, and binds the model's
 reasoning to everything that preceded it.
 
@@ -81,9 +81,10 @@ def _request_bytes(count: int) -> int:
 
 
 def _code_rows() -> list[Row]:
-    """A call made by code, compared with the same call in a separate answer, and as one of many in one answer.
+    """Compare a call made by code with the same call in a separate answer, and as one of many in one answer.
 
-    On files, one call after the other; the best of several times each, because other work on the machine only adds time.
+    The store is one of files, and the calls run one after the other. Each row is the best of several, because other work on
+    the machine only adds time.
     """
     from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 

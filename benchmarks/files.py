@@ -67,7 +67,7 @@ def _glob_rows() -> list[Row]:
 
 
 def _glob_row(root: Path, name: str, tool: GlobTool, pattern: str) -> Row:
-    """In processor time, which other programs disturb less: Glob does its work in one thread."""
+    """Compare Glob with the loop in processor time, which other programs disturb less: Glob does its work in one thread."""
     floor_s, took_s = _in_turns(lambda: _walk(root), _call(tool, {"pattern": pattern}, root), best_cpu_s)
     label = f"Glob of {GLOB_FILES:,} files, {name}"
     return Row(label, took_s * 1000, "ms", took_s / floor_s, "os.walk of the same tree", "ratio <= 1.5")

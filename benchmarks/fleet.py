@@ -151,10 +151,10 @@ def _enqueue(queue: Queue, count: int, agent: str = "step", body: str = '{"promp
 
 
 def _whole_runs(url: str) -> Iterator[Row]:
-    """One after the other, in this process.
+    """Compare runs of a fleet with runs alone, one after the other, in this process.
 
-    On SQLite, the fleet adds about 6 ms of processor time to the 6.6 of a run alone, so the ratio is close to its bar: three
-    transactions (enqueue, claim, end), and 14 calls of the database in threads, each of which starts one.
+    On SQLite, the fleet adds about 6 ms of processor time to the 6.6 of a run alone, so the ratio is close to its bar:
+    three transactions (enqueue, claim, end), and 14 calls of the database in threads, each of which starts one.
     """
     with closing(open_store(url)) as store, closing(Fleet(store, agents())) as fleet:
         options = fleet.agents.options("step", session_store=store)
@@ -220,7 +220,7 @@ def _worker(url: str, *args: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _take_over(url: str) -> Iterator[Row]:
-    """From `kill -9` of one worker to the claim of the other."""
+    """Measure the time from `kill -9` of one worker to the claim of the other."""
     with closing(open_store(url)) as store, closing(Fleet(store, agents())) as fleet:
         queue = fleet.queue
         [run_id] = _enqueue(queue, 1, agent="hang")
@@ -241,7 +241,7 @@ def _take_over(url: str) -> Iterator[Row]:
 
 
 def _workers(url: str) -> Iterator[Row]:
-    """From the first claim to the last end, by the database's clock."""
+    """Measure the time from the first claim to the last end, by the database's clock."""
     count, times = 240, {}
     command = "SELECT max(ended_at) - min(started_at) FROM openagentic_runs WHERE id >= %s"
     with closing(open_store(url)) as store:
@@ -259,7 +259,7 @@ def _workers(url: str) -> Iterator[Row]:
 
 
 def _after_many(url: str) -> Iterator[Row]:
-    """Claims and ends one after the other; the first and the last twentieth."""
+    """Compare the last twentieth of claims and ends, one after the other, with the first."""
     with closing(open_store(url)) as store:
         queue = Queue(tables_of(store))
         _end_all(queue)

@@ -29,7 +29,7 @@ def rows() -> list[Row]:
 
 
 def _signing() -> list[Row]:
-    """A step computes nothing of the chain, which is computed at the end of the run from the stored events."""
+    """Compare a signature at the end of a run with the run's steps, which compute nothing of the chain."""
     with tempfile.TemporaryDirectory() as folder:
         key = InstallationKey(f"{folder}/installation.key")
         plain, signed = FileSessionStore(f"{folder}/plain"), FileSessionStore(f"{folder}/signed")

@@ -116,7 +116,7 @@ async def watch(port: int, requests: list[bytes], settle_bytes: int) -> list[Wat
 
 
 async def measure_memory(folder: str) -> list[Row]:
-    """The memory of one idle watcher, with all on one session and with each on its own."""
+    """Measure the memory of an idle watcher, with all on one session and with each on its own."""
     found = []
     for name, sessions in (("one session", 1), (f"{WATCHERS:,} sessions", WATCHERS)):
         with Server(f"file:{folder}/memory?durability=flush") as server:
@@ -137,7 +137,7 @@ async def measure_memory(folder: str) -> list[Row]:
 
 
 async def measure_broadcast(server: Server) -> list[Row]:
-    """One event to all watchers of its session, and the same bytes by bare asyncio.
+    """Compare the delivery of one event to all watchers of its session with the same bytes sent by bare asyncio.
 
     Of processor time, a watcher costs about 33 us, bare asyncio 10 us, of which the write to the socket is 8. The rest is a
     task that wakes and waits again with its time limit (10), ASGI's message with the chunk (6), and cold memory, since each
@@ -175,7 +175,7 @@ async def measure_broadcast(server: Server) -> list[Row]:
 
 
 async def measure_append(kind: str, folder: str) -> list[Row]:
-    """An append while a thousand clients watch other sessions, once all of them have received the existing events.
+    """Measure an append while a thousand clients watch other sessions, once all of them have received the existing events.
 
     While a thousand clients arrive, the server is busy with their first pages for a second or two; an append then takes
     three times as long, on whichever sample the arrival ends.
@@ -201,7 +201,7 @@ async def measure_append(kind: str, folder: str) -> list[Row]:
 
 
 async def measure_replay(server: Server) -> list[Row]:
-    """The delay until the first event of a long log arrives."""
+    """Measure the delay until the first event of a long log arrives."""
     took: dict[int, list[float]] = {}
     names = {count: server.ask("make", sessions=1, events=count)[0] for count in (1, REPLAY)}
     for _ in range(ROUNDS):
@@ -216,7 +216,7 @@ async def measure_replay(server: Server) -> list[Row]:
 
 
 async def measure_log_line(folder: str) -> list[Row]:
-    """What the log line of a request adds to it: the row of a session, requested over one connection."""
+    """Measure what the log line of a request adds to it: the row of a session, requested over one connection."""
     store = open_store(f"file:{folder}/lines?durability=flush")
     name = store.create_session()
     store.append_events(name, [UserMessage("Tea?")])

@@ -56,12 +56,12 @@ def rows() -> list[Row]:
 
 
 def _appends(place: Path) -> Iterator[Row]:
-    """One transaction per event, as in a run; the floors insert the same bytes into a table keyed by session and seq.
+    """Compare appends with bare inserts of the same bytes, one transaction per event, as in a run.
 
-    No run has rows that stand ready: the JSON alone brings the first floor to 0.7 of the second, which therefore has no bar.
-    Of the 71 us of processor time that an append takes, a bare insert of a prepared row is 30, its JSON 13, and the rest
-    Python between the run's event and the statement, with a look at the queue of writers. The statement compares the
-    session's epoch and whether it is the newest; as INSERT ... VALUES, it needs no temporary table, which cost 10 more.
+    No run has prepared rows: the JSON alone brings the first floor to 0.7 of the second, which therefore has no bar. Of the
+    71 us of processor time that an append takes, a bare insert of a prepared row is 30, its JSON 13, and the rest Python
+    between the run's event and the statement, with a look at the queue of writers. The statement compares the session's
+    epoch and whether it is the newest; as INSERT ... VALUES, it needs no temporary table, which cost 10 more.
     """
     event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
     ready_s = made_s = ours_s = float("inf")
