@@ -189,7 +189,7 @@ def _end_all(queue: Queue) -> None:
 
 
 def _parks(url: str) -> Iterator[Row]:
-    """Connections of this process to the server, in addition to those that it had before."""
+    """Count the connections that many parked runs hold in addition to those that this process had before."""
     if not POSTGRES_URL:
         return
     with closing(open_store(url)) as store:

@@ -68,7 +68,7 @@ def _parse_row() -> Row:
 
 
 def _long_line_row() -> Row:
-    """Compare a line of eight megabytes with eight lines of one: nothing may scan the beginning of a line again and again."""
+    """Compare a line of eight megabytes with eight lines of one: nothing may scan its beginning again and again."""
     from openagentic_sdk.providers.sse import SSEDecoder
 
     def decode(lines: int) -> None:
