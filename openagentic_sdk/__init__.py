@@ -14,7 +14,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip keeps to pyproject.toml, a c
     )
 
 if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]:
-    # `python3 -m openagentic_sdk` looks for every module in the folder one stands in first: in a stranger's project, in the
+    # `python3 -m openagentic_sdk` looks for every module in the current folder first: in a stranger's project, in the
     # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
     try:
         _here = os.path.realpath(os.curdir)

@@ -151,7 +151,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # it is there, and failed with an AttributeError of its own
+            if hasattr(type(self), name):  # it exists, and itself failed with an AttributeError
                 return object.__getattribute__(self, name)
             raise AttributeError(f"an Agent has no attribute {name!r}{type(self).advice(name)}")
 
@@ -605,7 +605,7 @@ def _check_functions(name: str, functions: Any, takes: str) -> None:
             signature(function).bind(*takes.split(","))
         except TypeError as error:
             raise OptionsError(f"{name}: {name_of(function)} must take {takes}: {error}") from error
-        except ValueError:  # what is written in another language tells none
+        except ValueError:  # a function written in C has no readable signature
             continue
 
 

@@ -37,9 +37,9 @@ from .providers.named import find_provider, split_model
 from .providers.wrappers.guarded import guarded
 from .testing.scripted import ScriptedProvider
 
-# The key of a session's metadata that says which agent it belongs to.
+# The metadata key for the name of the agent that a session belongs to.
 AGENT_KEY = "agent"
-# What clients of an agent may say besides prompts, where its owner lets them.
+# What requests of clients may contain besides a prompt, if the owner of the agent permits it.
 ACCEPTABLE = ("instructions", "history", "format")
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 # Where a repository may lie: nothing that git reads as an option, a transport helper (`ext::`) or with a password in it.
@@ -378,7 +378,7 @@ def _workspace_of(where: str, table: Mapping[str, Any], folder: Path) -> str | R
 
 def _provider_of(table: Mapping[str, Any], folder: Path) -> Provider:
     if "script" in table:
-        # Each session plays it from the start, and goes on where it was, whichever process it is in.
+        # Each session plays the script from its start and, when resumed, continues where it was, in any process.
         return ScriptedProvider.from_file(folder / Path(table["script"]).expanduser(), resumable=True)
     endpoint = {key: table[key] for key in ("base_url", "api_key_env", "model") if key in table}
     return guarded(find_provider(table.get("provider"), **endpoint), fallback=table.get("fallback", ()))

@@ -107,7 +107,7 @@ _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 _ANY_LETTER = str.maketrans(dict.fromkeys("*?[]{}()\\!\r\n", "?"))
 _USUAL_WINDOW_TOKENS = 200_000
-# What a subagent with options of its own takes from the run that starts it.
+# The settings that a subagent with its own options inherits from the run that starts it.
 _SHARED_WITH_CHILDREN = (
     "cwd", "project_dir", "setting_sources", "trust_project", "key_file", "redact", "prices", "labels", "sandbox", "clock",
     "limits_file", "otlp_endpoint", "otlp_headers", "on_storage_error",
@@ -473,7 +473,7 @@ class _Assembly:
         parts: list[PartOpener] = [partial(Publishing, tell=partial(publish, self._store)), *self.traces()]
         if self._redact is not None:
             parts.append(partial(Masking, redact=self._redact))
-        # Servers first: their tools are there for all others, and `/mcp__...` is no skill's name.
+        # Servers first: all other parts may use their tools, and `/mcp__...` is not the name of a skill.
         if self._servers is not None:
             parts.append(partial(ServerTools, servers=self._servers, offers=offers))
         parts.append(partial(ProjectPart, guidance=guidance))
@@ -924,7 +924,7 @@ def _secret_rules(key_file: str | None, home: Path | None, kept_paths: Sequence[
         folder, name = os.path.split(path)
         real = os.path.join(real_folder(folder), name)
         real = os.path.realpath(real) if os.path.islink(real) else real
-        # What has a meaning in a rule's pattern stands for any letter.
+        # Characters with a meaning in patterns are replaced by a wildcard for any character.
         return {place.translate(_ANY_LETTER) for place in (path, real)}
 
     secret = sorted({place + inside for path, inside in paths for place in places(path)})

@@ -82,7 +82,7 @@ class AgentClient:
         self.state = "running"
         try:
             turn = await turns.begin(prompt, context)
-        except OptionsError:  # a folder that is gone, say: it can be put right
+        except OptionsError:  # for example, a folder that is gone: the caller can correct it
             turns.waiting.appendleft(prompt)
             self.state = "connected"
             raise

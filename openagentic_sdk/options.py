@@ -70,7 +70,7 @@ SettingSource = Literal["user", "project", "local"]
 SETTING_SOURCES: tuple[SettingSource, ...] = ("user", "project", "local")
 
 
-# --- checks that no type says ----------------------------------------------------------------------------------------
+# --- checks beyond types ---------------------------------------------------------------------------------------------
 
 
 def _json(value: Any) -> str | None:

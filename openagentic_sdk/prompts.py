@@ -19,7 +19,7 @@ from .ground.media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from .kernel.prompt import MediaPart, Said
 
 PromptParts = Sequence[Mapping[str, Any]]
-# None goes on with what is in the log; an iterable gives prompts that run one after the other.
+# None continues from the log; an iterable yields prompts that run one after the other.
 OnePrompt = str | PromptParts | Said
 Prompt = OnePrompt | AsyncIterable[OnePrompt | Mapping[str, Any]] | None
 _MEDIA = ("image", "file", "audio")

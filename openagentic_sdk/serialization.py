@@ -58,7 +58,7 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
 _ELEMENTS: Mapping[str, type] = {"Sequence[str]": str, "Sequence[Mapping[str, Any]]": dict}
 
 
-# Fields of events that were signed before there were these: left out where they say nothing, or old digests would not fit.
+# Fields added to events that may already be signed: omitted while empty, or old digests would not match.
 _LATER = frozenset({"approver"})
 
 # The text of an event with a place for each value, and what makes the text of each value.
@@ -80,7 +80,7 @@ class _Shape:
         self.names = tuple(f.name for f in own)
         self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
         self.head = f'"type":{_quote(cls.type)}'
-        # `mac` is the last one: its digest is over what stands before it.
+        # `mac` is the last field: its digest covers everything before it.
         self.written = (*self.names, "parent_tool_use_id", "agent_name", "mac")
         self.values = itemgetter(*self.written)
         self.lines: dict[tuple[type, ...], _LineForm] = {}
@@ -334,7 +334,7 @@ class WrittenList(list[Any]):
 def written(values: list[Any]) -> list[Any]:
     """Attach its JSON to the list, reusing that of an equal earlier list; unchanged if it cannot be encoded."""
     try:
-        # Tells 1 from True, and one order of keys from another; version 0 says the same of equal values.
+        # Distinguishes 1 from True, and one order of keys from another; version 0 writes equal values alike.
         key = marshal.dumps(values, 0)
         texts = _WRITTEN.get(key)
         if texts is None:

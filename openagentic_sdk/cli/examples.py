@@ -11,7 +11,7 @@ from ..ground.packaged import read_packaged
 
 _NAME = "openagentic-sdk"
 
-# By the words after the command's name; each line may say after `#` what it does.
+# Keyed by the words after the command's name; a line may explain itself after `#`.
 EXAMPLES: Mapping[str, Sequence[str]] = json.loads(read_packaged(__spec__, "examples.json"))
 
 

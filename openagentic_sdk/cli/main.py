@@ -157,7 +157,7 @@ def _fail(error: OSError) -> int:
         return _complain(f"{where}: {error.strerror or error}", FAILED)
     try:
         working_dir()
-    except OptionsError as removed:  # a relative path in a folder that is gone fails without a name, too
+    except OptionsError as removed:  # a relative path in a folder that is gone also fails without a name
         return _complain(removed, USAGE)
     return _complain(error, FAILED)
 

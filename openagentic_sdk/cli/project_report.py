@@ -149,7 +149,7 @@ class Look:
             line = re.sub(rf"\$({name})\b", r"${\1}", line)
         line = fill_variables(line, {key: value for key, value in values.items() if value})
         if any(mark in line for mark in ("||", "[ -", "test -", "if ", "command -v")):
-            return ""  # it looks for itself what is there
+            return ""  # the command itself checks what exists
         missing = [name for name in files_named(line, root, or_missing=True) if not os.path.exists(f"{root}/{name}")]
         scripts = [name for name in missing if os.path.splitext(name)[1] in (".sh", ".py", ".js", ".ts", ".mjs", ".rb")]
         first = _FIRST_WORD.match(line.replace('"', ""))

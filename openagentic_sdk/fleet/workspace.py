@@ -416,7 +416,7 @@ class _Git:
             why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
                 report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
             )
-            # The next worker retries a cancelled command; what git refuses here, it refuses there, too.
+            # The next worker retries a cancelled command; what git refuses here, it also refuses there.
             kind = StorageError if report.ended_by == "cancel" else FleetError
             raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _GitOutput(data, problem)

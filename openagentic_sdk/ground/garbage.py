@@ -48,7 +48,7 @@ def _hand_over(work: Callable[[], object]) -> None:
     if _is_ending:
         _clean_up()
     else:
-        # `Thread.start` would wait for a lock. If no thread can start any more, the process's exit does the work.
+        # `Thread.start` would wait for a lock. If no thread can start any longer, the process's exit does the work.
         with contextlib.suppress(RuntimeError):
             _thread.start_new_thread(_clean_up, ())
 

@@ -90,7 +90,7 @@ async def run_in_thread(
         if not done.done():
             note_left(f"thread {name}")
             if not keep:
-                done.cancel()  # nobody waits for its result any more
+                done.cancel()  # nobody waits for its result any longer
         elif not done.cancelled() and done.exception() is None:
             _drop(done.result())  # the result arrived after the wait was over
         raise

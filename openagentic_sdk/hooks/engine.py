@@ -42,7 +42,7 @@ class Point:
     matched: str = "tool_name"
 
 
-# Closed are the points that stand before an effect. `stop` and `pre_compact` can block too, but a broken hook there would
+# The points before an effect are closed. `stop` and `pre_compact` can also block, but a broken hook there would
 # keep a run from ever ending or shrinking.
 POINTS = {
     "session_start": Point(matched="source"),
@@ -62,7 +62,7 @@ POINTS = {
     "session_end": Point(matched="reason"),
 }
 _REPLACEMENTS = tuple(dict.fromkeys(point.replaced_by for point in POINTS.values() if point.replaced_by))
-# Stands for the answer of a hook whose `when` said no.
+# The outcome of a hook whose `when` returned false.
 _TEXTS = ("block_reason", "override_prompt", "action", "additional_context", "system_message")
 _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}

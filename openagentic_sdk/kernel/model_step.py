@@ -326,7 +326,7 @@ class _IncomingAnswer:
         events: list[Event] = [self._response(output)]
         if output.reasoning:
             events.append(AssistantReasoning(output.reasoning))
-        # An answer without text or calls is recorded, too: the turn has ended with it.
+        # An answer without text or calls is also recorded: the turn has ended with it.
         if output.assistant_text or output.extras or not calls:
             message = AssistantMessage(
                 output.assistant_text or "",

@@ -64,7 +64,7 @@ class Job:
         # These end the run: a store that fails, or a question whose answer comes later.
         if isinstance(error, StorageError | RunStopped):
             raise error
-        # A thread that goes on may still change something, although the coroutine that waited for it has ended.
+        # A thread that is still running may change something, although the coroutine that waited for it has ended.
         if self.guest.is_left or (self._left and isinstance(error, asyncio.CancelledError)):
             return unknown_result(use_id, STILL_RUNNING)
         if isinstance(error, UnknownOutcomeError):

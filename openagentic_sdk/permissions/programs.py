@@ -109,7 +109,7 @@ _RUNNING_OPTION = regex(
     r"|proxycommand|script)(?!-(?:ids?|arns?|names?|all)\b)(?:-\w+)*(?:=.*)?",
     re.I | re.S,
 )
-# curl accepts wildcards and percent-encoding in `file:` URLs, and wildcards in the scheme, too.
+# curl accepts wildcards and percent-encoding in `file:` URLs, and wildcards even in the scheme.
 _CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
 _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/-])")
 
@@ -226,7 +226,7 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
         # Grouped short options: the first that takes a value ends the group.
         cut = -1 if word.startswith("--") else next((i for i in range(1, len(word)) if word[i] in options.valued), -1)
         flags, letter, value = (word, "", "") if cut < 0 else (word[:cut], word[cut], word[cut + 1 :])
-        # In a shell's group of letters, those after the one with a value count, too.
+        # In a shell's group of letters, those after the one with a value also count.
         if word.startswith("+") or option_in([word if program in SHELLS else flags], options):
             return f"{name} {word} runs code"
         if letter or word in options.valued_words:

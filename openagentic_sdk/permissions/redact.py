@@ -23,7 +23,7 @@ MIN_SECRET_CHARS = 8
 _HINTS = tuple(dict.fromkeys([hint for shape in SHAPES for hint in shape.hints]))
 
 
-# Most texts of one run occur in the next one, too: cache those without anything to mask, up to these bounds.
+# Most texts of one run occur again in the next one: cache those without anything to mask, up to these bounds.
 _MAX_KEPT_TEXTS, _MAX_KEPT_CHARS = 512, 16 * 1024
 
 

@@ -28,7 +28,7 @@ LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434/v1",
     "vllm": "http://127.0.0.1:8000/v1",
 }
-# The key of a session's metadata with the address of such a server, or of another compatible one, for whoever continues it.
+# The metadata key for the address of such a server, or of another compatible one, for continuing the session.
 BASE_URL_KEY = "base_url"
 # The vendors' own providers, and the variable that contains the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}

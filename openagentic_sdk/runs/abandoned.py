@@ -17,7 +17,7 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
 WISHES_KEY = "wishes"
-# After this many deaths a request is not resumed any more: it may be what kills the processes.
+# After this many deaths a request is no longer resumed: it may be the reason why the processes die.
 MAX_DEATHS = 10
 
 

@@ -224,7 +224,7 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
     except StopIteration:
         return
     except asyncio.CancelledError:
-        # As `asyncio.timeout` does: if somebody else has cancelled the task as well, that cancellation stands.
+        # As `asyncio.timeout` does: if somebody else has cancelled the task as well, that cancellation remains.
         if is_over and task is not None and task.uncancel() <= 0:
             raise TimeoutError(f"the client read nothing for {seconds:g} s") from None
         raise

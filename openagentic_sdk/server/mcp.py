@@ -218,7 +218,7 @@ async def _answer_http(
             if member is not None:
                 expected_headers["mcp-name"] = params.get(member)
             if stated_version is None and version in MODERN:
-                read_meta(params)  # raises with what is missing
+                read_meta(params)  # raises an error that names what is missing
             for name, value in expected_headers.items():
                 actual = call.header(name)
                 if actual is None or value is None or decode_header_value(actual) != value:

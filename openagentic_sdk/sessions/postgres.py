@@ -423,7 +423,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
                     self._give_time(db)
                     command = "UPDATE openagentic_events SET data = %s WHERE session = %s AND seq = %s"
                     db.execute(command, (text, at.key, seq))
-                # Who read the old words does not add them to the index any more.
+                # A process that read the old words no longer adds them to the index.
                 columns = f"revision = revision + 1, {_SET_COLUMNS}"
                 db.execute(f"UPDATE openagentic_sessions SET {columns} WHERE key = %s", (*_columns(head), at.key))
                 db.execute("DELETE FROM openagentic_checkpoints WHERE session = %s", (at.key,))

@@ -208,7 +208,7 @@ class RedisSessionStore(RedisInbox):
         try:
             super().delete_session(session_id, expected_seq=expected_seq)
         except LogCorruptError:
-            # The server lost the session's row: delete the remaining keys, too.
+            # The server lost the session's row: delete the remaining keys as well.
             start = LogHead(start_summary(session_id, 0.0, {}))
             keys = [*self._doomed(session_id), self._key("deleted", ""), *self._indexes(start)]
             arguments = [session_id, "", "", "", 0, self._key("index", ""), TOKEN_S]
@@ -423,7 +423,7 @@ class RedisSessionStore(RedisInbox):
         try:
             yield staged
         except BaseException:
-            # If the server is unreachable, too, the keys expire.
+            # If the server is unreachable as well, the keys expire.
             with suppress(SessionError):
                 self._server.call(session_id, lambda client: client.delete(staged.log, staged.blobs), 1.0)
             raise

@@ -60,7 +60,7 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
 def _place_of(path: str, handle: int, opened: os.stat_result) -> str:
     """The real path of the opened file, to which its path may no longer lead."""
     try:
-        return os.readlink(f"/proc/self/fd/{handle}")  # Linux knows what was opened
+        return os.readlink(f"/proc/self/fd/{handle}")  # Linux reports the path that was opened
     except OSError:
         real = os.path.realpath(path)
         now = os.lstat(real)

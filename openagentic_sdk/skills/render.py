@@ -55,7 +55,7 @@ def plugin_variables(root: str, data: str, *texts: str) -> dict[str, str]:
     of the `texts` refers to it; empty without a `root`.
     """
     if data and any("CLAUDE_PLUGIN_DATA" in text for text in texts):
-        with contextlib.suppress(OSError):  # whoever uses it says what is wrong with it
+        with contextlib.suppress(OSError):  # the program that uses the folder reports the problem
             os.makedirs(data, exist_ok=True)
     values = {"CLAUDE_PLUGIN_ROOT": root, "CLAUDE_PLUGIN_DATA": data}
     return {name: value for name, value in values.items() if root and value}
@@ -118,7 +118,7 @@ def first_number(text: str) -> int:
     return 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1
 
 
-# A placeholder counts in a command only as a word of its own, so that its value stays one whatever it holds.
+# A placeholder counts in a command only as a word of its own, so that its value remains one word whatever it contains.
 _SHELL_WORD = regex(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
 _SHELL_QUOTED = regex(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
 # What makes quotes begin or end in another way than they seem to: substitutions, comments, texts between two marks.
@@ -134,7 +134,7 @@ def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), fir
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, first)
-    # Where placeholders begin that surely do not stand inside of quotes; none when that is for the shell to say.
+    # The positions of placeholders that are certainly outside quotes; none if only the shell can tell.
     bare = _SHELL_QUOTED.sub(
         lambda quoted: quoted[0] if _SHELL_WORD.fullmatch(quoted[0]) else "_" * len(quoted[0]), command
     )

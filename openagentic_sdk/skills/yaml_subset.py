@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn, TypeAlias
 from ..ground.patterns import regex
 
 MAX_DEPTH = 20
-# A key longer than this is none (YAML 1.1, section 7.4.2).
+# Longer text is not a key (YAML 1.1, section 7.4.2).
 _MAX_KEY_CHARS = 1024
 
 Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
@@ -236,7 +236,7 @@ class YamlReader:
             self.fail("no space after an indicator")
         column = self.column()
         dash = _DASH.match(self.text, self.pos) is not None
-        # A list may stand in the column of its key, and so, in PyYAML, may the header of a block scalar.
+        # A list may be in the column of its key; in PyYAML, so may the header of a block scalar.
         beside_key = column == parent and (self.peek() in ("|", ">") or (dash and not compact))
         if not inline and column <= parent and not beside_key:
             return ""

@@ -34,7 +34,7 @@ COMMANDS = {
     "wire": "check recorded exchanges with endpoints: what is read differently, and what truncation would change",
     "doctor": "report what this machine, this project and an endpoint offer an agent, and what to configure",
 }
-# What most people need; the others stand under `admin`, and work without that word too.
+# The commands that most people need; the others are listed under `admin`, and also work without that word.
 FIRST_COMMANDS = ("run", "chat", "sessions", "replay", "eval", "workflow", "view", "serve", "doctor")
 ADMIN = "admin"
 # Modules with another name (`import` is a keyword of Python), and those of a folder below.

@@ -155,7 +155,7 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
         if worker.is_draining:
             os._exit(128 + number)  # nothing is lost: leases run out, and other workers go on
         worker.drain()
-        with suppress(OSError):  # after SIGHUP there may be no terminal any more
+        with suppress(OSError):  # after SIGHUP the terminal may be gone
             print("shutting down: runs finish their step; a second signal ends at once", file=sys.stderr, flush=True)
 
     loop = asyncio.get_running_loop()

@@ -135,7 +135,7 @@ def _events(store: SessionStore, write: Write) -> Sequence[Event]:
     try:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:
-        return ()  # damaged: `sessions verify` says how
+        return ()  # damaged: `sessions verify` describes the damage
 
 
 def _forget(args: argparse.Namespace, screen: Screen) -> int:

@@ -36,7 +36,7 @@ from ..output.terminal import Screen
 from ..stored.stores import ID_HELP, add_store_flag, find_session, moment
 
 _MAX_SHOWN_CHARS = 120
-# The inputs that say what a call is about; the first that is there is shown.
+# The inputs that identify the subject of a call; the first one present is shown.
 _TELLING = ("command", "file_path", "url", "agent", "name")
 
 

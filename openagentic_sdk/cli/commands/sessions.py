@@ -89,7 +89,7 @@ def _is_of_eval(store: SessionStore, session_id: str) -> bool:
     try:
         return "eval" in store.read_metadata(session_id)["metadata"]
     except (SessionError, InvalidEventError):
-        return False  # its row says what is wrong with it
+        return False  # its row in the list describes the problem
 
 
 _COLUMNS = "{:<9} {:>7} {:>5} {:>9} {:<8} "

@@ -225,7 +225,7 @@ def _is_below(module: str, folder: str) -> bool:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        return True  # not among what is installed: this folder is where it is looked for then
+        return True  # not installed: it is looked for in this folder next
     places = [spec.origin or "", *(spec.submodule_search_locations or ())]
     return any(Path(place).is_relative_to(folder) for place in places if place)
 
@@ -327,7 +327,7 @@ def _outcome(progress: WorkflowProgress, screen: Screen) -> list[str]:
     return lines
 
 
-# --- what stands in the store ----------------------------------------------------------------------------------------
+# --- contents of the store -------------------------------------------------------------------------------------------
 
 
 def _progress_of(store: SessionStore, session_id: str) -> WorkflowProgress:

@@ -26,7 +26,7 @@ def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
     old, new = before.splitlines(), after.splitlines()
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
-    first = max(head - CONTEXT_LINES, 0)  # what is the same at the start and at the end is not compared
+    first = max(head - CONTEXT_LINES, 0)  # equal lines at both ends are not compared
     last = max(tail - CONTEXT_LINES, 0)
     old, new = old[first : len(old) - last], new[first : len(new) - last]
     often = Counter(old)
@@ -68,7 +68,7 @@ def shown_diff(
     for sign, number, text in rows[:max_rows]:
         style = {"+": "added", "-": "removed"}.get(sign, "dim" if sign == "…" else "")
         pieces = cut_at(visible(text.replace("\t", "    ")), room)
-        for place, piece in enumerate(pieces):  # a line that is wider than the terminal goes on below its number
+        for place, piece in enumerate(pieces):  # a line that is wider than the terminal continues below its number
             first = (f"{number or '':>{width}}", sign) if place == 0 else (" " * width, " ")
             lines.append(
                 f"{indent}{screen.styled(first[0], 'dim')} {screen.styled(f'{first[1]} {piece}'.rstrip(), style)}"

@@ -65,9 +65,9 @@ class EventPrinter:
         self._uses: dict[str, ToolUse] = {}
         self._depths: dict[str, int] = {}  # of the agent that made each call
         self._head_shown: str | None = None  # the call whose line is still open
-        self._streamed = False  # the main agent's text of this answer stands on the screen
+        self._streamed = False  # whether text of the main agent's current answer is on the screen
         self._thinking = False
-        self._unsettled = ""  # the end of what was streamed, which the next letters may join
+        self._unsettled = ""  # the end of the streamed text, which the next characters may join
 
     def show(self, event: Event) -> None:
         """Print one event; kinds that do not concern a reader print nothing."""
@@ -158,7 +158,7 @@ class EventPrinter:
             self._line("(the answer was cut here)", "yellow", depth)
 
     def _response(self, event: ModelResponse) -> None:
-        # What stopped the main agent stands in the closing lines.
+        # The closing lines name what stopped the main agent.
         if event.error_message and event.parent_tool_use_id is not None:
             self._line(f"model: {on_one_line(event.error_message, MAX_ERROR_CHARS)}", "red", self._depth(event))
 

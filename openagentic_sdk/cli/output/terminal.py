@@ -57,7 +57,7 @@ class Screen:
         depth = colour_depth(environ)
         self._depth = (depth if self.is_terminal and not plain else 0) if colour is None else (depth or 16) * colour
         self._at_line_start = True
-        self._open = ""  # what stands in the row that is still open
+        self._open = ""  # the contents of the row that is still open
         self._column = 0
         self._below: Sequence[str] = ()
         self._drawn: Sequence[str] = ()
@@ -82,7 +82,7 @@ class Screen:
                 self._size = os.get_terminal_size(self._out.fileno())
             except (OSError, ValueError):  # no real terminal
                 self._size = os.terminal_size((0, 0))
-            if not (self._size.columns and self._size.lines):  # it does not say: what the environment says
+            if not (self._size.columns and self._size.lines):  # it does not report its size: use the environment's
                 self._size = shutil.get_terminal_size()
             self._measure_at = now + _MOMENT_S
         return self._size
@@ -202,7 +202,7 @@ class Screen:
             return ""
         size = self._measured()
         if self._cut[:2] != (self._below, size):
-            # What does not fit above the row in which text goes on would scroll away, and could not be taken back.
+            # Rows that do not fit on the screen with the text would scroll away, and could not be removed.
             visible_rows = self._below[-max(size.lines - 1, 1) :]
             self._cut = self._below, size, [_cut_styled(_safe(row), self.width - 1) for row in visible_rows]
         self._drawn = self._cut[2]

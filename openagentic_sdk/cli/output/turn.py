@@ -197,7 +197,7 @@ class Turn:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
             self._last_seq = event.seq or self._last_seq
-        # After SIGHUP there may be no terminal any more; the run is still closed in order.
+        # After SIGHUP the terminal may be gone; the run is still closed in an orderly way.
         with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
             self._printer.show(event)
         if self._countdown is not None and isinstance(event, ModelRetry):

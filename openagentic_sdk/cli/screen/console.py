@@ -47,7 +47,7 @@ class Console:
         self.show_output: Callable[[], None] = lambda: None
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._box: tuple[Box, asyncio.Future[str]] | None = None
-        self._asked: list[str] = []  # the rows of the question that stands
+        self._asked: list[str] = []  # the rows of the open question
         self._one_at_a_time = asyncio.Lock()
         self._keyboard = Keyboard(self._press)
         self._still = asyncio.Event()  # no key was pressed for a while
@@ -185,7 +185,7 @@ def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
         return []
     try:
         after = str(input.get("content", "")) if tool == "Write" else edited_text(before, input)
-    except (ToolError, ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
+    except (ToolError, ValueError, TypeError, AttributeError):  # the tool will report the problem
         return []
     rows = shown_diff(before, after, screen, indent="", columns=screen.width - 2, max_rows=MAX_ASKED_ROWS)
     return [f"{visible(path)} ({len(rows):,} rows)", *rows]

@@ -32,7 +32,7 @@ _CONTROLS = {
 }  # fmt: skip
 _SEQUENCE = regex(r"\x1b(\[[0-9;?<=>]*[ -/]*[@-~]|O[@-~]|[^\[O])")
 _PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
-# Bracketed paste on, and no cursor of the terminal's own; and as it was.
+# Turn bracketed paste on and the terminal's cursor off; and the reverse.
 _KEYS_ON, _KEYS_OFF = b"\x1b[?2004h\x1b[?25l", b"\x1b[?2004l\x1b[?25h"
 MAX_PASTE_CHARS = 1 << 20
 
@@ -161,7 +161,7 @@ class Keyboard:
             self._flush.cancel()
         try:
             data = os.read(terminal, 65536)
-        except OSError:  # the terminal went away: SIGHUP says the rest
+        except OSError:  # the terminal is gone: SIGHUP ends the process
             data = b""
         if not data:
             loop.remove_reader(terminal)

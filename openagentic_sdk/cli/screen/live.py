@@ -154,7 +154,7 @@ class LivePrinter(EventPrinter):
         """Remove the rows, because something else is about to write."""
         self._screen.show_below([])
 
-    # --- what is over ------------------------------------------------------------------------------------------------
+    # --- finished items ----------------------------------------------------------------------------------------------
 
     def _begin(self, event: SystemInit) -> None:
         self._cwd = event.cwd
@@ -221,7 +221,7 @@ class LivePrinter(EventPrinter):
         call = self._running.pop(event.tool_use_id, None)
         use = self._uses.get(event.tool_use_id)
         if use is not None and use.name == "TodoWrite" and event.outcome == "ok":
-            return  # the list itself stands below
+            return  # the list itself is shown below
         name = on_one_line(use.name, 80) if use else f"call {on_one_line(event.tool_use_id)}"
         about = describe_input(use.name, use.input, self._cwd) if use else ""
         mark, style = _MARKS.get(event.outcome, ("?", "yellow"))
@@ -276,7 +276,7 @@ class LivePrinter(EventPrinter):
         self._running.clear()
         self._close(event, SHOWN_ID_LETTERS)
 
-    # --- what goes on ------------------------------------------------------------------------------------------------
+    # --- current items -----------------------------------------------------------------------------------------------
 
     def _on_progress(self, event: ToolProgress) -> None:
         call = self._running.get(event.tool_use_id)

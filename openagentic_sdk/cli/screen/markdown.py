@@ -14,7 +14,7 @@ from ...ground.patterns import regex
 from ..output.palette import Style
 from ..output.widths import begins_letter, cut_at, fitting, text_width, words_of, wrapped
 
-# A span that is not closed within so many characters, or a line that goes on so long, is text.
+# A span that is not closed within this many characters, or within a line of that length, is plain text.
 MAX_SPAN_CHARS = 300
 MAX_WORD_CHARS = 1_000
 MAX_TABLE_ROWS = 500
@@ -52,7 +52,7 @@ class Markdown:
         self._style = style
         self._measure = width
         self._width = width()
-        self._line = ""  # of the line that is still coming, what is not written yet
+        self._line = ""  # the part of the incomplete line that is not written yet
         self._begun = False  # its beginning is written: it is a paragraph's, an item's or a quote's
         self._indent, self._indent_width = "", 0  # what the rows below it begin with
         self._column = 0

@@ -56,7 +56,7 @@ class ServerTrial:
         event = self.event
         if event is None or not self.works:
             why = (event.error_message if event is not None else None) or "no answer in time"
-            if len(why) > _MAX_WHY_CHARS:  # what a program said last tells the most
+            if len(why) > _MAX_WHY_CHARS:  # the last output of a program explains the most
                 why = f"{why[:200]} ... {why[200 - _MAX_WHY_CHARS :]}"
             why = on_one_line(why)
             return [f"{screen.styled('no ', 'red')} {visible(self.name)}: {why}"]
@@ -121,7 +121,7 @@ async def try_servers(
     for name, noted in noting.items():
         try:
             changes = noted.pins.changes(noted.tools)
-        except StorageError:  # the event says so of every tool
+        except StorageError:  # the server's event already reports it for every tool
             changes = []
         tried.append(ServerTrial(name, events.get(name), noted.tools, changes))
     return tried

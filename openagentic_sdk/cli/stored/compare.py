@@ -189,7 +189,7 @@ def explanation_lines(explanation: StepExplanation) -> list[str]:
         outcome = "went on" if call.allowed else "was refused"
         lines.append(f"{on_one_line(call.tool)} {outcome} (event {call.seq}, rule {on_one_line(call.rule)})")
         lines += [f"  {_provenance(finding)}" for finding in call.findings]
-    # How much the vendor could have cached, why not more, and how much it says that it had.
+    # How much the vendor could have cached, why not more, and how much it reported as cached.
     same = (
         f"the first {explanation.prefix.same_bytes:,} of {explanation.prefix.previous_bytes:,} bytes of "
         "the request before"

@@ -162,7 +162,7 @@ def _text(store: SessionStore, file: ChangedFile, digest: str | None) -> str | N
             snapshot = read_snapshot(file.path, MAX_SHOWN_BYTES)
             return None if snapshot is None else snapshot.data.decode("utf-8", "replace")
     except (ToolError, OSError):
-        pass  # the file cannot be read any more, but its kept text may be
+        pass  # the file can no longer be read, but its kept text may be
     try:
         data = store.read_blob(file.session_id, digest)
     except SessionError:

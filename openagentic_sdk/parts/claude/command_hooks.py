@@ -130,7 +130,7 @@ class ShellHook:
                 first, _, rest = out.lstrip().partition("\n")
                 answer = decision_of(point, code, rest if runs_on(first) else out, err, self.command)
             except (TimeoutError, RuntimeError, OSError):
-                return  # nobody waits for it any more, and its effects have happened
+                return  # nobody waits for it any longer, and its effects have happened
             if answer is None or not callable(deliver):
                 return
             reason = answer.block_reason if code == 2 else None

@@ -208,7 +208,7 @@ def read_plugins(
             is_same = scope == "project" or (
                 bool(listed) == bool(added[key]["market"]) and _digest(place, listed) == added[key]["digest"]
             )
-        except (OSError, ValueError):  # it does not exist any more, or the registry contains no path
+        except (OSError, ValueError):  # it no longer exists, or the registry contains no path
             is_same = False
         if not is_same:
             text = f"the files of the plugin {key} changed since it was added: look at them and add it again"

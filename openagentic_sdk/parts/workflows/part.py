@@ -100,7 +100,7 @@ class WorkflowPart(PackagePart):
                     "it was rewound to before them. Rewind it to a later event, or begin with run() in another session"
                 )
             return
-        self.log.arguments()  # raises for the session of another workflow, whose result is none of this one
+        self.log.arguments()  # raises for the session of another workflow, whose result must not count for this one
         if prompt_follows:
             raise OptionsError(
                 f"session {self.run.session_id!r} is the workflow {self._rules.name}, which accepts no second prompt: "

@@ -184,7 +184,7 @@ class PolicyJudge:
             # Each call has its own protected places, which include the session's own files.
             gate = PermissionGate.from_record({**policy, "protected": []}, rules)
             gate = self._gates[name] = gate.with_first_rules(self._more_allow, folder) if self._more_allow else gate
-        # Keep the policy, too: while it exists, no other object has its id.
+        # Also keep the policy: while it exists, no other object has its id.
         self._policies[id(policy)] = policy, gate
         return gate
 

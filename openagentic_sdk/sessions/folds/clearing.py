@@ -17,7 +17,7 @@ from .compaction import BYTES_PER_TOKEN, ContextLimits
 
 KEPT_RESULTS = 10
 KEPT_FILES = 10
-# Only outputs of at least this many bytes are cleared, because the note in their place has some bytes, too.
+# Only outputs of at least this many bytes are cleared, because the note in their place also has some bytes.
 LEAST_BYTES = 1000
 # The fraction of the limit below which clearing must get to be worthwhile, and the fraction at which it stops.
 _ENOUGH, _GOAL = 0.65, 0.5

@@ -113,7 +113,7 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
     own = crc32(memoryview(block)[: -SEAL_LENGTH - 1], crc)
     seal = b',"crc":"%08x"}\n' % own
     last = seq + block.count(b"\n") - 1
-    # A fitting checksum proves the bytes, not their numbers: whoever rewrites a log can compute it, too.
+    # A fitting checksum proves the bytes, not their numbers: whoever rewrites a log can compute it as well.
     if not block.endswith(seal) or not block.startswith(b'{"v":1,"seq":%d,' % last, block.rfind(b"\n", 0, -1) + 1):
         return None
     return last, crc32(seal, own)

@@ -137,7 +137,7 @@ def lock_holder(fd: int) -> str:
     # Compared without the device: /proc/locks prints its number in a form that differs from `st_dev` on some file systems.
     inode = os.fstat(fd).st_ino
     holders = [words[4] for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)]
-    # 0 stands for a process of another container.
+    # 0 is a process of another container.
     return f"process {holders[0]}" if holders and holders[0] != "0" else "another run"
 
 

@@ -31,11 +31,11 @@ Cells = Mapping[CellName, Sequence[float]]
 Mark = str | int
 # The unit of added numbers: nothing that is shown is rounded to more.
 _UNIT = 10**15
-# The version of what is stored.
+# The version of the stored form.
 _FORMAT = "2"
 # How often a report begins again because another version began anew.
 _ATTEMPTS = 3
-# The parts of what is stored: the root of each session, the sessions and cells of each root, and the sums of a kind.
+# The stored parts: the root of each session, the sessions and cells of each root, and the sums of a kind.
 ROOT, FAMILY, SUM = "root", "family", "sum:"
 
 

@@ -255,7 +255,7 @@ class WholeSessions(StoreTest):
                 store.read_blob(session_id, digests[0])
             self.assertEqual(store.read_blob(session_id, digests[1]), b"kept")
         self.assertEqual(self.row(session_id), self.folded(session_id))
-        # Nobody holds the session any more, and who holds it keeps others from replacing events.
+        # Nobody holds the session any longer; a holder keeps others from replacing events.
         with self.store.open_writer(session_id) as writer:
             with self.assertRaises(SessionLockedError):
                 self.open_or_same().rewrite_events(session_id, lambda events: {})

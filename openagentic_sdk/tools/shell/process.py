@@ -185,7 +185,7 @@ class RunningCommand:
             return
         self._call.close()
         received = bytes(self._received)
-        if b"\n" not in received:  # the helper ends the remaining processes, unless it was killed, too
+        if b"\n" not in received:  # the helper ends the remaining processes, unless it was also killed
             _end_marked(self._mark)
         self.report = _parse_report(received)
 

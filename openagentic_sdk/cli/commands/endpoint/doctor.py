@@ -196,7 +196,7 @@ def _unpriced_models(address: str | None) -> list[str]:
             rows = store.list_session_summaries(limit=_MOST_ROWS, include_children=True)
             return [name for name in cost_report(rows, "model").unpriced_models if name]
     except OpenAgentSdkError:
-        return []  # what is wrong with a store is said by the commands that need it
+        return []  # the commands that need the store report its problems
 
 
 def _named_endpoint(args: argparse.Namespace) -> tuple[EndpointProvider | None, str | None]:

@@ -52,7 +52,7 @@ from .metadata import (
     resource_urls,
 )
 
-# Error codes that mean that the client does not exist (any more).
+# Error codes that mean that the client does not exist, or no longer exists.
 _FORGOTTEN = frozenset({"invalid_client", "invalid_grant", "unauthorized_client"})
 # No return from the browser counts as one too: some issuers show unknown clients an error page.
 NO_ANSWER = "no_answer"

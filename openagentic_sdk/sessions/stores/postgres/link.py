@@ -81,7 +81,7 @@ class PostgresServer(StoreServer):
 
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float, *, first_s: float = 0.0) -> T:
         psycopg = self._driver.psycopg
-        # The last is raised in a process that was stopped in a transaction and goes on.
+        # The last is raised in a process that was stopped during a transaction and then continued.
         connection_errors = (
             psycopg.OperationalError,
             psycopg.InterfaceError,
@@ -154,7 +154,7 @@ class PostgresServer(StoreServer):
     def _give_back(self, db: Any) -> None:
         if db.pgconn.transaction_status != self._driver.IDLE:
             db.close()
-            # Whatever broke this connection probably broke the others, too.
+            # Whatever broke this connection probably also broke the others.
             self._drop_idle(older_than=float("inf"))
             return
         with self._guard:

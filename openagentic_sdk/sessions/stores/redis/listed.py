@@ -21,7 +21,7 @@ from .rewriting import RewritingRedis
 from .search import RedisIndex
 
 PAGE_ROWS = 100
-# A list reads so many rows before it asks the index, and brings as many into it when it does.
+# A list reads LISTED_UNASKED rows before it uses the index, and then brings at most LISTED_UPDATES rows up to date.
 LISTED_UNASKED = 100
 LISTED_UPDATES = 500
 

@@ -59,7 +59,7 @@ class RewritingRedis(RemoteStore[RedisServer]):
                     pipe.lset(log, seq - 1, text)
                 pipe.hset(key, "summary", head.to_json() or "")
                 pipe.hdel(key, "checkpoint")
-                # Whoever read the old words does not add them to the index any more.
+                # A process that read the old words no longer adds them to the index.
                 pipe.hincrby(key, "revision", 1)
                 run("forget", [self._key("by", "all")], [self._key("index", ""), at.id], pipe)
                 pipe.execute()

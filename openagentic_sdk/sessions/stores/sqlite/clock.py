@@ -101,7 +101,7 @@ class SteadyClock:
         if (ahead_s := _noted(db, boot())) is not None:
             self._ahead_s, self._is_noted = ahead_s, True
             return
-        # The file's time never goes back, or what is due and every limit would wait for as long.
+        # The file's time never goes back: otherwise due runs and every limit would wait for as long.
         (latest,) = db.execute(_LATEST).fetchone()
         self._ahead_s = max(self._wall(), latest or 0.0) - uptime_s()
 

@@ -169,7 +169,7 @@ class _Connection(Guarded):
     def _leave_queue(self) -> None:
         try:
             unlock(self._queue)
-        except OSError:  # a lock server without free locks: closing the handle releases the lock, too
+        except OSError:  # a lock server without free locks: closing the handle also releases the lock
             os.close(self._queue)
             self._queue = -1
 
