@@ -155,7 +155,7 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
             # Files in /proc have size 0 and any content: the size alone decides nothing.
             data = read_at_most(iter_bytes(fd), max_bytes) if status.st_size <= max_bytes else None
             if data is None:
-                raise ToolError(f"{real} has more than the {max_bytes:,} bytes limit for changes")
+                raise ToolError(f"{real} exceeds the limit of {max_bytes:,} bytes for changes")
     except FileNotFoundError:
         return None
     return FileSnapshot(data, digest_bytes(data), status)

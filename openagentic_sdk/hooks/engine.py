@@ -62,8 +62,8 @@ POINTS = {
     "session_end": Point(matched="reason"),
 }
 _REPLACEMENTS = tuple(dict.fromkeys(point.replaced_by for point in POINTS.values() if point.replaced_by))
-# The outcome of a hook whose `when` returned false.
 _TEXTS = ("block_reason", "override_prompt", "action", "additional_context", "system_message")
+# The outcome of a hook whose `when` returned false.
 _NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 

@@ -129,7 +129,7 @@ class DeferredTools(Part):
 
 
 def _too_many(specs: Mapping[str, Any], told: Sequence[str], hidden: list[str]) -> list[str]:
-    """The names to hide: `hidden`, and of those told before as many as do not fit; the ones found last are kept."""
+    """The names to hide: `hidden`, and the earliest announced ones if not all fit (`told` has the latest last)."""
     shown_names = [name for name in told if name in specs and name not in _ALWAYS_TOLD and name not in hidden]
     newest_first = list(dict.fromkeys(reversed(shown_names)))
     room = _MOST_TOLD - 1 - (len(specs) - len(hidden) - len(newest_first))

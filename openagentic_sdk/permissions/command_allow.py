@@ -296,7 +296,7 @@ class _JudgedCommand:
         return Judged(True, reason)
 
     def forbids_tracked(self) -> bool:
-        """Whether a rule forbids to read files that git may have tracked here."""
+        """Whether a rule forbids reading files that git may have tracked here."""
         places = (*self.subject.workspace.roots, *filter(None, map(repository_of, self.cwds)))
 
         def is_elsewhere(rule: Rule) -> bool:

@@ -200,8 +200,8 @@ class Desk(Shelf):
         If the same answers are sent again with their key, they are not stored again, and the run is resumed unless it has
         been. All answers are stored or none.
 
-        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open (any
-        more); and `AnswerRefusedError` for an invalid answer.
+        Raises `RequestRefusedError`: 403 if the principal may not answer, 409 if one of the questions is not open
+        (also if it was answered before); and `AnswerRefusedError` for an invalid answer.
         """
         self._check_open()
         metadata = await self._metadata(who, session_id)

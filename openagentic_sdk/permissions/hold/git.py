@@ -35,7 +35,7 @@ _WRITES = regex(
 
 
 def prints_tracked_content(subject: Subject, rules: Sequence[Rule]) -> bool:
-    """Whether a command of a line could make git print stored content of files that the rules forbid to read."""
+    """Whether a command of a line could make git print stored content of files that rules protect."""
     if _GIT.search(subject.command or "") is None:
         return False
     line, cwd = subject.line, subject.workspace.cwd

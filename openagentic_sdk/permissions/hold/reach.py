@@ -41,8 +41,8 @@ _MAX_TAILS = 100
 @frozen
 class Reach:
     """`folders` are read, or written, with everything below them; each of `endings` is the end of a word with an unknown
-    beginning. `words` are the values of words with variables of the line, with their starting folder. The flag tells
-    whether it may be written.
+    beginning. `words` are the values of words with variables of the line, with their starting folder. The flag is true if
+    it may be written.
     """
 
     folders: tuple[tuple[str, bool], ...] = ()
