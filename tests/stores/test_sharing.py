@@ -372,8 +372,7 @@ class HangingServerTest(unittest.TestCase):
         server = OwnRedis("--appendonly", "yes")
         self.addCleanup(server.remove)
         # The response timeout is one second, and the server stalls for longer.
-        store = RedisSessionStore(server.url, patience_s=20 if LARGE else 2.0)
-        self.check(server, store, 10 if LARGE else 1.2)
+        self.check(server, functools.partial(RedisSessionStore, server.url), 10 if LARGE else 1.2)
 
     @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
     def test_an_append_to_a_postgres_that_stalls_is_stored_once(self) -> None:
@@ -381,11 +380,12 @@ class HangingServerTest(unittest.TestCase):
 
         server = OwnPostgres()
         self.addCleanup(server.remove)
-        store = PostgresSessionStore(server.url(), patience_s=20 if LARGE else 2.0)
-        self.check(server, store, 10 if LARGE else 0.7)
+        self.check(server, functools.partial(PostgresSessionStore, server.url()), 10 if LARGE else 0.7)
 
-    def check(self, server: OwnRedis | OwnPostgres, store: SessionStore, stall_s: float) -> None:
+    def check(self, server: OwnRedis | OwnPostgres, make_store: Callable[..., SessionStore], stall_s: float) -> None:
+        store, hasty = make_store(patience_s=120.0), make_store(patience_s=20 if LARGE else 3.0)
         self.addCleanup(store.close)
+        self.addCleanup(hasty.close)
         session_id = store.create_session()
         with store.open_writer(session_id) as writer:
             writer.append([UserMessage("0")])
@@ -395,7 +395,8 @@ class HangingServerTest(unittest.TestCase):
             writer.append([UserMessage("1")])
             timer.join()
             self.assertEqual(texts(store, session_id), ["0", "1"])
-            # A server that never answers is given up after `patience_s`, and the writer recovers afterwards.
+        # A server that never answers is given up after `patience_s`, and the writer recovers afterwards.
+        with hasty.open_writer(session_id) as writer:
             server.signal(signal.SIGSTOP)
             with self.assertRaises(StorageError):
                 writer.append([UserMessage("2")])

@@ -48,7 +48,7 @@ class StandbyTest(unittest.TestCase):
 
     def test_a_standby_shows_everything_follows_and_refuses_to_write(self) -> None:
         self.wait_until_replayed()
-        reader = PostgresSessionStore(self.standby.url(), patience_s=2)
+        reader = PostgresSessionStore(self.standby.url())
         self.addCleanup(reader.close)
         session_id = self.session_id
         self.assertEqual(reader.read_events(session_id), self.store.read_events(session_id))
@@ -63,6 +63,8 @@ class StandbyTest(unittest.TestCase):
         self.store.append_event(session_id, UserMessage("three"))
         follower.join()
         self.assertEqual((news, reader.last_seq(session_id)), ([{session_id}], 3))
+        reader = PostgresSessionStore(self.standby.url(), patience_s=2)
+        self.addCleanup(reader.close)
         for write in (
             lambda: reader.append_event(session_id, UserMessage("x")),
             lambda: reader.open_writer(session_id),
