@@ -88,6 +88,12 @@ class AgentResult(RunResult, Generic[OutputT]):
         """The messages of this run, without the ones it was given, as JSON values: the `message_history` of another run."""
         return new_messages(self.events, self.history_length)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            advice = "" if name.startswith("_") else advice_on(name, ("output", "events", "new_messages"))
+            raise AttributeError(f"an AgentResult has no attribute {name!r}{advice}")
+
 
 @frozen
 class Agent(WithAdvice, Generic[DepsT, OutputT]):

@@ -221,6 +221,7 @@ class _Description:
 # are in docs/from-*.md.
 _LIMITS = "max_steps=, max_tokens=, max_cost_usd= or timeout_s="
 _WORDS = {
+    "add_dirs": "additional_dirs=",
     "betas": "RequestSettings(extra_headers=...) of the provider",
     "can_use_tool": "PermissionGate(approver=...)",
     "capabilities": "options=OpenAgenticOptions(parts=...)",
@@ -232,28 +233,34 @@ _WORDS = {
     "effort": "RequestSettings(reasoning_effort=...) of the provider",
     "enable_file_checkpointing": "rewind_session(files=True), without a setting",
     "fallback_model": "fallback=[...]",
+    "fork_session": "fork_session(store, session_id), and resume= its result",
     "handoff_description": "description=",
     "include_partial_messages": "assistant.delta events, which are always sent",
     "instructions": "system_prompt=, or an Agent",
     "max_budget_usd": "max_cost_usd=",
+    "max_thinking_tokens": "AnthropicProvider(thinking=...)",
     "max_turns": "max_steps=",
     "mode": "permission_mode=",
     "model_settings": "a provider with settings=RequestSettings(...)",
     "output_format": "output_schema=, or Agent(output=...)",
     "output_type": "output=",
     "permission_mode": "permission_gate=PermissionGate(permission_mode=...)",
+    "plugins": "the command openagentic-sdk plugins add",
     "request_limit": "max_steps=",
     "result_type": "output=",
     "retries": "output_retries=",
     "run_config": "arguments of run()",
     "session_id": "session=",
     "system_prompt": "instructions=",
+    "temperature": "RequestSettings(temperature=...) of the provider",
+    "thinking": "AnthropicProvider(thinking=...)",
     "timeout": "timeout_s=",
     "toolsets": "tools=, and options=OpenAgenticOptions(mcp_servers=...)",
     "total_tokens_limit": "max_tokens=",
     "usage": "tools=[other.as_tool()], which spends from the same limits",
     "usage_limits": _LIMITS,
     # Methods and decorators of an agent.
+    "clone": "dataclasses.replace(agent, ...)",
     "instrument": "options=OpenAgenticOptions(otlp_endpoint=...)",
     "output_validator": "Agent(output_validators=[...])",
     "override": "run(model=...), or dataclasses.replace(agent, ...)",
@@ -263,6 +270,14 @@ _WORDS = {
     "tool": "Agent(tools=[function])",
     "tool_plain": "Agent(tools=[function])",
     "to_cli_sync": "the command openagentic-sdk chat",
+    # Attributes of a result.
+    "all_messages": "new_messages(), after the messages that you passed",
+    "data": "output",
+    "final_output": "output",
+    "last_agent": "agent_name",
+    "new_items": "events",
+    "raw_responses": "events",
+    "to_input_list": "new_messages()",
 }
 
 

@@ -4,12 +4,13 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-from openagentic_sdk import Agent, AgentDefinition, OpenAgenticOptions, OptionsError, PermissionGate
+from openagentic_sdk import Agent, AgentDefinition, AgentResult, OpenAgenticOptions, OptionsError, PermissionGate
 from openagentic_sdk.options import Limits
 
 from .support import scripted
 
 agent: Any = scripted("Hello.")
+result: Any = AgentResult("Hello.", "s", [], None, None, "end")
 # What somebody writes, the error, and the replacement that it names.
 MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (
@@ -26,6 +27,14 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: Agent("openai:gpt-4o", instrctions="x"), TypeError, "did you mean instructions?"),
     (lambda: agent.tool, AttributeError, "an Agent has no attribute 'tool': use Agent(tools=[function])"),
     (lambda: agent.run_stream, AttributeError, "async with agent.stream(...) as stream"),
+    (lambda: agent.clone, AttributeError, "use dataclasses.replace(agent, ...)"),
+    (
+        lambda: result.final_output,
+        AttributeError,
+        "an AgentResult has no attribute 'final_output': use output",
+    ),
+    (lambda: result.to_input_list(), AttributeError, "use new_messages()"),
+    (lambda: result.evnts, AttributeError, "did you mean events?"),
     (lambda: agent.run_snyc, AttributeError, "an Agent has no attribute 'run_snyc'"),
     (lambda: agent.run_sync("Hi.", usage_limits=3), OptionsError, "use max_steps="),
     (lambda: agent.run_sync("Hi.", request_limit=3), OptionsError, "use max_steps="),
@@ -37,6 +46,9 @@ MISTAKES: tuple[tuple[Callable[..., Any], type[Exception], str], ...] = (
     (lambda: agent.run_sync("Hi.", nonsense=1), OptionsError, "'nonsense': the settings are session, "),
     (lambda: OpenAgenticOptions(can_use_tool=print), TypeError, "use PermissionGate(approver=...)"),
     (lambda: OpenAgenticOptions(max_turns=3), TypeError, "use max_steps="),
+    (lambda: OpenAgenticOptions(add_dirs=[]), TypeError, "use additional_dirs="),
+    (lambda: OpenAgenticOptions(fork_session=True), TypeError, "use fork_session(store, session_id)"),
+    (lambda: OpenAgenticOptions(temperature=0), TypeError, "use RequestSettings(temperature=...) of the provider"),
     (lambda: OpenAgenticOptions(permission_mode="plan"), TypeError, "PermissionGate(permission_mode=...)"),
     (lambda: OpenAgenticOptions(max_stepz=3), TypeError, "did you mean max_steps?"),
     (lambda: Limits(max_turns=3), TypeError, "Limits() takes no argument 'max_turns': use max_steps="),
