@@ -177,7 +177,7 @@ class Functions(unittest.TestCase):
             (lambda events: object(), "TypeError", "JSON"),
         )
         cases = [
-            Case(id=f"c{number}", prompt="?", scores=[Function(check=check, timeout_s=0.05 if check is hangs else 30)])
+            Case(id=f"c{number}", prompt="?", scores=[Function(check=check, timeout_s=0.05 if check is hangs else 300)])
             for number, (check, _, _) in enumerate(checks)
         ]
         report = evaluate(Suite(name="x", cases=cases, agent=made("Hi.")), parallel=1)

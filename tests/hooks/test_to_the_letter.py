@@ -22,7 +22,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.pythons import PLAIN_PYTHON
 from tests.skills.support import RunTestCase
-from tests.waiting import until_async
+from tests.waiting import until, until_async
 
 # Appends its input to a file, and prints the contents of a file with the name of the event.
 TELL = """import json, os, sys
@@ -240,7 +240,10 @@ class Events(RunTestCase):
         self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
         self.assertEqual([e.action for e in result.events if e.type == "hook.event"], ["timeout"])
         pid = self.project / "pid"
-        self.assertFalse(pid.exists() and pid.read_text().strip() and Path("/proc", pid.read_text().strip()).exists())
+        until(
+            lambda: not (pid.exists() and (text := pid.read_text().strip()) and Path("/proc", text).exists()),
+            "the process has ended",
+        )
 
     def test_what_a_hook_in_the_background_finds_comes_with_a_later_request(self) -> None:
         answer = {
@@ -302,4 +305,5 @@ class Single(unittest.IsolatedAsyncioTestCase):
         work.cancel()
         with self.assertRaises(asyncio.CancelledError):
             await work
-        self.assertFalse(Path(f"/proc/{pid.read_text().strip()}").exists())
+        place = Path("/proc", pid.read_text().strip())
+        await until_async(lambda: not place.exists(), "the process has ended")

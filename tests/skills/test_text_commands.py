@@ -399,7 +399,7 @@ class CrashTest(TextCommandTestCase):
         self.assertIsNone(self.body(result))
 
     def wait_for(self, path: Any) -> None:
-        until(path.exists, "the command has started", 60)
+        until(path.exists, "the command has started")
 
 
 def _gate() -> PermissionGate:

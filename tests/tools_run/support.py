@@ -27,7 +27,7 @@ class WorkspaceTestCase(unittest.TestCase):
         self.ctx = ToolContext(cwd=str(self.workspace))
         self.addCleanup(close_run, self.ctx)
 
-    def bash(self, command: str, *, timeout_s: float = 20.0, **settings: Any) -> dict[str, Any]:
+    def bash(self, command: str, *, timeout_s: float = 120.0, **settings: Any) -> dict[str, Any]:
         return BashTool(**settings).run_sync({"command": command, "timeout_s": timeout_s}, self.ctx)
 
 
@@ -55,7 +55,7 @@ def processes_with(marker: str) -> list[int]:
 
 def wait_until_gone(marker: str) -> None:
     """Wait until the marked processes have ended."""
-    until(lambda: not processes_with(marker), lambda: f"the processes {processes_with(marker)} have ended", 60)
+    until(lambda: not processes_with(marker), lambda: f"the processes {processes_with(marker)} have ended")
 
 
 def open_descriptors() -> int:

@@ -69,7 +69,7 @@ class GitOfAProjectThatIsNotTrusted(WorkspaceTestCase):
             hook.chmod(0o755)
         (self.workspace / "f").write_text("two\n")
 
-    def bash(self, command: str, *, timeout_s: float = 20.0, **settings: Any) -> dict[str, Any]:
+    def bash(self, command: str, *, timeout_s: float = 120.0, **settings: Any) -> dict[str, Any]:
         return super().bash(command, timeout_s=timeout_s, **{"sandbox": "require", **settings})
 
     def git(self, *words: str) -> None:
