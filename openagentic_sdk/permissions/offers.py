@@ -22,7 +22,7 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
         tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
         return tuple(dict.fromkeys(f"{tool}(/{literal_pattern(access.places.real)})" for access in subject.accesses))
     if subject.tool == "WebFetch":
-        return (f"WebFetch(domain:{subject.host})",) if subject.host and ":" not in subject.host else ()
+        return (f"WebFetch(domain:{subject.host})",) if re.fullmatch(r"[\w.-]+", subject.host or "") else ()
     if subject.name is not None:
         tool = "Task" if subject.tool in TASK_TOOLS else "Skill"
         return (f"{tool}({subject.name})",) if re.fullmatch(r"[\w.:/-]+", subject.name) else ()

@@ -243,6 +243,7 @@ class Offers(WorkspaceTestCase):
         self.assertEqual(self.offers("Write", file_path="a[1].py", content=""), (f"Edit(/{root}/a\\[1\\].py)",))
         self.assertEqual(self.offers("Read", file_path="README.md"), (f"Read(/{root}/README.md)",))
         self.assertEqual(self.offers("WebFetch", url="https://a.example.com/x"), ("WebFetch(domain:a.example.com)",))
+        self.assertEqual(self.offers("WebFetch", url="https://*.example.com/x"), (), "it would cover other hosts")
         self.assertEqual(self.offers("Task", agent="explorer", prompt="x"), ("Task(explorer)",))
         self.assertEqual(self.offers("mcp__a__b", x=1), ("mcp__a__b",))
 
