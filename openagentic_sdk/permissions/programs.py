@@ -173,8 +173,16 @@ def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     words = [*(word for word in argv[1:rule_words] if word.startswith("-")), *argv[rule_words:]]
     if program == "tar":  # its first word is a group of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
+        remote = next((word for word in argv[1:] if _REMOTE_ARCHIVE.fullmatch(word)), None)
+        if remote is not None:
+            return f"tar reaches {remote} on another machine, through ssh"
     option = option_in(words, options)
     return f"{name} {option} can run a program or write a file" if option else None
+
+
+# An archive with a colon before any slash is on the machine that precedes the colon. It may be a word of its own, or be
+# attached to letters (`-tfhost:x`) or to an abbreviation of --file.
+_REMOTE_ARCHIVE = regex(r"(?:--f[a-z]*=|(?!--))[^/=]*[^/=:][^/=]*:.*", re.S)
 
 
 # `printf %n` stores the length of its output in a named variable, and evaluates a subscript in the name's brackets.
