@@ -5,6 +5,13 @@ only the first run of a process pays (modules imported late, patterns compiled l
 the n-th step of any run, so it is measured in runs after a first one. A warm run excludes only those first costs: it
 includes options, agent, session, prompt, a call of Read with all decisions about it, and the answer, as an application pays
 them.
+
+A step of a longer run misses its bar: the floor contains only what the six events of a step cost as text. Of the processor
+time of a step (by a profile of that time), 43 % store them: 11 % in checks, checksums and the write, 8 % for the summary
+beside the log, 10 % for the digests by which a resumed run recognizes its own events, 5 % for the view of the session, 3 %
+for masking secrets; the rest are parts that take note. The permission of the call takes 10 %, the messages of the request
+and their digest 5 %, asyncio's switches between run, channel and caller 9 %. The rest is spread over some 1,500 calls of
+functions, none of which takes more than 3 %.
 """
 
 from __future__ import annotations
