@@ -11,13 +11,16 @@ import errno
 import importlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
+from ..ground.signals import STOP_SIGNALS, handled_signals
 from ..ground.system import working_dir
 from ..ground.text import printable
 from ..ground.words import look_alikes
@@ -29,14 +32,29 @@ _EPILOG = f"exit codes: {', '.join(f'{code} {text}' for code, text in MEANINGS.i
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line; return the exit code.
+
+    SIGTERM and SIGHUP end a command that does not handle them itself as Ctrl-C does, so that no unfinished file stays; a
+    second one ends the process at once.
+    """
+    stops: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stops.append(number)
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
+
     _open_streams()
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
+        with handled_signals([each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_DFL], interrupt):
+            code = _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse has printed its help or its complaint
         code = stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         code = INTERRUPTED
+    if stops and code == INTERRUPTED:
+        code = _complain(f"stopped by {signal.Signals(stops[0]).name}", 128 + stops[0])
     try:
         sys.stdout.flush()
     except OSError as error:

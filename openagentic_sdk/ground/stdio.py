@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from .jsonrpc import Lines
+from .signals import end_signals
 from .threads import run_in_thread
 
 _READ_BYTES = 1 << 16
@@ -83,21 +83,12 @@ async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes
             receive(line)
 
 
-def end_signals() -> list[int]:
-    """The signals that end a service in order: SIGTERM, SIGINT, and SIGHUP unless ignored, as under nohup."""
-    numbers = [int(signal.SIGTERM), int(signal.SIGINT)]
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(int(signal.SIGHUP))
-    return numbers
-
-
 def end_on_signals(reading: asyncio.Task[None]) -> None:
     """Cancel this task on SIGTERM, SIGHUP or SIGINT, unless ignored, where the event loop supports signal handlers."""
     loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-        with suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
-            if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
-                loop.add_signal_handler(getattr(signal, name), reading.cancel)
+    for number in end_signals():
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, reading.cancel)
 
 
 def take_stdio() -> tuple[int, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 from ..agents import Agents
 from ..errors import OptionsError, RequestRefusedError
+from ..ground.signals import handled_signals
 from ..ground.threads import running_loop
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
@@ -60,7 +60,6 @@ class Application:
         self._notice_s = notice_s
         self._grace_s = grace_s
         self._max_body_bytes = max_body_bytes
-        self._before: dict[int, Any] = {}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         running_loop("this server")
@@ -217,36 +216,22 @@ class Application:
         enter this context in a lifespan of your own: `async with agents.lifespan():`.
         """
         self.desk.open()
-        self._hear_signals()
-        if self.webhooks is not None:
-            await self.webhooks.start()
-        try:
-            yield
-        finally:
-            await self._drain()
-            if self.webhooks is not None:
-                await self.webhooks.close()
-            for number, before in self._before.items():
-                signal.signal(number, before)
-            self._before.clear()
-
-    def _hear_signals(self) -> None:
-        """End the open streams if the process receives a termination signal; the server's own handler still runs."""
-        if threading.current_thread() is not threading.main_thread():
-            return
         loop = asyncio.get_running_loop()
 
-        def hear(number: int, frame: FrameType | None) -> None:
+        def end_streams(number: int, frame: FrameType | None) -> None:
             loop.call_soon_threadsafe(self.desk.stop_taking)
-            before = self._before.get(number)
-            if callable(before):
-                before(number, frame)
+            if callable(server_handler := server_handlers.get(number)):
+                server_handler(number, frame)
 
-        for number in SIGNALS:
-            before = signal.getsignal(number)
-            if before is not signal.SIG_IGN:
-                self._before[number] = before
-                signal.signal(number, hear)
+        with handled_signals(SIGNALS, end_streams) as server_handlers:
+            if self.webhooks is not None:
+                await self.webhooks.start()
+            try:
+                yield
+            finally:
+                await self._drain()
+                if self.webhooks is not None:
+                    await self.webhooks.close()
 
 
 def find_routes(parts: tuple[str, ...]) -> dict[str, Endpoint]:

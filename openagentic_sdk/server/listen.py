@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import OptionsError
-from ..ground.stdio import end_signals
+from ..ground.signals import end_signals
 from .connection import App, AsgiMessage, HttpConnection
 
 BACKLOG = 1024

@@ -694,6 +694,38 @@ class Interrupting(CommandCase):
         _, err = follower.communicate(timeout=300)
         self.assertEqual((follower.returncode, err), (INTERRUPTED, ""))
 
+    def test_a_signal_leaves_no_unfinished_file_of_a_command_that_runs_no_agent(self) -> None:
+        self.command("run", "--script", self.script("first"), "--cwd", str(self.folder), "one")
+        files = self.session_ids()[0], str(self.folder / "a.zip")
+        for number, code, said in (
+            (signal.SIGTERM, 128 + signal.SIGTERM, "openagentic-sdk: stopped by SIGTERM\n"),
+            (signal.SIGHUP, 128 + signal.SIGHUP, "openagentic-sdk: stopped by SIGHUP\n"),
+            (signal.SIGINT, INTERRUPTED, ""),
+        ):
+            arguments = [str(int(number)), "sessions", "archive", *files]
+            with Python(
+                "-c", _STOPPED_BEFORE_RENAME, *arguments, cwd=ROOT, text=True, stderr=subprocess.PIPE
+            ) as process:
+                _, err = process.communicate(timeout=300)
+            self.assertEqual((process.returncode, err), (code, said))
+            self.assertEqual([path.name for path in self.folder.iterdir() if "zip" in path.name], [])
+
+    def test_an_erasure_that_is_stopped_prints_how_it_is_continued(self) -> None:
+        self.command("run", "--script", self.script("first"), "--cwd", str(self.folder), "the secret word")
+        session_id = self.session_ids()[0]
+        (self.folder / "secret").write_text("secret word")
+        arguments = ["sessions", "erase", session_id, "--yes", "--text-file", str(self.folder / "secret")]
+        script = _STOPPED_BEFORE_RENAME.replace(".zip", "events.jsonl")
+        number = str(int(signal.SIGTERM))
+        with Python("-c", script, number, *arguments, cwd=ROOT, text=True, stderr=subprocess.PIPE) as process:
+            _, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertIn(f"To continue: sessions erase {session_id} --finish", err)
+        self.assertEqual(self.command("sessions", "erase", session_id, "--finish")[0], OK)
+        log = (self.store / "sessions" / session_id / "events.jsonl").read_text()
+        self.assertNotIn("secret word", log)
+        self.assertEqual(self.command("sessions", "verify", session_id)[0], OK)
+
     def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
         script = self.script({"text": "word\n" * 50_000, "deltas": 4_000})
         process = self._start("run", "--script", script, "--cwd", str(self.folder), "x")
@@ -702,6 +734,20 @@ class Interrupting(CommandCase):
         process.stdout.close()
         process.wait(timeout=300)
         self.assertEqual(process.stderr.read(), "")
+
+
+# The command, stopped by the signal with the given number just before it renames or links its unfinished file.
+_STOPPED_BEFORE_RENAME = """
+import os, sys
+from openagentic_sdk.cli.main import main
+
+def stop(event, values):
+    if event in ("os.link", "os.rename") and str(values[1]).endswith(".zip"):
+        os.kill(os.getpid(), int(sys.argv[1]))
+
+sys.addaudithook(stop)
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 def _end(process: subprocess.Popen[str]) -> None:

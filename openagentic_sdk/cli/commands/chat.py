@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...assemble import open_project
+from ...ground.signals import handled_signals
 from ...ground.text import printable
 from ...options import OpenAgenticOptions
 from ...parts.record.folds.window import WindowMeter
@@ -198,22 +199,22 @@ class _LiveChat:
         conversation, console = self.conversation, self._console
         commands = SlashCommands(conversation, self._outputs)
         console.show_output = commands.show
-        loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, lambda number, frame: loop.call_soon_threadsafe(self._clear_or_leave))
-        try:
-            with console.listening(), contextlib.suppress(Leave):
-                await self._turn(conversation.pick_up, commands)
-                while (line := await console.read_line()) is not None:
-                    self._history.add(line)
-                    if await commands.run(line):
-                        continue
-                    if wrong := check_prompt(conversation.turns.options, line):
-                        self._screen.line(printable(wrong))
-                    else:
-                        prompt = with_files(line, str(conversation.turns.options.cwd), typed=True)
-                        await self._turn(partial(conversation.take_turn, prompt), commands)
-        finally:
-            signal.signal(signal.SIGINT, before)
+        loop = asyncio.get_running_loop()
+
+        def clear_or_leave(number: int, frame: object) -> None:
+            loop.call_soon_threadsafe(self._clear_or_leave)
+
+        with handled_signals([signal.SIGINT], clear_or_leave), console.listening(), contextlib.suppress(Leave):
+            await self._turn(conversation.pick_up, commands)
+            while (line := await console.read_line()) is not None:
+                self._history.add(line)
+                if await commands.run(line):
+                    continue
+                if wrong := check_prompt(conversation.turns.options, line):
+                    self._screen.line(printable(wrong))
+                else:
+                    prompt = with_files(line, str(conversation.turns.options.cwd), typed=True)
+                    await self._turn(partial(conversation.take_turn, prompt), commands)
 
     async def _turn(self, act: Callable[[], Any], commands: SlashCommands) -> None:
         """Show a turn; lines typed during it go to the run, and slash commands to the chat."""

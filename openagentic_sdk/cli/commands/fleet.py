@@ -15,7 +15,7 @@ from ...errors import FleetError
 from ...fleet.fleet import Fleet
 from ...fleet.record import STATES, FleetRun
 from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
-from ...ground.stdio import end_signals
+from ...ground.signals import end_signals
 from ...ground.text import on_one_line
 from ..actions import ActionList, add_list_flag
 from ..exits import OK

@@ -15,6 +15,7 @@ from ...api import run_result
 from ...events import Event, ModelRetry, Result
 from ...ground.frozen import values_of
 from ...ground.schemas.typed import to_json
+from ...ground.signals import STOP_SIGNALS, handled_signals
 from ...ground.text import printable
 from ...kernel.task import RunTask
 from ...parts.masking import shown
@@ -23,10 +24,6 @@ from ...runs.turns import Turns
 from ...serialization import dumps_event
 from ..exits import FAILED, INTERRUPTED, OK
 from .terminal import Screen
-
-# Sent by service managers (SIGTERM) and by terminals that close (SIGHUP, which Windows lacks).
-STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]
-
 
 TICK_S = 0.25
 
@@ -87,20 +84,13 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 
     A signal that the process ignores, such as SIGHUP under nohup, stays ignored.
     """
-    before: dict[int, Any] = {}
 
     def once(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
         act(number)
 
-    try:
-        for number in map(int, STOP_SIGNALS):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
-                before[number] = signal.signal(number, once)
+    with handled_signals(STOP_SIGNALS, once):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Turn:
@@ -155,7 +145,7 @@ class Turn:
         turns = self._turns
         task = await turns.begin(prompt)
         ticking = asyncio.create_task(self._tick_on())
-        loop, ctrl_c = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+        loop = asyncio.get_running_loop()
 
         def interrupt(number: int, frame: object) -> None:
             """End the run in an orderly way at the first Ctrl-C; the next one does not wait for that."""
@@ -167,12 +157,10 @@ class Turn:
             loop.call_soon_threadsafe(task.suspend)
 
         try:
-            signal.signal(signal.SIGINT, interrupt)
-            with on_stop_signals(suspend):
+            with handled_signals([signal.SIGINT], interrupt), on_stop_signals(suspend):
                 while (event := await turns.next_event(task)) is not None:
                     self._show(event)
         finally:
-            signal.signal(signal.SIGINT, ctrl_c)
             ticking.cancel()
             if self._countdown is not None:
                 self._countdown.stop()

@@ -16,7 +16,7 @@ from ...parts.record.erase import erase, finish_erasures
 from ...parts.record.keep import hold_session, purge_sessions, retain_session
 from ...sessions.base import SessionStore
 from ..actions import ActionList, add_list_flag, add_yes_flag
-from ..exits import FAILED, OK
+from ..exits import FAILED, INTERRUPTED, OK
 from ..output.questions import is_agreed
 from ..output.terminal import Screen
 from .stores import add_id, find_session, span_s
@@ -80,18 +80,25 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         return OK
     if not args.dry_run and not is_agreed(f"erase from session {on_one_line(session_id)} permanently?", args):
         return FAILED
-    done = erase(
-        store,
-        session_id,
-        [_field(text) for text in args.field],
-        texts=[_text(path) for path in args.text_file],
-        spread=not args.only,
-        everywhere=args.everywhere,
-        archives=args.archive,
-        reason=args.reason,
-        by=user_name(),
-        dry_run=args.dry_run,
-    )
+    places, texts = [_field(text) for text in args.field], [_text(path) for path in args.text_file]
+    try:
+        done = erase(
+            store,
+            session_id,
+            places,
+            texts=texts,
+            spread=not args.only,
+            everywhere=args.everywhere,
+            archives=args.archive,
+            reason=args.reason,
+            by=user_name(),
+            dry_run=args.dry_run,
+        )
+    except KeyboardInterrupt:
+        if not args.dry_run:
+            how = f"sessions erase {session_id} --finish"
+            print(f"stopped: a part may be erased. To continue: {how}; then the same command again", file=sys.stderr)
+        return INTERRUPTED
     verb = "would erase" if args.dry_run else "erased"
     lines = []
     for each in done.sessions:
