@@ -208,6 +208,14 @@ def dumps_json(value: Any) -> str:
         raise _not_json(error) from None
 
 
+def dumps_field(value: Any) -> str:
+    """The JSON of the value of an event's field. Raises like `dumps_json`, also for one that is nested too deeply."""
+    try:
+        return _dumps_value(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+
+
 def dumps_time(ts: float) -> str:
     """A time as JSON. Raises like `dumps_json`."""
     # The shortest text of a float is its JSON; a second run of the encoder would cost as much as an event's own.

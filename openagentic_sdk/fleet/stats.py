@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..ground.exposition import Families, to_exposition
 from ..ground.frozen import frozen
+from ..parts.record.telemetry.exposition import Families, to_exposition
 from ..sessions.stores.tables import Tables
 from .record import STATES
 

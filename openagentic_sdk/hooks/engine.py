@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from ..errors import InvalidEventError
 from ..events import HookEvent
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
 from ..ground.globs import fits_name
 from ..ground.threads import ask_callable, call_guest, error_words, running_loop
+from ..serialization import dumps_field
 from .models import HookDecision, HookMatcher, HookRun, PointOutcome
 
 Matchers = Sequence[HookMatcher]
@@ -356,7 +358,7 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
 
 
 def _check_types(name: str, decision: HookDecision) -> None:
-    """Raise `TypeError` if a text, an input or messages of the decision have another type."""
+    """Raise `TypeError` if a text, input or messages of the decision have another type, or an input is no JSON object."""
     wanted = {**dict.fromkeys(_TEXTS, (str, "a string")), "override_tool_input": (Mapping, "a mapping")}
     for name_of_field, (kind, noun) in wanted.items():
         value = getattr(decision, name_of_field)
@@ -364,6 +366,11 @@ def _check_types(name: str, decision: HookDecision) -> None:
             raise TypeError(
                 f"hook {name!r} returned {type(value).__name__} as {name_of_field}: it must be {noun} or None"
             )
+    if decision.override_tool_input is not None:
+        try:  # as in the log; what it cannot contain would end the run when the change is recorded
+            dumps_field({"tool_input": dict(decision.override_tool_input)})
+        except InvalidEventError as error:
+            raise TypeError(f"hook {name!r} returned an override_tool_input that is no JSON object: {error}") from None
     messages = decision.override_messages
     if messages is not None and not (
         isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)

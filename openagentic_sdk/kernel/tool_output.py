@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import InvalidEventError
+from ..errors import InvalidEventError, ToolError
 from ..events import ToolResult
-from ..serialization import dumps_json, loads_json
+from ..ground.words import shortened
+from ..serialization import dumps_field, dumps_json, loads_json
 from .agent import Run
 from .part import Part
 from .recorder import ask_store
@@ -24,10 +25,10 @@ SHOWN_CHARS = 8_000
 
 def plain_value(value: Any) -> Any:
     """Convert a value of a tool or hook to plain JSON values, so that no code of its classes runs later; else to text."""
-    if value is None or type(value) in (str, int, bool):
+    if value is None or type(value) in (str, bool):
         return value
     try:
-        return loads_json(dumps_json(value))
+        return loads_json(dumps_field(value))
     except InvalidEventError as error:
         try:
             text = repr(value)
@@ -37,10 +38,18 @@ def plain_value(value: Any) -> Any:
 
 
 def plain_output(output: Any, tool: BareTool) -> ToolOutput:
-    """A tool's output with all its fields converted to plain JSON values."""
+    """A tool's output with all its fields converted to plain JSON values.
+
+    Raises `ToolError` for attachments and metadata that cannot be converted.
+    """
     output = output if isinstance(output, ToolOutput) else ToolOutput(output)
     attachments = plain_value([dict(part) for part in output.attachments]) if output.attachments else []
     meta = output.meta and plain_value(tool.json_value(output.meta))
+    for name, value, kind in (("attachments", attachments, list), ("meta", meta or {}, dict)):
+        if not isinstance(value, kind):
+            raise ToolError(
+                f"the call ran, but the {name} of its output are not JSON values: {shortened(str(value), 500)}"
+            )
     return ToolOutput(plain_value(tool.json_value(output.output)), meta, output.is_error, attachments)
 
 

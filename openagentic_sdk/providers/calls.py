@@ -15,7 +15,7 @@ from typing import Any
 
 from ..ground.frozen import mutable
 from ..ground.loose import as_mapping, as_mappings
-from ..serialization import refuse_constant
+from ..serialization import MAX_DEPTH, nesting, refuse_constant
 from .base import ToolCall, is_unfinished
 
 # The tool with which a model finds tools that are not defined at the start.
@@ -83,7 +83,10 @@ _ARGUMENTS = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finit
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text if it is not a JSON object. Empty text means no arguments."""
+    """The arguments of a call and None, or {} and the text if it is not a JSON object or nested too deeply for a log.
+
+    Empty text means no arguments.
+    """
     if not text.strip():
         return {}, None
     try:
@@ -94,4 +97,5 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, text
     if value is None:
         return {}, None
-    return (value, None) if isinstance(value, dict) else ({}, text)
+    # What a log cannot contain would end the run. Half of that leaves room for events that wrap the arguments.
+    return (value, None) if isinstance(value, dict) and nesting(value) <= MAX_DEPTH // 2 else ({}, text)

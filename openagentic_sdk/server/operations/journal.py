@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ...ground.exposition import Families, to_exposition
 from ...ground.frozen import mutable
 from ...ground.patterns import regex
 from ...ground.text import on_one_line
+from ...parts.record.telemetry.exposition import Families, to_exposition
 from ...serialization import dumps_json
 from ...sessions.folds.trace import read_traceparent
 from ..connection import AsgiScope

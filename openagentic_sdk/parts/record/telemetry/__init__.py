@@ -1,1 +1,1 @@
-"""Sessions as OpenTelemetry traces, sent to a collector while they run or, after an outage, from their logs."""
+"""Sessions as OpenTelemetry traces, sent while they run or, after an outage, from their logs; metrics as text."""
