@@ -33,7 +33,7 @@ from .size import LARGE
 from .waiting import until
 
 # How long threads and processes that outlive a module may take to end.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 # How long one test or one setUpClass may take: several times as long as the slowest needs on a busy machine.
 TEST_LIMIT_S = 4 * 3600.0 if LARGE else 600.0
 # How many modules with failures run again, alone, once all others have ended. A module that then passes is reported as

@@ -59,7 +59,7 @@ class Connection:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         self.keep = False
 
-    def wait_for_client_to_go(self, timeout_s: float = 60.0) -> bool:
+    def wait_for_client_to_go(self, timeout_s: float = 300.0) -> bool:
         """Whether the client closed the connection within that time."""
         self.keep = False
         self.sock.settimeout(timeout_s)
