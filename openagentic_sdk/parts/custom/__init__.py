@@ -70,7 +70,7 @@ class SeenAnswer:
 
 @frozen
 class SeenCost:
-    """What one request to the model used, also one for a summary, or with an answer that was truncated.
+    """The usage and cost of one request to the model, including requests for summaries and those with a truncated answer.
 
     `usage` is None if the endpoint reported none, otherwise `input_tokens`, `cached_input_tokens`, `cache_write_tokens`,
     `output_tokens` and `reasoning_tokens`; `cost_usd` is None if the price is unknown.
@@ -130,7 +130,7 @@ class CustomPart:
         return None
 
     def see_cost(self, cost: SeenCost) -> Awaitable[None] | None:
-        """Called with what a request to the model used, once its answer was stored and before `see_answer`."""
+        """Called with the usage and cost of a request once its answer was stored, before `see_answer`."""
         return None
 
     def see_result(self, result: SeenResult) -> Awaitable[None] | None:
