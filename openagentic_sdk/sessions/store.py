@@ -329,7 +329,7 @@ class FileSessionStore(ListedFiles):
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
-        digest = _sha256(data)
+        digest, data = _sha256(data), bytes(data)
         path = folder / BLOBS_NAME / digest
         with storage_errors(session_id, "cannot store a blob"):
             if not path.parent.is_dir():

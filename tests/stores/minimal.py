@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 import uuid
@@ -12,6 +11,7 @@ from typing import Any
 
 from openagentic_sdk.errors import SessionExistsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import Event
+from openagentic_sdk.serialization import dumps_json, loads_json
 from openagentic_sdk.sessions.base import SessionStore, check_session_id, loads_stored, stamp_events
 from openagentic_sdk.sessions.core import SessionWriter, check_expected_seq
 from openagentic_sdk.sessions.log.line import dumps_stored
@@ -29,7 +29,7 @@ class MinimalStore(SessionStore):
             raise SessionExistsError(session_id)
         self.sessions[session_id] = {
             "created_at": time.time(),
-            "metadata": json.dumps(dict(metadata or {})),
+            "metadata": dumps_json(dict(metadata or {})),
             "lines": [],
             "blobs": {},
             "lock": threading.Lock(),
@@ -48,26 +48,27 @@ class MinimalStore(SessionStore):
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         session = self.session(session_id)
-        known = json.loads(session["metadata"])
+        known = loads_json(session["metadata"])
         return {"session_id": session_id, "created_at": session["created_at"], "metadata": known}
 
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
         with self.changing:
             merged = {**self.read_metadata(session_id)["metadata"], **changes}
             kept = {key: value for key, value in merged.items() if value is not None}
-            self.sessions[session_id]["metadata"] = json.dumps(kept)
+            self.sessions[session_id]["metadata"] = dumps_json(kept)
 
     def list_sessions(self) -> list[str]:
         return sorted(self.sessions, key=self.touched.__getitem__, reverse=True)
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self.refuse_kept(session_id)
         with self.open_writer(session_id) as writer:
             check_expected_seq(session_id, expected_seq, writer.last_seq)
             del self.sessions[session_id]
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        self.session(session_id)["blobs"][digest] = data
+        self.session(session_id)["blobs"][digest] = bytes(data)
         return digest
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:

@@ -156,7 +156,16 @@ class Appending(StoreTest):
         first = self.store.read_events(session_id)[0]
         assert isinstance(first, ToolResult) and isinstance(stored_event, ToolResult)
         first.output["list"].append(3)
+        stored_event.output["list"].append(3)
         self.store.read_metadata(session_id)["metadata"]["list"].append(3)
+        self.store.update_metadata(session_id, changes := {"later": [1]})
+        changes["later"].append(2)
+        self.assertEqual(self.store.read_metadata(session_id)["metadata"].pop("later"), [1])
+        self.store.update_metadata(session_id, {"later": None})
+        data: Any = bytearray(b"blob")
+        digest = self.store.put_blob(session_id, data)
+        data[0] = 0
+        self.assertEqual(self.store.read_blob(session_id, digest), b"blob")
         again = self.store.read_events(session_id)[0]
         assert isinstance(again, ToolResult)
         self.assertEqual(again.output, {"list": [1]})
@@ -167,6 +176,7 @@ class Appending(StoreTest):
         events: list[Event] = [UserMessage(text) for text in HOSTILE_TEXTS]
         events += [ToolResult("c", output=value) for value in HOSTILE_VALUES]
         events += [UnknownEvent({"type": "from.the.future", "deep": {"\x00": [None, 2**70]}, "agent_name": "x"})]
+        events += [UserMessage("x" * 3_000_000)]
         stored_events = self.store.append_events(session_id, events)
         events_read = (
             self.open_store().read_events(session_id) if self.keeps_on_close else self.store.read_events(session_id)
@@ -197,6 +207,10 @@ class Appending(StoreTest):
         with self.store.open_writer(session_id) as writer:
             for start in range(0, count, 500):
                 writer.append([UserMessage(str(number)) for number in range(start, start + 500)])
+        at_once = self.store.create_session()
+        self.store.append_events(at_once, [UserMessage(str(number)) for number in range(1500)])
+        for limit in (1200, 1500, 2000):
+            self.assertEqual(len(self.store.read_events(at_once, limit=limit)), min(limit, 1500))
         texts = [event.text for event in self.store.iter_events(session_id) if isinstance(event, UserMessage)]
         self.assertEqual(texts, [str(number) for number in range(count)])
         last = self.store.read_events(session_id, after_seq=count - 2)

@@ -52,6 +52,8 @@ class Inbox(StoreTest):
             self.store.remove_messages([])
         self.assertEqual(self.payloads(session_id), [{"text": "two"}, {"text": "three"}])
         self.assertEqual(self.payloads(session_id, after=numbers[1]), [{"text": "three"}])
+        self.store.remove_messages(numbers[2:])
+        self.assertEqual(self.payloads(session_id), [{"text": "two"}], "only the named ones are removed")
         self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2])
         self.store.remove_messages(numbers)
         self.assertEqual(self.payloads(session_id), [])
@@ -85,6 +87,9 @@ class Inbox(StoreTest):
             with self.assertRaises(InvalidEventError):
                 self.store.put_message(session_id, message)
         self.assertEqual(self.payloads(session_id), messages)
+        for changed_later in (messages[0], self.payloads(session_id)[0]):
+            changed_later["deep"].append("changed later")
+        self.assertEqual(self.payloads(session_id)[0], {**messages[0], "deep": messages[0]["deep"][:1]})
         with self.assertRaises(SessionNotFoundError):
             self.store.put_message("never", {})
 

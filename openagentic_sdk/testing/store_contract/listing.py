@@ -24,6 +24,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...ground.frozen import changed
 from ...sessions.base import as_shown
 from .base import StoreTest
 
@@ -58,10 +59,16 @@ class Listing(StoreTest):
             self.store.create_session()
             if len(seen) == 4:
                 self.store.delete_session(seen[1])
-            page = self.store.page_sessions(limit=2, after=page.next)
+                self.store.delete_session(seen[3])  # the last of the page
+            page = self.open_or_same().page_sessions(limit=2, after=page.next)
         self.assertEqual(seen, ids[::-1])
         mine = self.store.page_sessions(limit=9, tenant="x", keep=lambda row: row.id in ids[:5])
         self.assertEqual(([row.id for row in mine.rows], mine.next), ([ids[4], ids[2], ids[1]], None))
+        child = self.store.create_session(metadata={"parent_session_id": ids[0], "parent_tool_use_id": "c"})
+        self.store.append_event(child, UserMessage("of the child"))
+        for include_children, expected in ((False, []), (True, [child])):
+            rows = self.store.page_sessions(limit=9, query="of the child", include_children=include_children).rows
+            self.assertEqual([row.id for row in rows], expected)
         for cursor in ("", "x", "bm90IGEgcGxhY2U", "W10", "W05hTiwwLCIiXQ", "\ud800", "WzFlOTk5LDAsIiJd"):
             with self.subTest(cursor), self.assertRaises(OptionsError):
                 self.store.page_sessions(limit=2, after=cursor)
@@ -108,12 +115,16 @@ class Listing(StoreTest):
             events = list(EVERY_SUMMARY_EVENT)
             chance.shuffle(events)
             with self.store.open_writer(session_id) as writer:
-                while events:
+                rest = list(events)
+                while rest:
                     size = chance.randrange(1, 5)
-                    writer.append(events[:size])
-                    del events[:size]
+                    writer.append(rest[:size])
+                    del rest[:size]
                     self.assertEqual(self.store.read_summary(session_id), self.folded(session_id))
             self.assertEqual(self.row(session_id), self.folded(session_id))
+            for got, event in zip(self.store.read_events(session_id), events, strict=True):
+                if not isinstance(event, UnknownEvent):
+                    self.assertEqual(changed(got, seq=None, ts=None), event)
 
     def test_a_summary_says_what_a_list_shows(self) -> None:
         session_id = self.store.create_session(metadata={"cwd": "/w"})
@@ -122,7 +133,7 @@ class Listing(StoreTest):
             [
                 SystemInit(session_id, "/w", "1", model="m1"),
                 UserMessage("first\nprompt"),
-                ModelResponse(1, 1, usage={"input_tokens": 10, "output_tokens": 5}, cost_usd=0.5),
+                ModelResponse(1, 1, usage={"input_tokens": 2**40, "output_tokens": 5}, cost_usd=0.123456789),
                 AssistantMessage("title: stolen"),
                 ToolUse("c", "Bash", {"title": "stolen", "customTitle": "stolen"}),
             ],
@@ -130,14 +141,21 @@ class Listing(StoreTest):
         with self.store.open_writer(session_id):
             row = self.row(session_id)
         self.assertEqual((row.id, row.cwd, row.model, row.first_prompt), (session_id, "/w", "m1", "first prompt"))
-        self.assertEqual((row.events, row.turns, row.tokens, row.cost_usd, row.state), (5, 1, 15, 0.5, "running"))
-        self.assertIsNone(row.title)
+        self.assertEqual((row.events, row.turns, row.tokens, row.cost_usd), (5, 1, 2**40 + 5, 0.123456789))
+        self.assertEqual((row.state, row.title), ("running", None))
+        self.assertEqual(self.store.read_run_state(session_id), "running")
         self.store.append_event(session_id, UserQuestion("q", "may I?"))
         self.assertEqual(self.row(session_id).state, "waiting")
+        self.assertEqual(self.store.open_question_ids(session_id), ("q",))
+        title, tags = "Größe \N{PILE OF POO} 日本", ("ä, b", "a\u0308")
         self.store.append_events(
-            session_id, [UserAnswer("q", "yes"), SessionMeta(title="Mine"), Result("done", session_id, "end")]
+            session_id, [UserAnswer("q", "yes"), SessionMeta(title=title, tags=tags), Result("", session_id, "end")]
         )
-        self.assertEqual((self.row(session_id).state, self.row(session_id).title), ("idle", "Mine"))
+        row = self.row(session_id)
+        self.assertEqual((row.state, row.title, row.tags), ("idle", title, tags))
+        self.assertEqual(
+            (self.store.read_run_state(session_id), self.store.open_question_ids(session_id)), ("idle", ())
+        )
 
     def test_a_run_that_nobody_runs_any_more_is_stopped_and_questions_of_subagents_are_shown(self) -> None:
         parent = self.store.create_session()
@@ -155,6 +173,7 @@ class Listing(StoreTest):
         self.store.append_event(grandchild, UserQuestion("q", "may I?"))
         for session_id in (parent, child, grandchild):
             self.assertEqual((self.row(session_id).state, self.row(session_id).open_questions), ("waiting", ("q",)))
+            self.assertEqual(self.store.open_question_ids(session_id), ("q",))
         self.store.append_event(child, SubagentFinished("c", "a", grandchild, "end"))
         self.assertEqual(self.row(parent).state, "stopped")
         self.assertEqual(self.row(grandchild).state, "waiting")
@@ -199,7 +218,8 @@ class Listing(StoreTest):
         self.assertEqual(listed(limit=5, offset=50), [])
         self.assertEqual(listed(cwd="/odd"), ["s5", "s3", "s1"])
         self.assertEqual(listed(cwd="/odd", limit=1, offset=1), ["s3"])
-        self.assertEqual(listed(cwd="/nowhere"), [])
+        for other in ("/nowhere", "/ODD", "/od", "/odd/", "%", "/od_"):
+            self.assertEqual(listed(cwd=other), [], other)
         for query in ("NUMBER 4", "umber 4", "s4"):
             self.assertEqual(listed(query=query), ["s4"], query)
         self.assertEqual(listed(query="prompt", cwd="/even", limit=2), ["s6", "s4"])
@@ -209,11 +229,18 @@ class Listing(StoreTest):
         session_id, other = self.store.create_session(session_id="oaken"), self.filled(1)
         for word in ("maple", "willow"):
             events = [
-                SessionMeta(title=f"The {word} title", tags=[f"{word}-tag"]),
+                SessionMeta(title=f"The {word} title: Ärger", tags=[f"{word}-tag"]),
                 SystemInit("s", "/w", "1", model=f"{word}9"),
             ]
             self.store.append_events(session_id, events)
-            queries = (f"{word} title", f"{word}-tag", f"{word}9", f"OAKEN {word}-TAG", f"{word}9 {word} title")
+            queries = (
+                f"{word} title",
+                f"{word}-tag",
+                f"{word}9",
+                f"OAKEN {word}-TAG",
+                f"{word}9 {word} title",
+                "ärger ÄRGER",
+            )
             for query in queries:
                 self.assertEqual(
                     [row.id for row in self.store.list_session_summaries(query=query)], [session_id], query
@@ -222,15 +249,15 @@ class Listing(StoreTest):
             self.assertEqual(self.store.list_session_summaries(query=query), [], query)
 
     def test_pages_make_up_the_whole_list_and_the_order_stays(self) -> None:
-        names = [self.store.create_session(session_id=f"s{number:02}") for number in range(25)]
+        names = [self.store.create_session(session_id=f"s{number:03}") for number in range(105)]
         for name in names[::3]:
             self.store.append_event(name, UserMessage("hello"))
         whole = [row.id for row in self.store.list_session_summaries()]
         self.assertEqual(sorted(whole), names)
-        for size in (1, 4, 10, 25):
+        for size in (7, 40, 105):
             pages = [
                 row.id
-                for offset in range(0, 30, size)
+                for offset in range(0, 120, size)
                 for row in self.store.list_session_summaries(limit=size, offset=offset)
             ]
             self.assertEqual(pages, whole)
@@ -279,7 +306,7 @@ EVERY_SUMMARY_EVENT: tuple[Event, ...] = (
     SystemInit("s", "/elsewhere", "1", model="m1"),
     UserMessage("first\n\u202eprompt \x1b[31m"),
     UserMessage("x" * 1000),
-    UserMessage("by a hook", origin="hook"),
+    UserMessage("by a hook", origin="hook", request_id="r"),
     AssistantMessage("text"),
     ToolUse("c1", "Read", {"file_path": "a"}),
     ToolResult("c1", output="x"),

@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import ConcurrencyError, OptionsError, SessionExistsError, SessionNotFoundError, StorageError
-from ...events import SessionMeta, ToolResult, UserMessage
+from ...errors import (
+    ConcurrencyError,
+    InvalidEventError,
+    OptionsError,
+    SessionExistsError,
+    SessionHeldError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ...events import RecordKept, SessionMeta, ToolResult, UserMessage
 from ...sessions.base import SessionStore
 from .base import StoreTest
-from .hostile import HOSTILE_IDS, HOSTILE_TEXTS
+from .hostile import HOSTILE_IDS, HOSTILE_TEXTS, HOSTILE_VALUES
 from .processes import CHANGING_METADATA, KILLING_ITSELF, READER
 
 
@@ -37,28 +46,46 @@ class Sessions(StoreTest):
             self.store.create_session(session_id="mine")
         self.assertEqual(len(self.store.read_events("mine")), 1)
 
-    def test_every_call_says_when_there_is_no_such_session(self) -> None:
+    def assert_unknown(self, name: str, digest: str = "0" * 64) -> None:
+        """Assert that no call accepts the id of a session that does not exist."""
         calls: tuple[Callable[[], object], ...] = (
-            lambda: self.store.read_events("nobody"),
-            lambda: self.store.open_writer("nobody"),
-            lambda: self.store.append_event("nobody", UserMessage("hi")),
-            lambda: self.store.append_events("nobody", [], expected_seq=0),
-            lambda: self.store.read_metadata("nobody"),
-            lambda: self.store.update_metadata("nobody", {"a": 1}),
-            lambda: self.store.read_summary("nobody"),
-            lambda: self.store.last_seq("nobody"),
-            lambda: self.store.delete_session("nobody"),
-            lambda: self.store.put_blob("nobody", b"x"),
-            lambda: self.store.read_blob("nobody", "0" * 64),
-            lambda: self.store.list_blobs("nobody"),
-            lambda: self.store.wait_for_events("nobody", after_seq=0, timeout_s=0.01),
+            lambda: self.store.read_events(name),
+            lambda: self.store.open_writer(name),
+            lambda: self.store.append_event(name, UserMessage("hi")),
+            lambda: self.store.append_events(name, [], expected_seq=0),
+            lambda: self.store.read_metadata(name),
+            lambda: self.store.update_metadata(name, {"a": 1}),
+            lambda: self.store.read_summary(name),
+            lambda: self.store.read_run_state(name),
+            lambda: self.store.open_question_ids(name),
+            lambda: self.store.last_seq(name),
+            lambda: self.store.delete_session(name),
+            lambda: self.store.put_blob(name, b"x"),
+            lambda: self.store.read_blob(name, digest),
+            lambda: self.store.list_blobs(name),
+            lambda: self.store.wait_for_events(name, after_seq=0, timeout_s=0.01),
         )
         for number, call in enumerate(calls):
-            with self.subTest(number), self.assertRaises(SessionNotFoundError):
+            with self.subTest(number, name=name), self.assertRaises((SessionNotFoundError, OptionsError)):
                 call()
-        self.assertFalse(self.store.session_exists("nobody"))
-        self.assertEqual((self.store.list_children("nobody"), self.store.ids_beginning("nobody")), ([], []))
+        self.assertFalse(self.store.session_exists(name), name)
+        self.assertEqual((self.store.list_children(name), self.store.ids_beginning(name)), ([], []))
+
+    def test_every_call_says_when_there_is_no_such_session(self) -> None:
+        self.assert_unknown("nobody")
         self.assertEqual(self.store.list_sessions(), [])
+
+    def test_an_id_is_looked_up_as_it_was_created(self) -> None:
+        digest, names = "", ["Real-1"]
+        with contextlib.suppress(OptionsError):
+            names.append(self.store.create_session(session_id="Caf\u00e9"))
+        self.store.create_session(session_id="Real-1")
+        for name in names:
+            self.store.append_event(name, UserMessage("one"))
+            digest = self.store.put_blob(name, b"blob")
+        for other in ("real-1", "REAL-1", "Real-1 ", " Real-1", "Real-1.", "Real-01", "Cafe\u0301", "caf\u00e9"):
+            self.assert_unknown(other, digest)
+        self.assertEqual([self.store.last_seq(name) for name in names], [1] * len(names))
 
     def test_a_part_of_an_id_finds_its_sessions_and_is_none(self) -> None:
         for session_id in ("begin-one", "begin-two", "other-begin"):
@@ -86,6 +113,22 @@ class Sessions(StoreTest):
             self.assertEqual(self.store.read_metadata(session_id)["metadata"][text], text)
             rows = self.store.list_session_summaries(cwd=text) if text else [self.store.read_summary(session_id)]
             self.assertEqual([row.id for row in rows], [session_id])
+
+    def test_metadata_are_values_of_json_or_are_refused_whole(self) -> None:
+        values = {"values": [*HOSTILE_VALUES], "deep": {"list": [], "object": {}, "none": None}, "empty": [], "no": {}}
+        session_id = self.store.create_session(metadata=values)
+        self.store.update_metadata(session_id, {"later": values})
+        for store in (self.store, self.open_or_same()):
+            self.assertEqual(repr(store.read_metadata(session_id)["metadata"]), repr({**values, "later": values}))
+        bad: Any
+        for bad in (float("nan"), object(), b"bytes"):
+            for metadata in ({"bad": bad, "good": 1}, {"good": 1, "bad": [bad]}):
+                with self.assertRaises(InvalidEventError):
+                    self.store.create_session(session_id="bad", metadata=metadata)
+                with self.assertRaises(InvalidEventError):
+                    self.store.update_metadata(session_id, metadata)
+        self.assertFalse(self.store.session_exists("bad"))
+        self.assertNotIn("good", self.store.read_metadata(session_id)["metadata"])
 
     def test_only_one_of_many_that_create_the_same_session_succeeds(self) -> None:
         stores = [self.open_or_same() for _ in range(4)]
@@ -250,13 +293,37 @@ class Sessions(StoreTest):
         self.store.delete_session(session_id, expected_seq=3)
         self.assertFalse(self.store.session_exists(session_id))
 
+    def test_a_session_on_hold_or_retained_is_not_deleted(self) -> None:
+        for kept, released in (
+            (RecordKept(held=True), RecordKept(held=False)),
+            (RecordKept(until=time.time() + 3600), None),
+        ):
+            session_id = self.filled(1)
+            self.store.append_event(session_id, kept)
+            for expected_seq in (None, 2):
+                with self.assertRaises(SessionHeldError):
+                    self.store.delete_session(session_id, expected_seq=expected_seq)
+            self.assertEqual(len(self.store.read_events(session_id)), 2)
+            if released is not None:
+                self.store.append_event(session_id, released)
+                self.store.delete_session(session_id)
+                self.assertFalse(self.store.session_exists(session_id))
+
     def test_a_deleted_session_is_gone_and_its_id_starts_clean(self) -> None:
-        self.store.create_session(session_id="again", metadata={"old": True})
+        parent = self.store.create_session()
+        child = {"parent_session_id": parent, "parent_tool_use_id": "c"}
+        self.store.create_session(session_id="again", metadata={**child, "old": True})
+        self.store.create_session(session_id="of-it", metadata={**child, "parent_session_id": "again"})
         self.store.append_events("again", [UserMessage("old"), SessionMeta(title="old")])
+        self.assertEqual(len(self.store.search("old")), 2)
         digest = self.store.put_blob("again", b"old")
         self.store.delete_session("again")
-        self.assertFalse(self.store.session_exists("again"))
-        self.assertEqual(self.store.list_session_summaries(), [])
+        self.assertEqual((self.store.list_children(parent), self.store.search("old")), ([], []))
+        self.assertEqual(self.store.list_children("again"), ["of-it"], "those it started stay")
+        self.store.delete_session("of-it")
+        self.assert_unknown("again", digest)
+        self.store.delete_session(parent)
+        self.assertEqual((self.store.list_session_summaries(), self.store.page_sessions(limit=9).rows), ([], []))
         self.store.create_session(session_id="again")
         self.assertEqual(self.store.read_events("again"), [])
         self.assertEqual(self.store.append_event("again", UserMessage("new")).seq, 1)
@@ -278,8 +345,10 @@ class Sessions(StoreTest):
         self.assertEqual(self.store.read_blob(one, digest), data)
         empty = self.store.put_blob(one, b"")
         self.assertEqual(self.store.read_blob(one, empty), b"")
+        for odd in (b"\0\0", b" \r\n", b"\xff\xfe", b"x" * 5_000_000):
+            self.assertEqual(self.store.read_blob(one, self.store.put_blob(one, odd)), odd)
         self.store.append_event(one, ToolResult("c", output={"blobs": [digest, empty]}))
-        self.assertEqual(sorted(self.store.list_blobs(one)), sorted([digest, empty]))
+        self.assertLessEqual({digest, empty}, set(self.store.list_blobs(one)))
         self.assertEqual(self.store.list_blobs(other), [])
         for session_id, sha256 in ((other, digest), (one, "0" * 64), (one, "../meta.json")):
             with self.assertRaises(StorageError):

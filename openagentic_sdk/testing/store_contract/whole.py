@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...errors import (
@@ -21,6 +23,7 @@ from ...errors import (
 from ...events import (
     AssistantMessage,
     Event,
+    ModelResponse,
     SessionForked,
     SessionMeta,
     ToolResult,
@@ -49,6 +52,30 @@ class WholeSessions(StoreTest):
         self.store.import_session("other", events, created_at=0.0)
         meta = self.store.read_metadata("other")
         self.assertEqual((meta["metadata"], meta["created_at"], self.store.list_blobs("other")), ({}, 0.0, []))
+
+    def test_imports_and_copies_of_copies_are_whole_also_when_their_sources_are_gone(self) -> None:
+        digests = {hashlib.sha256(data).hexdigest(): data for data in (b"one", b"two")}
+        texts = [*(f"word{number}" for number in range(700)), " ".join(digests)]
+        events = [UserMessage(text, seq=seq, ts=seq + 0.123456) for seq, text in enumerate(texts, start=1)]
+        blobs, created_at = digests.values(), 1.123456789
+        self.store.import_session("source", events, metadata={"n": 2**63}, created_at=created_at, blobs=blobs)
+        self.assertEqual(self.without_times(self.store.read_events("source")), self.without_times(events))
+        meta = self.store.read_metadata("source")
+        self.assertEqual((self.store.last_seq("source"), meta["metadata"]), (701, {"n": 2**63}))
+        self.assertTrue(not self.keeps_imported_times() or meta["created_at"] == created_at)
+        self.assertEqual([hit.seq for hit in self.store.search("word699")], [700])
+        tail = [UserMessage("tail one"), UserMessage("tail two")]
+        for source, target, at_seq in (("source", "first", 701), ("first", "second", 702), ("second", "third", 650)):
+            self.store.copy_session(source, target, at_seq=at_seq, tail=tail, metadata={})
+            self.assertIn(target, [hit.session_id for hit in self.store.search("word649")], "found at once")
+            self.assertGreater(self.store.read_metadata(target)["created_at"], 1e9, "a copy is made now")
+        for name in ("first", "source"):
+            self.store.delete_session(name)
+        for name, head in (("second", [*texts, "tail one"]), ("third", texts[:650])):
+            copied = [event.text for event in self.store.iter_events(name) if isinstance(event, UserMessage)]
+            self.assertEqual(copied, [*head, "tail one", "tail two"])
+            self.assertEqual(self.row(name), self.folded(name))
+        self.assertEqual({digest: self.store.read_blob("second", digest) for digest in digests}, digests)
 
     def test_an_import_is_complete_or_absent(self) -> None:
         def failing() -> Iterator[Event]:
@@ -224,6 +251,11 @@ class WholeSessions(StoreTest):
         self.assertEqual([len(self.store.search("zebra", limit=limit)) for limit in (2, 0)], [2, 0])
         for query in ("", "ebra", '"', "zebra AND NOT", "*", "x OR y", "'; DROP"):
             self.assertEqual(self.store.search(query), [], query)
+        third = self.store.create_session()
+        self.store.append_events(third, [UserMessage("x " * 10_000 + "ПРИВЕТ Ärger"), *[UserMessage("often")] * 60])
+        for query in ("привет", "Привет", "ÄRGER", "arger", "a\u0308rger"):
+            self.assertEqual([hit.seq for hit in self.store.search(query)], [1], query)
+        self.assertEqual(sorted(hit.seq for hit in self.store.search("often", limit=100)), list(range(2, 62)))
         self.store.append_event(one, UserMessage("another zebra"))
         self.assertEqual(len(self.store.search("zebra")), 4)
         self.store.delete_session(other)
@@ -231,6 +263,8 @@ class WholeSessions(StoreTest):
 
     def test_events_that_are_replaced_are_gone_from_all_that_can_be_read(self) -> None:
         session_id = self.filled(1)
+        self.store.create_session(session_id="other")
+        self.store.claim_request(session_id, "claimed")
         self.store.append_events(session_id, [SessionMeta(title="replaced title"), UserMessage("a replacedword")])
         digests = [self.store.put_blob(session_id, data) for data in (b"gone", b"kept")]
         self.assertEqual([hit.seq for hit in self.store.search("replacedword")], [3])
@@ -255,11 +289,76 @@ class WholeSessions(StoreTest):
                 store.read_blob(session_id, digests[0])
             self.assertEqual(store.read_blob(session_id, digests[1]), b"kept")
         self.assertEqual(self.row(session_id), self.folded(session_id))
+        self.assertEqual(self.store.claim_request("other", "claimed"), session_id)
         # Nobody holds the session any longer; a holder keeps others from replacing events.
         with self.store.open_writer(session_id) as writer:
             with self.assertRaises(SessionLockedError):
                 self.open_or_same().rewrite_events(session_id, lambda events: {})
             self.assertEqual(writer.append([UserMessage("next")])[0].seq, 5)
+
+    def test_events_are_replaced_together_or_not_at_all_and_in_no_other_session(self) -> None:
+        session_id = self.filled(700)
+        paid = ModelResponse(1, 1, usage={"input_tokens": 10, "output_tokens": 5}, cost_usd=0.5)
+        self.store.append_event(session_id, paid)
+        self.store.copy_session(session_id, "copy", at_seq=701, tail=[], metadata={})
+        before: dict[str, list[Event]] = {name: [*self.store.iter_events(name)] for name in (session_id, "copy")}
+
+        def replace(*seqs: int, bad: Any = None) -> dict[int, Event]:
+            new: dict[int, Event] = {seq: changed(before[session_id][seq - 1], text="other") for seq in seqs}
+            return {**new, 701: changed(before[session_id][700], cost_usd=bad)}
+
+        def replace_in(name: str, new: dict[int, Event]) -> None:
+            self.store.rewrite_events(name, lambda events: new)
+            before[name] = [new.get(event.seq or 0, event) for event in before[name]]
+
+        try:
+            with self.assertRaises(InvalidEventError):
+                self.store.rewrite_events(session_id, lambda events: replace(1, 2, bad=float("nan")))
+        except StorageError:
+            self.skipTest("this store cannot replace events")
+        with self.assertRaises(ZeroDivisionError):
+            self.store.rewrite_events(session_id, lambda events: replace(1 // 0))
+        self.assertEqual(self.store.read_events(session_id), before[session_id])
+        digest = self.store.put_blob(session_id, b"blob")
+        self.store.delete_blobs(session_id, [digest])
+        self.store.put_blob(session_id, b"blob")
+        self.assertEqual(self.store.read_blob(session_id, digest), b"blob", "a deleted blob can be stored again")
+        for name, seqs in ((session_id, (1, 600)), ("copy", (2, 650))):
+            replace_in(name, replace(*seqs))
+            for other, events in before.items():
+                self.assertEqual(self.store.read_events(other), events)
+                self.assertEqual(self.row(other), self.folded(other))
+        self.assertEqual(self.row(session_id).first_prompt, "other")
+        self.assertEqual(self.row(session_id).cost_usd, None)
+
+    def test_all_followers_of_a_session_learn_of_its_events_and_its_end_and_of_no_other(self) -> None:
+        session_id, other, answers = self.filled(1), self.filled(1), queue.SimpleQueue[object]()
+
+        def follow(after_seq: int) -> None:
+            try:
+                answers.put(self.store.wait_for_events(session_id, after_seq=after_seq, timeout_s=120))
+            except SessionError as error:
+                answers.put(type(error))
+
+        writing = self.open_or_same()
+        changes: tuple[tuple[int, object, Callable[[], object]], ...] = (
+            (1, True, lambda: writing.append_event(session_id, UserMessage("news"))),
+            (2, SessionNotFoundError, lambda: writing.delete_session(session_id)),
+        )
+        for after_seq, expected, change in changes:
+            followers = [threading.Thread(target=follow, args=(after_seq,)) for _ in range(3)]
+            for follower in followers:
+                follower.start()
+            writing.append_event(other, UserMessage("of the other"))
+            writing.update_metadata(session_id, {"no": "event"})
+            try:
+                self.assertFalse(self.store.wait_for_events(session_id, after_seq=after_seq, timeout_s=0.1))
+                self.assertTrue(answers.empty(), "others' events are no news")
+            finally:
+                change()
+                for follower in followers:
+                    follower.join()
+            self.assertEqual([answers.get() for _ in range(3)], [expected] * 3)
 
     def test_a_follower_learns_of_new_events(self) -> None:
         session_id = self.filled(1)

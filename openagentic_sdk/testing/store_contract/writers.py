@@ -7,7 +7,7 @@ import contextlib
 import random
 import threading
 
-from ...errors import LeaseLostError, SessionLockedError, StorageError
+from ...errors import LeaseLostError, SessionError, SessionLockedError, StorageError
 from ...events import Event, ToolResult, UserMessage
 from .base import StoreTest
 from .processes import COUNTING_WRITER, STALLED_WRITER
@@ -101,6 +101,28 @@ class Writers(StoreTest):
             stalled.append([UserMessage("from the past")])
         self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2, 3])
         self.store.open_writer(session_id).close()
+
+    def test_a_holder_that_hangs_cannot_append_after_its_replacement_ended_or_its_session_began_anew(self) -> None:
+        if not self.can_take_over:
+            self.skipTest("the lock of this store belongs to the kernel and cannot be taken from a living holder")
+        name = self.store.create_session(session_id="again")
+        stalled, other = self.store.open_writer(name), self.open_or_same()
+        other.take_over(name).close()
+
+        def assert_fenced() -> None:
+            with self.assertRaises(SessionError):
+                stalled.append([UserMessage("from the past")])
+            self.assertEqual(other.read_events(name), [])
+
+        assert_fenced()
+        other.delete_session(name)
+        other.create_session(session_id=name)
+        assert_fenced()
+        with other.open_writer(name):
+            assert_fenced()
+            stalled.close()
+            with self.assertRaises(SessionLockedError):
+                self.store.open_writer(name)
 
     def test_a_process_that_hangs_cannot_append_after_it_was_replaced(self) -> None:
         if not self.can_take_over:

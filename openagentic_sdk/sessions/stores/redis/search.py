@@ -86,7 +86,7 @@ class RedisIndex:
 
     def search(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit] | None:
         """The events that contain every word, newest session first; None if the words are too common for the index."""
-        ranges = [_range(word) for word in words]
+        ranges = [_range(word) for word in dict.fromkeys(words)]
 
         def count(client: Any) -> list[int]:
             with client.pipeline(transaction=False) as pipe:
@@ -214,7 +214,14 @@ class RedisIndex:
         return [at for at in rows.values() if at.key is not None]
 
     def _add_rows(self, names: Sequence[str]) -> None:
-        rows, entries = self._living(names), self._index_entries(names, "rows")
+        rows = self._living(names)
+        if folded_names := [at.id for at in rows if not at.head.is_kept]:
+            # Folding a row stores it and raises its revision: read it again, or the script would refuse it as changed.
+            for name in folded_names:
+                with suppress(SessionError, InvalidEventError):
+                    self._store.kept_summary(name)
+            rows = self._living(names)
+        entries = self._index_entries(names, "rows")
         steps = []
         for at in rows:
             state = (at.revision, at.head.last_seq, at.key)
@@ -230,12 +237,7 @@ class RedisIndex:
         self._call(None, add)
 
     def _packed_row(self, at: SessionRow) -> bytes:
-        row = at.head.summary
-        if not at.head.is_kept:
-            try:
-                row = self._store.kept_summary(at.id)
-            except (SessionError, InvalidEventError):
-                row = SessionSummary(id=at.id)
+        row = at.head.summary if at.head.is_kept else SessionSummary(id=at.id)
         grams = {*_grams(summary_text(row)), _tenant(row.tenant or "")}
         return b"".join(gram.to_bytes(2, "big") for gram in sorted(grams))
 
