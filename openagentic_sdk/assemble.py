@@ -127,7 +127,7 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
 
 
 def mcp_home() -> McpHome:
-    """The user's MCP data on this machine. This function imports that room: a run without servers never loads it."""
+    """The user's MCP data on this machine. It imports that room on call: a run without servers never loads it."""
     from .parts.mcp.configured.home import McpHome
 
     home = data_home()
@@ -182,14 +182,14 @@ def open_memory(options: OpenAgenticOptions) -> MemoryTool:
 
 
 def open_code() -> Tool:
-    """The tool that runs a model's Python. This function imports that room."""
+    """The tool that runs a model's Python. Runs without it never load that room."""
     from .tools.code import CodeTool
 
     return CodeTool()
 
 
 def plan_tools() -> list[Tool]:
-    """The tools of a planning model. This function imports that room."""
+    """The tools of a planning model. Runs without them never load that room."""
     from .parts.labels.plans.tools import ExtractTool, PlanCodeTool
 
     return [PlanCodeTool(), ExtractTool()]
@@ -242,7 +242,7 @@ def project_findings(project: OpenedProject) -> tuple[Diagnostic, ...]:
 def _with_command_hooks(
     engine: HookEngine, described: Sequence[CommandHook], project: OpenedProject, mode: str = "default"
 ) -> tuple[HookEngine, tuple[Diagnostic, ...]]:
-    """Add command hooks; see `parts.claude.command_hooks`. This function imports that room."""
+    """Add command hooks; see `parts.claude.command_hooks`. Runs without them never load that room."""
     if not described:
         return engine, ()
     from .parts.claude.command_hooks import with_command_hooks
@@ -646,7 +646,7 @@ class _Assembly:
         return [*notices, *self._notes]
 
     def traces(self) -> list[PartOpener]:
-        """The part that sends this store's sessions to a collector. It imports that room. Raises `OptionsError`."""
+        """The part that sends this store's sessions to a collector; other runs never load it. Raises `OptionsError`."""
         options = self._options
         if options.otlp_endpoint is None and not self._may_export:
             return []

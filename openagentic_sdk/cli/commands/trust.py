@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in {
         "add": "trust the files in their current state, and print what that grants",
-        "show": "show the decision, what the files request, and their digest",
+        "show": "show the decision, what the files request, and their digest; exit code 1 if they are not trusted",
         "revoke": "withdraw a decision",
     }.items():
         action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")

@@ -16,6 +16,7 @@ from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...ground.loose import tool_name
 from ...ground.system import working_dir
 from ...ground.text import on_one_line
+from ...ground.words import plural
 from ...parts.masking import environment_redactor, mask_value, shown
 from ...parts.record.folds.compare import SessionDiff, Thresholds, compare_sessions
 from ...parts.record.folds.explain import StepExplanation, explain_step
@@ -148,7 +149,7 @@ _SENTENCES = {
 def _figures(events: Sequence[Event]) -> str:
     figures = run_metrics(events)
     tokens = f"{figures.input_tokens:,} + {figures.output_tokens:,} tokens" if figures.usage else "tokens unknown"
-    return f"{figures.steps} steps, {figures.tool_calls} calls, {tokens}, {cost_words(figures.cost_usd)}"
+    return f"{plural(figures.steps, 'step')}, {plural(figures.tool_calls, 'call')}, {tokens}, {cost_words(figures.cost_usd)}"
 
 
 def _value(value: object) -> str:

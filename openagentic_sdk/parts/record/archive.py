@@ -153,7 +153,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
 
 def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
     if file.getinfo(MANIFEST_NAME).file_size > MAX_MANIFEST_BYTES:
-        raise StorageError("the archive's manifest exceeds the limit for manifests")
+        raise StorageError(f"the archive's manifest exceeds {MAX_MANIFEST_BYTES:,} bytes")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
         raise StorageError("this file is not a session archive, according to its manifest")

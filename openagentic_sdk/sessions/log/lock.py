@@ -149,6 +149,7 @@ class LeaseFile:
         self._path = path
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        # It is free: callers give every writer its own file, named after an epoch or a random number.
         self.is_held = try_lock(self._fd)
         hold(self._fd)
         os.write(self._fd, f"process {self._pid}".encode())

@@ -58,7 +58,7 @@ class StoreServer(ABC):
 
     @contextmanager
     def translated(self, session_id: str | None = None) -> Iterator[None]:
-        """The driver's errors as ours."""
+        """Convert the driver's errors to this package's."""
         try:
             yield
         except UnicodeEncodeError as error:
