@@ -182,7 +182,7 @@ def _command_rule(text: str, inner: str, effect: PermissionEffect, source: str, 
             head, exact = inner[: -len(tail)].rstrip(), False
             break
     line = parse_command(head)
-    if isinstance(line, CommandLine) and len(line.commands) == 1 and not line.in_background:
+    if isinstance(line, CommandLine) and len(line.commands) == 1 and not (line.in_background or line.has_comment):
         command = line.commands[0]
         has_wildcard = bool(command.globs) or (effect != "allow" and "*" in head)
         if not (has_wildcard or command.redirects or command.assignments):

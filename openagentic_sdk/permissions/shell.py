@@ -109,6 +109,7 @@ class CommandLine:
 
     commands: tuple[SimpleCommand, ...]
     in_background: bool = False
+    has_comment: bool = False
 
 
 def as_fnmatch(wildcard: str) -> str | None:
@@ -134,8 +135,9 @@ class NotUnderstood:
 
 _SETS = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Not `\s`: to bash, a form feed or a no-break space is part of a word.
-_BLANK = regex(r"[ \t]+")
-_BLANK_LINES = regex(r"[ \t\n]+")
+# Blanks, and a comment: from `#` at the beginning of a word to the end of the line, which no backslash continues.
+_BLANK = regex(r"[ \t]*(?:#[^\n]*)?")
+_BLANK_LINES = regex(r"(?:[ \t\n]|#[^\n]*)*")
 # `&>` begins a redirection. The ends of a `case` branch (`;;`, `;&`, `;;&`) are matched only to be refused as a whole: as
 # `;` and `&` they would look like ordinary operators.
 _OPERATOR = regex(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
@@ -201,7 +203,7 @@ class _ShellReader:
         self.at = 0
         self.refusal: str | None = None
         self.commands: list[SimpleCommand] = []
-        self.in_background = False
+        self.in_background = self.has_comment = False
 
     def read(self) -> CommandLine | NotUnderstood:
         joined_by = ""
@@ -220,7 +222,7 @@ class _ShellReader:
             self.refusal = self.unfinished(joined_by)
         if self.refusal is not None:
             return NotUnderstood(self.refusal)
-        return CommandLine(tuple(self.commands), self.in_background)
+        return CommandLine(tuple(self.commands), self.in_background, self.has_comment)
 
     def unfinished(self, joined_by: str) -> str | None:
         if not self.commands:
@@ -228,9 +230,11 @@ class _ShellReader:
         return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
 
     def skip_blank(self, *, newlines: bool) -> None:
+        """Skip blanks and comments before a word."""
         match = (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at)
         if match:
             self.at = match.end()
+            self.has_comment = self.has_comment or "#" in match[0]
 
     def operator(self) -> str:
         """The operator after a command, empty at the end of the line."""
@@ -385,13 +389,11 @@ class _ShellReader:
         return "", "end"
 
     def is_special(self, piece: str, before: list[str], start: int) -> bool:
-        """Whether `#` or `~` in an unquoted piece has a meaning in bash: a comment, a home folder."""
+        """Whether `~` in an unquoted piece has a meaning in bash: a home folder."""
         whole = "".join(before) + piece
-        if not before and piece[0] == "#":
-            self.refusal = "it contains a comment"
         # Also after `=` and `:`: outside POSIX mode bash expands an argument that looks like an assignment (`dd
         # of=~/x`; Bash manual, 3.5.2).
-        elif "~" in piece and (whole[0] == "~" or re.search(r"[:=].*~", whole)):
+        if "~" in piece and (whole[0] == "~" or re.search(r"[:=].*~", whole)):
             self.refusal = "it contains a home folder (~)"
         return self.refusal is not None
 
