@@ -105,7 +105,9 @@ class WhatIsAsked(TrialTestCase):
         self.assertEqual(self.starts(events), ["read"])
         self.assertEqual(sorted(path.name for path in self.root.rglob("*")), ["notes.txt", "src"])
         self.calls(f"{command}; echo x > src/pycache")
-        self.assertEqual(len(self.questions), 1)
+        (self.root / ".ruff_cache").mkdir()
+        self.calls("rmdir .ruff_cache")
+        self.assertEqual(len(self.questions), 2)
         self.assertEqual(self.result(self.calls(command, answer=None, deny=["Edit(src/**)"])).outcome, "denied")
 
     def test_what_it_changed_is_asked_about_once_with_the_list_and_the_differences_and_then_kept(self) -> None:

@@ -171,8 +171,8 @@ class Change:
 
 
 def is_cached(change: Change, root: str) -> bool:
-    """Whether a change is in a cache that a tool for tests or checks keeps below `root`."""
-    return not _TOOL_CACHES.isdisjoint(os.path.relpath(change.path, root).split(os.sep))
+    """Whether a change adds to a cache that a tool for tests or checks keeps below `root`. Deletions are made on purpose."""
+    return change.kind != "deleted" and not _TOOL_CACHES.isdisjoint(os.path.relpath(change.path, root).split(os.sep))
 
 
 def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterator[Change]:
