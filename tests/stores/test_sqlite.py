@@ -91,6 +91,16 @@ class SqliteTest(unittest.TestCase):
             self.assertGreater(len(files), 2)
             self.assertEqual({path.stat().st_mode & 0o077 for path in files}, {0})
 
+    def test_the_lock_that_a_crash_left_behind_does_not_show_in_the_name_of_the_next_holder(self) -> None:
+        session_id = self.session()
+        self.store.open_writer(session_id).close()
+        [[key, epoch]] = self.ask("SELECT key, epoch FROM sessions")
+        left = self.path.with_name(f"{self.path.name}-leases") / f"{key}-{int(str(epoch)) + 1}"
+        left.write_text("process 123456789012345")
+        with self.store.open_writer(session_id), self.assertRaises(SessionLockedError) as caught:
+            self.store.open_writer(session_id)
+        self.assertEqual(caught.exception.holder, f"process {os.getpid()}")
+
     def test_who_is_interrupted_behind_the_transaction_that_opens_a_session_leaves_it_free(self) -> None:
         store = self.store
         store.create_session(session_id="interrupted")

@@ -152,6 +152,7 @@ class LeaseFile:
         # It is free: callers give every writer its own file, named after an epoch or a random number.
         self.is_held = try_lock(self._fd)
         hold(self._fd)
+        os.ftruncate(self._fd, 0)  # a crash may have left a longer text
         os.write(self._fd, f"process {self._pid}".encode())
 
     def release(self) -> None:
