@@ -1,4 +1,4 @@
-"""The rules that an "always" answer may keep: never wider than the approved call."""
+"""The rules that an "always" answer may keep: no wider than the approved call, or than its tool if no rule can say more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ MAX_OFFERS = 10
 
 
 def offered_rules(subject: Subject) -> tuple[str, ...]:
-    """Rules that cover this call: each command of a line word for word, the exact file, the host, the name."""
+    """Rules that cover this call: each command of a line word for word, the exact file, the host, the name.
+
+    Rules have no words for the input of other tools, own ones and those of MCP servers: there the rule is the tool, whatever
+    the input, and the question shows it.
+    """
     if subject.problem is not None:
         return ()
     if subject.command is not None:
