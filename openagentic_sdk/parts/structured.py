@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OptionsError, ToolInputError
+from ..errors import InvalidEventError, OptionsError, ToolInputError
 from ..ground.frozen import frozen
 from ..ground.loose import as_list, as_mapping
 from ..ground.patterns import regex
 from ..ground.schemas import compiled, require_checkable
 from ..providers.base import ToolSpec
-from ..serialization import DECODER
+from ..serialization import DECODER, dumps_field
 from ..tools.schema import object_schema
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class OutputSchema:
         A value that matches as it is stays unchanged; nulls are dropped, and `value` is read as the wrapper, only if the
         result matches.
         """
+        try:  # as in the log; a result that the log cannot contain would be shown and not stored
+            dumps_field(value)
+        except InvalidEventError as error:
+            raise ToolInputError(f"the answer cannot be stored: {error}") from None
         forms = [{_WRAPPED: value}] if self.is_wrapped else [value]
         if self.is_wrapped and isinstance(value, Mapping) and set(value) == {_WRAPPED}:
             forms.insert(0, value)

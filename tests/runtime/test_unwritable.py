@@ -86,6 +86,20 @@ class Unwritable(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(result.outcome, "denied")
                 self.assertIn("returned an override_tool_input that is no JSON object", result.error_message)
 
+    async def test_a_structured_answer_is_requested_again(self) -> None:
+        deep = f'{{"x": {"[" * MAX_DEPTH}{"]" * MAX_DEPTH}}}'
+        for bad in (deep, '{"x": 1e999}'):
+            store = MemorySessionStore()
+            options = OpenAgenticOptions(
+                provider=ScriptedProvider([bad, '{"x": 1}']),
+                model="m",
+                output_schema={"type": "object"},
+                session_store=store,
+            )
+            result = await run(prompt="x", options=options)
+            self.assertEqual((result.stop_reason, result.structured_output), ("end", {"x": 1}))
+            self.assertEqual(store.read_events(result.session_id)[-1].type, "result")
+
     def test_arguments_that_are_nested_too_deeply_stay_text(self) -> None:
         for depth in (MAX_DEPTH, 900, 100_000):
             text = f'{{"x": {"[" * depth}{"]" * depth}}}'
