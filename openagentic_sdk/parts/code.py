@@ -22,7 +22,7 @@ from ..kernel.tool_call import error_result
 from ..kernel.tool_context import run_services
 from ..kernel.tool_step import run_calls
 from ..sessions.closing import closing_events
-from ..tools.code.inner_calls import CallsInside, InnerCalls
+from ..tools.inner_calls import CallsInside, InnerCalls
 
 
 @mutable

@@ -45,9 +45,9 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.bash import BashTool
-from openagentic_sdk.tools.code.inner_calls import InnerCalls
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.grep import GrepTool
+from openagentic_sdk.tools.inner_calls import InnerCalls
 from openagentic_sdk.tools.write import WriteTool
 from tests.runtime.support import assert_closed, echo, options_for
 from tests.size import full_size

@@ -32,8 +32,8 @@ from openagentic_sdk.tools.base import (
     SessionLog,
     ToolContext,
 )
-from openagentic_sdk.tools.code.inner_calls import InnerCalls
 from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.inner_calls import InnerCalls
 from openagentic_sdk.tools.session.task import Subagents
 from openagentic_sdk.tools.write import WriteTool
 from tests.looptime import skip_time

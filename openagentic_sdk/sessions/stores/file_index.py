@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InvalidEventError, SessionError
 from ...events import Event
 from ...ground.clock import elapsed_s
+from ...ground.disk import remove_tree
 from ...ground.system import BINARY, NO_FOLLOW
 from ...serialization import dumps_json
 from ..folds.search import Progress, event_text, search_words
@@ -128,7 +128,7 @@ class FileIndex:
         for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
                 os.unlink(f"{self._path}{suffix}")
-        shutil.rmtree(self._place, ignore_errors=True)
+        remove_tree(self._place)
 
     # --- queries of lists --------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from ...errors import OptionsError, ToolError
 from ...ground.text import without_hidden
 from ...kernel.tool import Blobs, Secrets, ToolContext, ToolOutput
 from ..base import Tool
+from ..inner_calls import InnerCalls
 from ..labels import OWN_SESSION
 from ..schema import object_schema, string
-from .inner_calls import InnerCalls
 from .place import CodeLimits
 from .program import run_program
 

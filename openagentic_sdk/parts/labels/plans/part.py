@@ -31,7 +31,7 @@ from ....sessions.folds.features.untrusted import UntrustedFold
 from ....sessions.folds.view import CallRecord, SessionView
 from ....sessions.rebuild import result_text
 from ....sessions.request import request_sha256
-from ....tools.code.inner_calls import CallsInside, InnerCalls
+from ....tools.inner_calls import CallsInside, InnerCalls
 from ...compaction import ask_beside
 from ...record.folds.notes import printed_by_plan
 from ..carried import is_planned

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ...events import ToolResult
-from ...kernel.tool import BareTool, ToolContext
+from ..events import ToolResult
+from ..kernel.tool import BareTool, ToolContext
 
 
 class CallsInside(Protocol):
