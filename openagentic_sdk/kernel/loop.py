@@ -397,7 +397,10 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
             ending = ending if ending.reason == "error" else _failure(error)
         result = _result(run, ending)
         try:
-            stored_result = (await run.recorder.store(result))[-1]
+            try:
+                stored_result = (await run.recorder.store(result))[-1]
+            except InvalidEventError as error:  # the value of a part, such as that of a workflow
+                stored_result = (await run.recorder.store(_result(run, _failure(error))))[-1]
             assert isinstance(stored_result, Result)
             if stored_result.saved:
                 for part in run.parts.at(Part.vouch):

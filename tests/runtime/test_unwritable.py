@@ -3,7 +3,8 @@
 import unittest
 from typing import Any
 
-from openagentic_sdk import HookDecision, HookMatcher, MemorySessionStore, OpenAgenticOptions, run, tool
+from openagentic_sdk import Flow, HookDecision, HookMatcher, MemorySessionStore, OpenAgenticOptions, run, tool, workflow
+from openagentic_sdk.errors import RunFailedError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.kernel.tool import ToolOutput
 from openagentic_sdk.providers.calls import read_arguments
@@ -99,6 +100,18 @@ class Unwritable(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="x", options=options)
             self.assertEqual((result.stop_reason, result.structured_output), ("end", {"x": 1}))
             self.assertEqual(store.read_events(result.session_id)[-1].type, "result")
+
+    async def test_the_value_of_a_workflow_fails_it_in_its_log(self) -> None:
+        @workflow
+        async def deep(flow: Flow) -> list[Any]:
+            return nested(MAX_DEPTH)
+
+        store = MemorySessionStore()
+        options = OpenAgenticOptions(provider=ScriptedProvider([]), model="scripted", session_store=store)
+        with self.assertRaisesRegex(RunFailedError, "cannot be written as JSON: it is nested more than"):
+            await deep.run(options=options, session="deep")
+        last = store.read_events("deep")[-1]
+        self.assertEqual((last.type, getattr(last, "stop_reason", None)), ("result", "error"))
 
     def test_arguments_that_are_nested_too_deeply_stay_text(self) -> None:
         for depth in (MAX_DEPTH, 900, 100_000):
