@@ -135,7 +135,7 @@ def _named_prompt(fleet: Fleet, run: FleetRun) -> Said | None:
 
 
 async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:
-    """Wait for the run to end; cancel it if its lease changes (lost, or cancellation requested), suspend it for a drain."""
+    """Wait for the run to end; cancel it if that is requested, suspend it for a drain or if its lease is lost."""
     over = asyncio.ensure_future(background.over())
     signals = {asyncio.ensure_future(lease.changed.wait()), asyncio.ensure_future(draining.wait())}
     suspending: asyncio.Future[None] | None = None
@@ -144,7 +144,8 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
             await asyncio.wait({over, *signals}, return_when=asyncio.FIRST_COMPLETED)
             signals = {signal for signal in signals if not signal.done()}
             if lease.changed.is_set():
-                await background.cancel()
+                # Whoever lost the run must not end a question that its next owner asked.
+                await (background.suspend() if lease.is_lost else background.cancel())
             elif draining.is_set() and suspending is None:
                 suspending = asyncio.ensure_future(background.suspend(grace_s))
     except asyncio.CancelledError:

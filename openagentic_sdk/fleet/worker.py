@@ -8,17 +8,18 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..ground.backoff import Backoff
-from ..ground.threads import running_loop
+from ..ground.threads import running_loop, settled
 from ..kernel.recorder import off_loop
 from .execute import carry_out
 from .fleet import Fleet
 from .lease import Heart, Lease
-from .queue import CHANNEL, Claimer
+from .queue import CHANNEL, PATIENCE_S, Claimer, Queue
 from .record import FORMAT, FleetRun, RunOutcome
 from .standing import is_answered
 
@@ -134,7 +135,7 @@ class Worker:
     async def _claim(self) -> FleetRun | None:
         now = self._fleet.queue.tables.lease_now
         asked_at = now()
-        run: FleetRun | None = await off_loop(True, self._fleet.queue.claim, self._who)
+        run = await _claim(self._fleet.queue, self._who)
         if run is not None:
             task = asyncio.create_task(self._carry_out(Lease(run, self._who.lease_s, asked_at, now)))
             self._running.add(task)
@@ -168,6 +169,19 @@ class Worker:
             for run_id in await off_loop(True, queue.cancelled, self.name):
                 if run_id in leases:
                     leases[run_id].cancel()
+
+
+async def _claim(queue: Queue, who: Claimer, run_id: int | None = None) -> FleetRun | None:
+    """Claim a run. On cancellation, first hand back what the database has granted meanwhile."""
+    claiming: asyncio.Future[FleetRun | None]
+    claiming, cancelled = await settled(off_loop(True, partial(queue.claim, who, run_id=run_id)))
+    if cancelled is None:
+        return claiming.result()
+    if claiming.exception() is None and (run := claiming.result()) is not None:
+        leave = partial(queue.leave, run, RunOutcome("queued"), patience_s=PATIENCE_S)
+        with suppress(StorageError):  # its lease expires
+            (await settled(off_loop(True, leave)))[0].result()
+    raise cancelled
 
 
 def _words(outcome: RunOutcome | None) -> str:
@@ -207,7 +221,7 @@ async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, gr
         ):
             return run
         asked_at = fleet.queue.tables.lease_now()
-        claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))
+        claimed = await _claim(fleet.queue, who, run_id)
         if claimed is None:
             await asyncio.sleep(_CLAIMS.wait_s(1))
             continue

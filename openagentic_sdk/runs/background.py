@@ -308,6 +308,8 @@ class BackgroundRun:
     async def over(self) -> None:
         """Wait until `is_over`, whatever the outcome."""
         await asyncio.wait({self._driver})
+        if not self._driver.cancelled():
+            self._driver.exception()  # or asyncio would report it, if nobody calls `wait`
 
     @property
     def has_begun(self) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import time
 import unittest
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk import run
+from openagentic_sdk import OpenAgenticOptions, run
+from openagentic_sdk.agents import NamedAgent
 from openagentic_sdk.errors import (
     AgentNotFoundError,
     AnswerRefusedError,
@@ -25,11 +28,14 @@ from openagentic_sdk.errors import (
 )
 from openagentic_sdk.events import Result, ToolStarted, UserAnswer, UserMessage
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
+from openagentic_sdk.fleet.execute import carry_out
 from openagentic_sdk.fleet.lease import Heart, Lease
 from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, RunOutcome
 from openagentic_sdk.ground.clock import elapsed_s
 from openagentic_sdk.parts.record.lifecycle import rename_session, rewind_session
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.runs.background import answer_question, cancel_session
 from openagentic_sdk.sessions.core import SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -37,6 +43,7 @@ from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.size import IN_MEMORY
 
+from .payments import Payer, pay
 from .places import FleetTest, PostgresFleetTest, postgres_url
 
 ANYBODY = Claimer("somebody", 30.0, ("payer", "asker"))
@@ -324,8 +331,6 @@ class QueueTest(FleetTest):
         run_id = self.pay("k")
 
         async def lose() -> None:
-            from openagentic_sdk.fleet.execute import carry_out
-
             claimed = self.fleet.queue.claim(ANYBODY)
             assert claimed is not None
             lease = Lease(claimed, 30.0, elapsed_s(), elapsed_s)
@@ -400,6 +405,78 @@ class LateOpeningTest(FleetTest):
 
         asyncio.run(open_late())
         self.assertEqual(len(self.store.read_events("s")), 1)
+
+
+class CancelledClaimTest(FleetTest):
+    def test_a_run_that_the_database_grants_to_a_worker_being_cancelled_is_handed_back(self) -> None:
+        run_id = self.pay("k")
+        works = (lambda: Worker(self.fleet).work(), lambda: execute_run(self.fleet, run_id))
+        for work in works:
+            asyncio.run(self.cancel_in_claim(work))
+            run = self.status(run_id)
+            self.assertEqual((run.state, run.attempts), ("queued", 0))
+
+    async def cancel_in_claim(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        granted, may_answer, claim = threading.Event(), threading.Event(), self.fleet.queue.claim
+
+        def claim_slowly(*args: Any, **settings: Any) -> FleetRun | None:
+            claimed = claim(*args, **settings)
+            granted.set()
+            may_answer.wait(60)
+            return claimed
+
+        self.fleet.queue.claim = claim_slowly  # type: ignore[method-assign]
+        try:
+            working = asyncio.create_task(work())
+            await asyncio.to_thread(granted.wait, 60)
+            working.cancel()
+            may_answer.set()
+            with self.assertRaises(asyncio.CancelledError):
+                await working
+        finally:
+            self.fleet.queue.claim = claim  # type: ignore[method-assign]
+
+
+class HangingPayer(Payer):
+    """A payer that hangs the first time it is asked."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, **request: Any) -> ModelOutput:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await self.may_answer.wait()
+        return await super().complete(**request)
+
+
+class LostRunTest(FleetTest):
+    def test_a_worker_that_lost_its_run_leaves_the_question_open_that_the_next_worker_asked(self) -> None:
+        reported = list[Any]()
+
+        async def lose() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+            model = HangingPayer()
+            gate = PermissionGate(permission_mode="prompt")
+            options = OpenAgenticOptions(
+                provider=model, model="payer", tools=[pay], permission_gate=gate, cwd=self.folder
+            )
+            fleet = Fleet(self.store, {"asker": NamedAgent(options)})
+            run_id = await fleet.enqueue("asker", "pay k 0")
+            claimed = fleet.queue.claim(DEAD)
+            assert claimed is not None
+            lease = Lease(claimed, 30.0, elapsed_s(), elapsed_s)
+            hanging = asyncio.create_task(carry_out(fleet, lease, asyncio.Event(), 0.0))
+            await asyncio.wait_for(model.is_asked.wait(), 60)
+            await Worker(fleet).work(until_idle=True)
+            lease.lose()
+            self.assertIsNone(await asyncio.wait_for(hanging, 60))
+            self.assertEqual((await fleet.status(run_id)).state, "waiting")
+            self.assertEqual(len(await fleet.questions(run_id)), 1)
+
+        asyncio.run(lose())
+        gc.collect()
+        self.assertEqual(reported, [])
 
 
 class CallersTransactionTest(FleetTest):
