@@ -134,7 +134,52 @@ _OWN = (
         (),
     ),
 )
-DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN)
+# Defects of the fleet's workers, leases and executions.
+_FLEET = (
+    Sabotage(
+        "a heartbeat renews the lease of another worker",
+        "fleet/queue.py",
+        '["(id = %s AND fence = %s)"]',
+        '["(id = %s AND fence >= %s)"]',
+        (),
+    ),
+    Sabotage(
+        "a lease that nobody renewed lasts",
+        "fleet/lease.py",
+        "        self._is_lost = self._is_lost or left_s <= 0\n",
+        "        left_s = max(left_s, 1.0)\n",
+        (),
+    ),
+    Sabotage(
+        "a worker that drains cancels the steps of its runs",
+        "fleet/execute.py",
+        "asyncio.ensure_future(background.suspend(grace_s))",
+        "asyncio.ensure_future(background.cancel())",
+        (),
+    ),
+    Sabotage(
+        "a run starts tools although its lease is over",
+        "fleet/execute.py",
+        "options, guard=lease.check)",
+        "options)",
+        (),
+    ),
+    Sabotage(
+        "a worker that drains keeps its runs",
+        "fleet/worker.py",
+        "                await asyncio.wait(self._running)\n",
+        "                pass\n",
+        (),
+    ),
+    Sabotage(
+        "a run that was stopped by a drain has ended",
+        "fleet/execute.py",
+        'if lease.is_cancelled or is_over else RunOutcome("queued")',
+        'if lease.is_cancelled or is_over else RunOutcome("ended", "end")',
+        (),
+    ),
+)
+DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_FLEET)
 
 
 def fits(row: Sabotage) -> bool:

@@ -97,7 +97,7 @@ class Workers:
         self.held: dict[str, list[FleetRun]] = {name: [] for name in "ab"}
 
     def run(self) -> None:
-        for _ in range(self.rng.choice((6, 10))):
+        for _ in range(self.rng.choice((3, 6))):
             self.tables.is_bad = self.rng.random() < 0.3
             self.rng.choices(self.ACTIONS, (4, 6, 3, 4, 1, 3, 2))[0](self)
             self.tables.is_bad = False

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -35,8 +36,8 @@ class ThreadInPlace:
 
     name = ""
 
-    def __init__(self, target: Callable[[], object], **how: object) -> None:
-        self.start = target
+    def __init__(self, target: Callable[[], object], do: Callable[[Any], object], **how: object) -> None:
+        self.start = partial(do, target)
 
     def join(self) -> None:
         """Do nothing: it has already ended."""
@@ -45,20 +46,21 @@ class ThreadInPlace:
 class KeptInPlace:
     """A stand-in for a thread that does one piece of work after another."""
 
-    def __init__(self) -> None:
-        self.due = SimpleNamespace(put=lambda work: work())
-        self.thread = ThreadInPlace(lambda: None)
+    def __init__(self, do: Callable[[Any], object]) -> None:
+        self.due = SimpleNamespace(put=do)
+        self.thread = SimpleNamespace(name="")
 
     def end(self) -> None:
         """Do nothing: it has already ended."""
 
 
 @contextmanager
-def without_threads() -> Iterator[None]:
-    """Run calls of stores, and all other work that would leave the event loop, in the loop."""
+def without_threads(do: Callable[[Any], object] = lambda work: work()) -> Iterator[None]:
+    """Run calls of stores, and all other work that would leave the event loop, in the loop, by `do`: at once, or later."""
     real = threads.threading, threads._KeptThread
     vars(threads).update(
-        threading=SimpleNamespace(**{**vars(threading), "Thread": ThreadInPlace}), _KeptThread=KeptInPlace
+        threading=SimpleNamespace(**{**vars(threading), "Thread": partial(ThreadInPlace, do=do)}),
+        _KeptThread=partial(KeptInPlace, do),
     )
     try:
         yield

@@ -245,6 +245,14 @@ def number(value: Any) -> Any:
     return value
 
 
+def _tonumber(value: Any) -> Any:
+    """The number in a text, or nil."""
+    try:
+        return number(value)
+    except ValueError:
+        return None
+
+
 def _at(values: Sequence[Any], place: int) -> Any:
     return values[place - 1] if 0 < place <= len(values) else None
 
@@ -283,7 +291,7 @@ _LIBRARY: dict[str, Any] = {
     "_count": lambda first, last, step=1: range(number(first), number(last) + 1, step),
     "unpack": lambda values, first=1, last=None: values[first - 1 : last],
     "ipairs": lambda values: enumerate(values, 1),
-    "tonumber": number,
+    "tonumber": _tonumber,
     "tostring": text,
     "math": type("math", (), {"min": min}),
     "table": type("table", (), {"concat": lambda values, mark: mark.join(map(text, values))}),

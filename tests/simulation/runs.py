@@ -92,7 +92,7 @@ class Runs:
 
     def __init__(self, seed: int, place: str) -> None:
         self.rng = random.Random(seed)
-        self.history = History(seed)
+        self.history, self.place = History(seed), place
         self.world = World(real=False)
         self.lives = 0
         self.life = RefusingLife(self.world)
@@ -185,6 +185,8 @@ class Runs:
             request_id=request,
             clock=FakeClock(1_700_000_000.0 + self.rng.choice((0, 3600, -3600, 1e9))),
             on_storage_error="continue" if goes_on else "stop",
+            cwd=self.place,
+            setting_sources=(),
         )
         last, seen = None, 0
         async with aclosing(query(prompt=prompt, options=options)) as events:
