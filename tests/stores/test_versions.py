@@ -40,6 +40,17 @@ POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 
+OPERATIONS = (
+    *("create", "append", "append", "open", "write", "close", "fork", "tag", "delete", "kill"),
+    *("erase", "part", "foreign", "blob", "set", "follow"),
+)
+
+
+def words_of(texts: list[str]) -> list[int]:
+    """The places of the events whose text can be erased."""
+    return [seq for seq, text in enumerate(texts, 1) if text.startswith("word")]
+
+
 @cache
 def older_package(commit: str) -> str:
     """A folder with the package at that commit. Skip the test if the clone does not have it."""
@@ -73,10 +84,13 @@ class VersionProcess:
         return json.loads(self.process.stdout.readline() or '"ended"')
 
     def ask(self, what: str, name: str = "", text: str = "") -> Any:
+        self.begin(what, name, text)
+        return self.hear()
+
+    def begin(self, what: str, name: str = "", text: str = "") -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"what": what, "name": name, "text": text}) + "\n")
         self.process.stdin.flush()
-        return self.hear()
 
     def do(self, what: str, name: str = "", text: str = "") -> Any:
         answer = self.ask(what, name, text)
@@ -93,6 +107,8 @@ class TakingTurns(unittest.TestCase):
     """Taking turns on files; the other stores extend this class."""
 
     url = ""
+    # The index of a folder learns of metadata that an older version changed when the log changes.
+    lists_metadata_of_old_versions = False
 
     def make_url(self) -> str:
         place = tempfile.TemporaryDirectory(dir=IN_MEMORY)
@@ -111,11 +127,13 @@ class TakingTurns(unittest.TestCase):
     def play(self, rng: random.Random, both: list[VersionProcess], prefix: str) -> None:
         model: dict[str, list[str]] = {}
         held: dict[str, VersionProcess] = {}
-        for step in range(60):
+        # The index of the older version still finds what that version erased, without showing it.
+        erased_by_old: set[str] = set()
+        for step in range(80):
             one, other = rng.sample(both, 2)
             free = sorted(set(model) - set(held))
             text = f"word{step} {prefix}"
-            match rng.choice(("create", "append", "append", "open", "write", "close", "fork", "tag", "delete", "kill")):
+            match rng.choice(OPERATIONS):
                 case "create":
                     name = one.do("create", f"{prefix}{step}")
                     model[name] = []
@@ -147,10 +165,47 @@ class TakingTurns(unittest.TestCase):
                     name = rng.choice(free)
                     one.do("delete", name)
                     del model[name]
+                    self.assertEqual(other.ask("read", name).get("error"), "SessionNotFoundError")
+                case "erase" if seqs := [(name, seq) for name in free for seq in words_of(model[name])]:
+                    name, seq = rng.choice(seqs)
+                    gone, model[name][seq - 1] = model[name][seq - 1], f"erased{step}"
+                    one.do("erase", name, f"{seq} erased{step}")
+                    if one is both[0]:
+                        erased_by_old.add(name)
+                    found = other.do("search", text=gone.split()[0])
+                    self.assertEqual([place for place in found if place == [name, seq]], [])
+                case "part" if sources := [name for name in sorted(model) if model[name]]:
+                    source = rng.choice(sources)
+                    at_seq = rng.randrange(len(model[source]) + 1)
+                    one.do("part", f"part-{prefix}{step}", f"{source} {at_seq}")
+                    model[f"part-{prefix}{step}"] = model[source][:at_seq]
+                case "foreign" if free:
+                    name = rng.choice(free)
+                    one.do("foreign", name, text)
+                    model[name].append("from.the.future")
+                case "blob" if model:
+                    name = rng.choice(sorted(model))
+                    digest = one.do("put", name, text)
+                    self.assertEqual(other.do("get", name, digest), text)
+                    other.do("drop", name, digest)
+                    self.assertEqual(one.ask("get", name, digest).get("error"), "StorageError")
+                case "set" if model:
+                    name = rng.choice(sorted(model))
+                    one.do("set", name, f"{prefix}{step}")
+                    note, listed = other.do("noted", name)
+                    self.assertEqual(note, f"{prefix}{step}")
+                    if self.lists_metadata_of_old_versions or one is both[1]:
+                        self.assertEqual(listed, [name])
+                case "follow" if free:
+                    name = rng.choice(free)
+                    other.begin("is_told", name, str(len(model[name])))
+                    one.do("append", name, text)
+                    model[name] += [text, text]
+                    self.assertEqual(other.hear(), {"came": True})
                 case "kill" if held:
                     name = rng.choice(sorted(held))
                     self.assertEqual(held[name].do("claim", name, f"{prefix}{name}"), name)
-            self.compare(model, other)
+            self.compare(model, other, dict.fromkeys(erased_by_old, both[1]))
             self.check_sums()
         for name, holder in held.items():
             holder.do("close", name)
@@ -160,20 +215,23 @@ class TakingTurns(unittest.TestCase):
     def check_sums(self) -> None:
         """Compare the sums of costs with the rows, where what an older version does counts at once."""
 
-    def compare(self, model: dict[str, list[str]], asked: VersionProcess) -> None:
+    def compare(self, model: dict[str, list[str]], asked: VersionProcess, searching: dict[str, VersionProcess]) -> None:
         rows = {name: count for name, count, _ in asked.do("list")}
         for name, texts in model.items():
             self.assertEqual(rows.get(name), len(texts), name)
         for name in list(model)[-2:]:
             self.assertEqual(asked.do("read", name), model[name])
             if words := [text for text in model[name] if text.startswith("word")]:
-                found = [seq for session, seq in asked.do("search", text=words[-1].split()[0]) if session == name]
+                hits = searching.get(name, asked).do("search", text=words[-1].split()[0])
+                found = [seq for session, seq in hits if session == name]
                 self.assertEqual(
                     found, [n for n, text in enumerate(model[name], 1) if text.split()[0] == words[-1].split()[0]]
                 )
 
 
 class SqliteTakingTurns(TakingTurns):
+    lists_metadata_of_old_versions = True
+
     def make_url(self) -> str:
         return f"{super().make_url().replace('file:', 'sqlite:')}/runs.db"
 
@@ -194,6 +252,8 @@ class SqliteTakingTurns(TakingTurns):
 
 class ServerTakingTurns(TakingTurns):
     """Taking turns on a server; its subclasses name it."""
+
+    lists_metadata_of_old_versions = True
 
     def check_sums(self) -> None:
         with closing(open_store(self.url)) as store:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from openagentic_sdk.errors import OpenAgentSdkError
-from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.events import AssistantMessage, UnknownEvent, UserMessage
 from openagentic_sdk.sessions.stores.locate import open_store
 
 try:
@@ -51,6 +52,27 @@ def main(url: str) -> None:
                 store.delete_session(name)
             case "claim":
                 return store.claim_request(name, text)
+            case "erase":
+                seq, _, new = text.partition(" ")
+                store.rewrite_events(name, lambda events: {int(seq): replace(events[int(seq) - 1], text=new)})
+            case "part":
+                source, _, at_seq = text.partition(" ")
+                store.copy_session(source, name, at_seq=int(at_seq), tail=[], metadata={"cwd": "/c"})
+            case "foreign":
+                store.append_event(name, UnknownEvent({"type": "from.the.future", "text": text, "deep": [2**70]}))
+            case "put":
+                return store.put_blob(name, text.encode())
+            case "get":
+                return store.read_blob(name, text).decode()
+            case "drop":
+                store.delete_blobs(name, [text])
+            case "set":
+                store.update_metadata(name, {"note": text, "cwd": f"/{text}"})
+            case "noted":
+                note = store.read_metadata(name)["metadata"].get("note")
+                return [note, [row.id for row in store.list_session_summaries(cwd=f"/{note}")]]
+            case "is_told":
+                return store.wait_for_events(name, after_seq=int(text), timeout_s=20)
         return None
 
     print(json.dumps("ready"), flush=True)
