@@ -134,6 +134,37 @@ _OWN = (
         (),
     ),
 )
+# Defects of the scripts on Redis.
+_REDIS = (
+    Sabotage(
+        "an append that was repeated is stored twice on Redis",
+        _SCRIPTS,
+        "if length ~= tonumber(ARGV[6]) then return 0 end\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "a living holder counts as dead on Redis",
+        _SCRIPTS,
+        "left_ms = redis.call('PTTL', ARGV[2] .. found[4]) end\nreturn {1",
+        "left_ms = 0 end\nreturn {1",
+        (),
+    ),
+    Sabotage(
+        "a holder that is gone counts as alive on Redis",
+        _SCRIPTS,
+        "left_ms = redis.call('PTTL', ARGV[2] .. found[4]) end\nreturn {1",
+        "left_ms = 1000 end\nreturn {1",
+        (),
+    ),
+    Sabotage(
+        "the count of events stays behind on Redis",
+        _SCRIPTS,
+        "'last_seq', length + #ARGV - 11)",
+        "'last_seq', length)",
+        (),
+    ),
+)
 # Defects of the fleet's workers, leases and executions.
 _FLEET = (
     Sabotage(
@@ -179,7 +210,7 @@ _FLEET = (
         (),
     ),
 )
-DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_FLEET)
+DEFECTS = (*(row for row in SABOTAGES if not row.what.startswith(_ELSEWHERE)), *_OWN, *_REDIS, *_FLEET)
 
 
 def fits(row: Sabotage) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from openagentic_sdk.errors import (
     ConcurrencyError,
     LeaseLostError,
+    LogCorruptError,
     SessionError,
     SessionExistsError,
     SessionLockedError,
@@ -251,7 +252,10 @@ class Servers:
         self.require(False, f"{name} shows {shown}, not {certain} and perhaps {doubtful}")
 
     def shown(self, name: str) -> list[str]:
-        return [text_of(event) for event in read_lines(name, self.database.lines(name))]
+        try:
+            return [text_of(event) for event in read_lines(name, self.database.lines(name))]
+        except LogCorruptError as error:
+            raise self.history.broken(f"{name} cannot be read any more: {error}") from error
 
     def grow(self, name: str, texts: list[str], last_seq: int) -> None:
         """Record an acknowledged batch: doubtful batches before it are in the log now, or never will be."""
