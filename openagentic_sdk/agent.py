@@ -236,7 +236,10 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         for item in [self.tools] if isinstance(self.tools, str | Tool) or callable(self.tools) else self.tools:
             if isinstance(item, str):
                 if item not in TOOL_SETS:
-                    raise OptionsError(f"tools: unknown set {item!r}: the sets are {', '.join(TOOL_SETS)}")
+                    raise OptionsError(
+                        f"tools: unknown set {item!r}: the sets are {', '.join(TOOL_SETS)}"
+                        + "".join(f"; {item} is in {name!r}" for name, names in TOOL_SETS.items() if item in names)
+                    )
                 tools += [cast(Tool, each) for each in default_tools() if each.name in TOOL_SETS[item]]
             elif isinstance(item, Tool):
                 tools.append(item)

@@ -300,6 +300,8 @@ def load_agents(where: str) -> Agents:
 
 def import_name(module: str, name: str, folder: str) -> Any:
     """Return the attribute of a module, which may also be in this folder. Raises whatever the module's code raises."""
+    if module.endswith(".py"):
+        raise ImportError(f"name the module, not its file: {module.removesuffix('.py').replace('/', '.')}:{name}")
     sys.path.append(folder)
     try:
         return attrgetter(name)(importlib.import_module(module))
@@ -311,7 +313,8 @@ def _read_toml(path: Path) -> Agents:
     try:
         data = read_toml(path)
     except (OSError, ValueError) as error:
-        raise OptionsError(f"agents {str(path)!r} cannot be read: {error}") from error
+        other = "" if path.suffix == ".toml" else "; give a TOML file, or MODULE:NAME for an agent in Python"
+        raise OptionsError(f"agents {str(path)!r} cannot be read: {error}{other}") from error
     agents = data.pop("agents", None)
     if data or not isinstance(agents, dict) or not all(isinstance(table, dict) for table in agents.values()):
         raise OptionsError(f"agents {str(path)!r} must contain only tables [agents.NAME]")

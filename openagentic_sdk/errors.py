@@ -540,7 +540,8 @@ class RunFailedError(OpenAgentSdkError):
     """A run ended otherwise than with its answer; `result` is its `RunResult`."""
 
     def __init__(self, result: Any) -> None:
-        why = f": {result.error_message}" if result.error_message else ""
+        kind = f"{result.error_type}: " if result.error_type and result.error_type not in globals() else ""
+        why = f": {kind}{result.error_message}" if result.error_message else ""
         super().__init__(f"the run in session {result.session_id} ended as {result.stop_reason!r}{why}")
         self.result = result
 

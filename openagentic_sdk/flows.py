@@ -741,7 +741,8 @@ class _BodyFunction:
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
-            raise OptionsError(f"workflow {self._name}: {error}") from error
+            takes = ", ".join(self.parameters) or "none"
+            raise OptionsError(f"workflow {self._name}: {error}; its arguments: {takes}") from error
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
 
     def read_word(self, name: str, text: str) -> Any:
@@ -757,7 +758,7 @@ class _BodyFunction:
             with suppress(ToolInputError):
                 hint.read(text)
                 return text
-            raise OptionsError(f"workflow {self._name}: {name}={text:.200}: {error}") from error
+            raise OptionsError(f"workflow {self._name}: {name}={text:.200}: {error}; write it as JSON") from error
         return value
 
     def call(self, flow: Flow, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:

@@ -48,6 +48,7 @@ from ..errors import (
     ScriptMismatchError,
 )
 from ..ground.clock import Clock, SystemClock
+from ..ground.words import plural
 from ..providers.base import (
     Done,
     Message,
@@ -163,7 +164,8 @@ class ScriptedProvider(StreamedProvider):
             return turn
         last = f"a {messages[-1].get('role')} message: {_clip(_text(messages[-1]))}" if messages else "nothing"
         raise ScriptError(
-            f"{self._source} has {self._total} turns, and all have been used: the model was called once more, after {last}"
+            f"{self._source} has {plural(self._total, 'turn')}, and all have been used:"
+            f" the model was called once more, after {last}"
             + ("" if self._resumable else "; with resumable=True, each conversation plays the turns from the first")
         )
 

@@ -76,6 +76,8 @@ class OneRun(IsolatedAsyncioTestCase):
         self.assertEqual(names, ["Read", "Write", "Edit", "Glob", "Grep", "later", "Bash", "BashOutput", "KillBash"])
         with self.assertRaisesRegex(OptionsError, "unknown set 'fiels': the sets are files, shell, web"):
             Agent("m", tools="fiels")
+        with self.assertRaisesRegex(OptionsError, "shell, web; Read is in 'files'"):
+            Agent("m", tools=["Read"])
         with self.assertRaisesRegex(OptionsError, "is not a function, tool or name of a set"):
             Agent("m", tools=[3])  # type: ignore[list-item]
 
@@ -83,6 +85,16 @@ class OneRun(IsolatedAsyncioTestCase):
         agent = scripted("Hello.")
         await agent.run("Hi.")
         self.assertEqual(list(model_of(agent).requests[0]["tools"]), [])
+
+    async def test_a_run_that_an_error_of_other_code_ended_names_its_type(self) -> None:
+        class Broken(ScriptedProvider):
+            async def complete(self, **request: Any) -> Any:
+                raise KeyError("choices")
+
+            stream = None  # type: ignore[assignment]
+
+        with self.assertRaisesRegex(RunFailedError, "ended as 'error': KeyError: 'choices'"):
+            await Agent(Broken([])).run("Hi.")
 
     async def test_own_tools_run_and_built_in_ones_are_judged(self) -> None:
         agent = scripted(calling("Write", file_path="/nowhere/x", content="x"), "No.", tools=["files"])

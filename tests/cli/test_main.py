@@ -173,6 +173,8 @@ class Running(CommandCase):
         code, _, err = self.command("run", "--script", self.script("ok"), stdin="\n")
         self.assertEqual(code, USAGE)
         self.assertIn("the prompt is empty", err)
+        _, _, err = self.command("run", "--resume", "abc", stdin="\n")
+        self.assertIn("describe the task; `openagentic-sdk sessions why abc` shows how to continue without one", err)
 
     def test_json_prints_every_event_and_nothing_else(self) -> None:
         code, out, err = self.command("run", "--json", "--script", self.script("Hello"), "hi")

@@ -364,6 +364,14 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((result.stop_reason, result.error_message), ("budget", "it is enough"))
                 self.assertEqual(states(result.events)[-1], {"kept": True})
 
+    async def test_a_reason_that_no_run_ends_with_is_an_error_of_the_part(self):
+        def see_result(self, result):
+            raise EndRun("it is enough", "because")
+
+        result = await run(prompt="hi", options=options_for([ECHO, "Done."], parts=[part_with(see_result=see_result)]))
+        self.assertEqual((result.stop_reason, result.error_type), ("error", "PartError"))
+        self.assertIn("stop_reason must be end, budget, interrupted, not 'because'", result.error_message)
+
     async def test_at_the_end_it_is_too_late_to_end_a_run(self):
         def stop(self, stop_reason):
             raise EndRun("it is enough")

@@ -193,6 +193,8 @@ class Files(unittest.TestCase):
         for where in (str(self.folder / "none.toml"), self.write("a = " + "[" * 100_000)):
             with self.assertRaisesRegex(OptionsError, "cannot be read"):
                 load_agents(where)
+        with self.assertRaisesRegex(OptionsError, "; give a TOML file, or MODULE:NAME for an agent in Python"):
+            load_agents("no-such-agents")
 
     def test_a_module_gives_a_registry_a_mapping_or_a_function(self) -> None:
         source = (

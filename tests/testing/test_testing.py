@@ -83,7 +83,7 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_script_that_is_over_says_so(self):
         result = await self.outcome([{"tool_calls": [ECHO]}])
-        self.assertIn("has 1 turns, and all have been used", result.error_message)
+        self.assertIn("has 1 turn, and all have been used", result.error_message)
 
     async def test_delays_pass_on_the_clock_and_deltas_have_their_sizes(self):
         clock = FakeClock()

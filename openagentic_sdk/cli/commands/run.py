@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    prompt = _read_prompt(args.prompt)
+    prompt = _read_prompt(args.prompt, args.resume)
     is_result = args.json_result or args.quiet
     screen = Screen(sys.stderr if is_result else sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
@@ -85,11 +85,12 @@ def _read_schema(path: str) -> dict[str, Any]:
     return schema
 
 
-def _read_prompt(prompt: str | None) -> str:
+def _read_prompt(prompt: str | None, resume: str | None) -> str:
+    other = f"; `openagentic-sdk sessions why {resume}` shows how to continue without one" if resume else ""
     if prompt is None or prompt == "-":
         if sys.stdin.isatty():
-            raise OptionsError('no prompt was given: write openagentic-sdk run "..."')
+            raise OptionsError(f'no prompt was given: write openagentic-sdk run "..."{other}')
         prompt = sys.stdin.read()
     if not prompt.strip():
-        raise OptionsError("the prompt is empty: describe the task")
+        raise OptionsError(f"the prompt is empty: describe the task{other}")
     return prompt

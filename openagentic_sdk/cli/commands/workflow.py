@@ -42,6 +42,7 @@ from ..exits import FAILED, INTERRUPTED, OK, WAITING
 from ..output.questions import Asker, somebody_is_there
 from ..output.terminal import Screen
 from ..output.turn import JsonPrinter, Turn
+from ..stored.change import add_answer, store_answer
 from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 from .sessions import age
 
@@ -92,8 +93,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for action in (answer, query, replay, cancel, retry):
         add_id(action)
     send.add_argument("id", metavar="ID", help="the complete id of its session, which may not exist yet")
-    answer.add_argument("answer", metavar="ANSWER", help="one of the choices, or a text if the question takes one")
-    answer.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
+    add_answer(answer)
     send.add_argument("event", metavar="EVENT", help="the name of the event")
     send.add_argument("payload", metavar="JSON", nargs="?", default="null", help="its data (default: null)")
     send.add_argument(
@@ -411,19 +411,14 @@ def _tail(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _answer(store: SessionStore, args: argparse.Namespace) -> int:
     session_id, progress = _workflow(store, args)
-    open_ids = [args.question] if args.question else list(progress.questions)
-    if not open_ids:
-        raise OptionsError(
-            f"session {session_id!r} has no open question: `openagentic-sdk workflow show` prints its state"
-        )
-    if len(open_ids) > 1:
-        raise OptionsError(
-            f"session {session_id!r} waits for {plural(len(open_ids), 'question')}: name one with --question"
-        )
-    asyncio.run(answer_questions(store, session_id, {open_ids[0]: args.answer}))
-    message = f"answered: {on_one_line(args.answer, 200)}; the next `workflow run` continues with it"
-    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": open_ids[0]}, [message])
-    return OK
+    return store_answer(
+        store,
+        session_id,
+        list(progress.questions),
+        args,
+        then="the next `workflow run` continues with it",
+        look="openagentic-sdk workflow show",
+    )
 
 
 def _send(store: SessionStore, args: argparse.Namespace) -> int:

@@ -1,9 +1,11 @@
-"""`sessions fork`, `rename`, `tag`, `archive`, `restore`, `copy` and `delete`: change stored sessions."""
+"""`sessions answer`, `fork`, `rename`, `tag`, `archive`, `restore`, `copy` and `delete`: change stored sessions."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 
 from ...errors import OptionsError, SessionNotFoundError
@@ -21,6 +23,10 @@ from .stores import ID_HELP, IndexProgress, add_id, find_session, open_session_s
 
 def add_actions(actions: ActionList) -> None:
     """Add the actions to the command line."""
+    answer = actions.add("answer", _answer, "store the answer to a session's open question, for its next run")
+    add_id(answer)
+    add_answer(answer)
+    answer.add_argument("--json", action="store_true", help="print one JSON object")
     fork = actions.add("fork", _fork, "create a new session as a copy of this one")
     add_id(fork)
     fork.add_argument("--at-seq", type=int, metavar="N", help="copy up to event N (default: all)")
@@ -43,6 +49,42 @@ def add_actions(actions: ActionList) -> None:
     delete = actions.add("delete", _delete, "delete a session and its subagents' sessions permanently")
     delete.add_argument("id", metavar="ID", help="the whole id")
     add_yes_flag(delete)
+
+
+def add_answer(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `store_answer` reads."""
+    parser.add_argument("answer", metavar="ANSWER", help="one of the choices, or a text if the question takes one")
+    parser.add_argument("--question", metavar="ID", help="the question to answer, if the run waits for several")
+
+
+def store_answer(
+    store: SessionStore, session_id: str, open_ids: Sequence[str], args: argparse.Namespace, *, then: str, look: str
+) -> int:
+    """Store `args.answer` to the session's one open question, or to the one that `args.question` names.
+
+    `then` states what continues with the answer; `look` is the command that shows the session's state.
+    """
+    from ...runs.background import answer_questions  # late: no other action of this module answers
+
+    chosen = [args.question] if args.question else list(open_ids)
+    if not chosen:
+        raise OptionsError(f"session {session_id!r} has no open question: `{look}` prints its state")
+    if len(chosen) > 1:
+        raise OptionsError(
+            f"session {session_id!r} waits for {plural(len(chosen), 'question')}: name one with --question"
+            f" ({', '.join(chosen)})"
+        )
+    asyncio.run(answer_questions(store, session_id, {chosen[0]: args.answer}))
+    message = f"answered: {on_one_line(args.answer, 200)}; {then}"
+    Screen(sys.stdout).tell(args.json, {"session_id": session_id, "question_id": chosen[0]}, [message])
+    return OK
+
+
+def _answer(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    then = f"its next run without a prompt continues with it, for example agent.run_sync(session={session_id!r})"
+    look = f"openagentic-sdk sessions why {session_id}"
+    return store_answer(store, session_id, store.open_question_ids(session_id), args, then=then, look=look)
 
 
 def _fork(store: SessionStore, args: argparse.Namespace) -> int:

@@ -60,8 +60,8 @@ class JsonType(Generic[T]):
             result: T = self.read_at(value, "")
             return result
         except _Misfit as misfit:
-            place = misfit.path or "the value"
-            raise ToolInputError(f"{what}: {place} {misfit.words}", path=misfit.path) from misfit.__cause__
+            place = f"{what}: {misfit.path or 'the value'}" if misfit.path or what != "the value" else what
+            raise ToolInputError(f"{place} {misfit.words}", path=misfit.path) from misfit.__cause__
         except RecursionError:
             raise ToolInputError(f"{what}: the value is nested too deeply") from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from threading import TIMEOUT_MAX
 from types import CodeType, FunctionType
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from ...errors import OptionsError
 from ...events import StopReason
@@ -81,11 +81,16 @@ class SeenCost:
     cost_usd: float | None = None
 
 
+EndReason = Literal["end", "budget", "interrupted"]
+
+
 class EndRun(Exception):
     """Raised by a seam to end the run in an orderly way, with this text and `stop_reason`; too late in `end`."""
 
-    def __init__(self, text: str, stop_reason: Literal["end", "budget", "interrupted"] = "interrupted") -> None:
+    def __init__(self, text: str, stop_reason: EndReason = "interrupted") -> None:
         super().__init__(text)
+        if stop_reason not in get_args(EndReason):
+            raise OptionsError(f"EndRun: stop_reason must be {', '.join(get_args(EndReason))}, not {stop_reason!r}")
         self.stop_reason: StopReason = stop_reason
 
 

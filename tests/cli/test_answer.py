@@ -1,0 +1,60 @@
+"""`openagentic-sdk sessions answer`: the answer to a question of an agent, from another process than its program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from openagentic_sdk import Agent, FileSessionStore, OpenAgenticOptions, RunFailedError
+from openagentic_sdk.cli.exits import OK, USAGE
+from openagentic_sdk.testing import ScriptedProvider
+from openagentic_sdk.tools.session.ask_user_question import AskUserQuestionTool
+
+from .test_main import CommandCase
+
+
+def shop(store: Path, refunds: list[str], *orders: str) -> Agent[None, str]:
+    """An agent that asks before each refund, with the script and the store that every process of the program has."""
+
+    def refund(order: str) -> str:
+        """Refund an order."""
+        refunds.append(order)
+        return "refunded"
+
+    calls = [{"name": "refund", "arguments": {"order": order}} for order in orders]
+    model = ScriptedProvider([{"tool_calls": calls}, "Done."], resumable=True)
+    options = OpenAgenticOptions(session_store=FileSessionStore(store))
+    return Agent(model, tools=[refund], needs_approval=["refund"], options=options)
+
+
+class Answer(CommandCase):
+    def test_the_next_run_of_the_program_continues_with_the_stored_answer(self) -> None:
+        refunds: list[str] = []
+        with self.assertRaises(RunFailedError):
+            shop(self.store, refunds, "7").run_sync("Refund order 7.", session="customer")
+        code, _, wrong = self.command("sessions", "answer", "customer", "perhaps")
+        self.assertEqual(code, USAGE)
+        self.assertIn("'perhaps' is not a valid answer", wrong)
+        code, said, _ = self.command("sessions", "answer", "cust", "yes")
+        self.assertEqual(code, OK)
+        self.assertIn("answered: yes; its next run without a prompt continues with it", said)
+        self.assertEqual(refunds, [], "the command stores the answer and runs nothing")
+        self.assertEqual(shop(self.store, refunds, "7").run_sync(session="customer").output, "Done.")
+        self.assertEqual(refunds, ["7"])
+        code, _, wrong = self.command("sessions", "answer", "customer", "yes")
+        self.assertEqual(code, USAGE)
+        self.assertIn("'customer' has no open question: `openagentic-sdk sessions why customer`", wrong)
+
+    def test_one_of_several_questions_is_named(self) -> None:
+        asked = [{"question": text, "options": ["small", "large"]} for text in ("Which pot?", "Which cup?")]
+        model = ScriptedProvider([{"tool_calls": [{"name": "AskUserQuestion", "arguments": {"questions": asked}}]}])
+        options = OpenAgenticOptions(session_store=FileSessionStore(self.store))
+        with self.assertRaises(RunFailedError) as failed:
+            Agent(model, tools=[AskUserQuestionTool()], options=options).run_sync("Tea.", session="tea")
+        first, second = [question.question_id for question in failed.exception.result.questions]
+        code, _, wrong = self.command("sessions", "answer", "tea", "small")
+        self.assertEqual(code, USAGE)
+        self.assertIn(f"waits for 2 questions: name one with --question ({first}, {second})", wrong)
+        code, said, _ = self.command("sessions", "answer", "tea", "large", "--question", second, "--json")
+        self.assertEqual(json.loads(said), {"session_id": "tea", "question_id": second})
+        self.assertEqual(FileSessionStore(self.store).open_question_ids("tea"), (first,))
