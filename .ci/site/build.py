@@ -212,11 +212,20 @@ def entry(path: str, value: object) -> list[str]:
     if name == "OpenAgenticOptions":
         return [*lines, "How `query()` and `run()` work: [Options](../options.md) lists every setting.", ""]
     lines += described(name, value)
-    for method, member in vars(value).items() if inspect.isclass(value) else ():
+    for method, member in own_members(value) if inspect.isclass(value) else ():
         function = getattr(member, "__func__", member)
         if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
             lines += [f"### {name}.{method}", "", *described(f"{name}.{method}", function)]
     return lines
+
+
+def own_members(value: type) -> list[tuple[str, object]]:
+    """The members of a class; if it is abstract, also those of the package that it inherits: its readers implement it."""
+    members = dict(vars(value))
+    for base in value.__mro__[1:] if inspect.isabstract(value) else ():
+        if base.__module__.startswith("openagentic_sdk"):
+            members = {**vars(base), **members}
+    return list(members.items())
 
 
 def described(name: str, value: object) -> list[str]:
@@ -270,7 +279,13 @@ def signature(name: str, value: object) -> list[str]:
     line = f"{name}{found.replace(parameters=kept, return_annotation=returned)}"
     if len(line) <= 90:
         return [line]
-    return [f"{name}(", *(f"    {item}," for item in kept), ")" if returned is none else f") -> {returned}"]
+    rows = [f"    {item}," for item in kept]
+    kinds = [item.kind for item in kept]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        rows.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "    *,")
+    if positional := kinds.count(inspect.Parameter.POSITIONAL_ONLY):
+        rows.insert(positional, "    /,")
+    return [f"{name}(", *rows, ")" if returned is none else f") -> {returned}"]
 
 
 # Factories whose results have a notation of their own.

@@ -6,6 +6,7 @@ that came to its own end by failures in it that were not remedied later. Each ki
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -134,7 +135,10 @@ def _going_on_in_code(run: JudgedRun, cause: CauseInRun, own_tools: Sequence[str
     whose = f"in your program, which supplies {short(', '.join(own), 120)}"
     if isinstance(cause.event, UserQuestion):
         answer = f"await answer_question(store, {run.session_id!r}, {cause.event.question_id!r}, {cause.prompt!r})"
-        return (f"{whose}: {answer}, then run_sync(prompt=None, options={options})",)
+        dashes = ("--",) if cause.prompt.startswith("-") else ()
+        words = ("sessions", "answer", run.session_id, "--question", cause.event.question_id, *dashes, cause.prompt)
+        command = shlex.join(("openagentic-sdk", *words))
+        return (f"{whose}: {answer} (or `{command}`), then run_sync(prompt=None, options={options})",)
     if isinstance(cause.event, UserAnswer):
         return (f"{whose}: run_sync(prompt=None, options={options})",)
     return (f"{whose}: run_sync(prompt={cause.prompt!r}, options={options})",)
