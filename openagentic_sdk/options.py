@@ -118,7 +118,8 @@ def _api_key(value: Any) -> str | None:
 
 def _provider(value: Any) -> str | None:
     is_one = (fits(value, CompletingProvider) or fits(value, StreamingProvider)) and not isinstance(value, type)
-    return None if is_one and isinstance(value.name, str) else "a provider (a name, and complete or stream), for example OpenAIProvider()"
+    words = "a provider (a name, and complete or stream), for example OpenAIProvider()"
+    return None if is_one and isinstance(value.name, str) else words
 
 
 def _tools(value: Any) -> str | None:
