@@ -233,7 +233,7 @@ def read_output(item: Any) -> ModelOutput:
     values: dict[str, Any] = {spec.name: data[spec.name] for spec in fields(ModelOutput) if spec.name in data}
     if not {"assistant_text", "tool_calls"} & values.keys():
         raise ProviderResponseError(
-            f"an answer needs assistant_text or tool_calls, and this is a {type(item).__name__}"
+            f"an answer needs assistant_text or tool_calls (see ModelOutput), and this is a {type(item).__name__}"
         )
     calls = [read_tool_call(call) for call in values.get("tool_calls") or ()]
     return ModelOutput(**{"assistant_text": None, **values, "tool_calls": calls})
