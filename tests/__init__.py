@@ -15,9 +15,11 @@ from .size import LARGE, write_in_memory
 # Tests start hundreds of interpreters; if none of them wrote bytecode, each would compile the whole package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 write_in_memory()
-# A shell that starts a background job ignores SIGINT in it, and children inherit that: restore Ctrl-C for the tests.
+# A shell ignores SIGINT in background jobs, nohup ignores SIGHUP, and children inherit that: restore both for the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # argparse searches the disk for translations of each of its messages, and again for every message of every parser.
 argparse._ = functools.cache(argparse._)  # type: ignore[attr-defined]

@@ -96,6 +96,7 @@ class Worker:
             while not self._draining.is_set():
                 try:
                     await self._tick()
+                    was_idle = not self._running
                     claimed = await self._claim() if len(self._running) < self._slots else None
                     failures = 0
                 except StorageError as error:
@@ -107,7 +108,9 @@ class Worker:
                 if claimed is not None:
                     continue
                 if until_idle and not self._running:
-                    return
+                    if was_idle:
+                        return
+                    continue  # a run ended during the claim, so one that had to wait for it may be due now
                 if news is None or news.done():
                     poll_s = _POLLS.wait_s(1)
                     news = asyncio.ensure_future(off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))

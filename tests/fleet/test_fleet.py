@@ -407,7 +407,25 @@ class LateOpeningTest(FleetTest):
         self.assertEqual(len(self.store.read_events("s")), 1)
 
 
-class CancelledClaimTest(FleetTest):
+class ClaimTest(FleetTest):
+    def test_a_worker_is_not_idle_before_it_has_looked_behind_a_run_that_ended_during_a_claim(self) -> None:
+        first, second = [self.run_async(self.fleet.enqueue("payer", f"pay {key} 0", session="s")) for key in "ab"]
+        ended, claim = threading.Event(), self.fleet.queue.claim
+
+        def claim_slowly(*args: Any, **settings: Any) -> FleetRun | None:
+            claimed = claim(*args, **settings)
+            if claimed is None:
+                ended.wait(60)
+            return claimed
+
+        def report(run: FleetRun, what: str) -> None:
+            if what == "ended":
+                ended.set()
+
+        self.fleet.queue.claim = claim_slowly  # type: ignore[method-assign]
+        self.run_async(Worker(self.fleet, report=report).work(until_idle=True))
+        self.assertEqual([self.status(run_id).state for run_id in (first, second)], ["ended", "ended"])
+
     def test_a_run_that_the_database_grants_to_a_worker_being_cancelled_is_handed_back(self) -> None:
         run_id = self.pay("k")
         works = (lambda: Worker(self.fleet).work(), lambda: execute_run(self.fleet, run_id))

@@ -71,7 +71,7 @@ class Editing(ScratchCase):
         self.write("large", "x" * 101)
         for path, error, words in (
             ("binary", ToolError, "an ELF program"),
-            ("large", ToolError, "more than the 100 bytes"),
+            ("large", ToolError, "exceeds the limit of 100 bytes"),
             ("bynary", FileNotFoundError, "did you mean 'binary'"),
         ):
             with self.subTest(path=path), self.assertRaisesRegex(error, words):
