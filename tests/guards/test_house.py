@@ -171,7 +171,8 @@ class Layers(unittest.TestCase):
 
 class Startup(unittest.TestCase):
     def _loaded_by(self, *arguments: str) -> set[str]:
-        command = [sys.executable, "-X", "importtime", *arguments]
+        # Without site-packages: what is installed there may load anything when an interpreter starts.
+        command = [sys.executable, "-S", "-X", "importtime", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
 
