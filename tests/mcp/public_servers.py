@@ -145,7 +145,8 @@ def install(server: PublicServer, folder: Path) -> Path:
         words = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", server.package]
     else:
         venv.create(place, with_pip=True)
-        words = [str(programs / "pip"), "install", "-q", server.package]
+        # -I: the tests turn warnings into errors through the environment, and pip emits some.
+        words = [str(programs / "python"), "-I", "-m", "pip", "install", "-q", server.package]
     subprocess.run(words, cwd=place, check=True, stdout=subprocess.DEVNULL, timeout=600)
     return programs
 
@@ -157,7 +158,7 @@ def version_of(server: PublicServer, folder: Path) -> str:
         about = json.loads((place / "node_modules" / server.package / "package.json").read_text())
         return str(about["version"])
     shown = subprocess.run(
-        [str(place / "bin" / "python"), "-c", f"import importlib.metadata as m; print(m.version({server.package!r}))"],
+        [str(place / "bin" / "python"), "-I", "-c", f"import importlib.metadata as m; print(m.version({server.package!r}))"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     return shown.stdout.strip()

