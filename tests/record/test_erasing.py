@@ -373,13 +373,17 @@ class Erasing(RecordCase):
                     self.assertTrue(verify_session(store, other).ok)
         self.assertGreater(killed, 3)
 
+    def _signed_with_a_blob(self, store: SessionStore) -> None:
+        """Store and sign a session with the secret in its events and in a blob."""
+        self.filled(store, secret=SECRET)
+        blob = store.put_blob("s", SECRET.encode())
+        self.goes_on(store, "s", [ToolResult("blob", {"kept": blob})])
+        sign_session(store, "s", [self.key])
+
     def test_forks_made_between_the_beginning_and_the_end_of_an_erasure_are_erased_too(self) -> None:
         for store in self.stores():
             with self.subTest(type(store).__name__):
-                self.filled(store, secret=SECRET)
-                blob = store.put_blob("s", SECRET.encode())
-                self.goes_on(store, "s", [ToolResult("blob", {"kept": blob})])
-                sign_session(store, "s", [self.key])
+                self._signed_with_a_blob(store)
                 store.rewrite_events = partial(self._rewrite_after_forks, store)  # type: ignore[method-assign]
                 self.erased(store, texts=[SECRET])
                 self._assert_erased(store, "s", "late", "early", "nested", "before")
@@ -388,10 +392,7 @@ class Erasing(RecordCase):
     def test_finishing_an_erasure_that_was_killed_also_erases_from_the_forks_made_since(self) -> None:
         for store in self.stores():
             with self.subTest(type(store).__name__):
-                self.filled(store, secret=SECRET)
-                blob = store.put_blob("s", SECRET.encode())
-                self.goes_on(store, "s", [ToolResult("blob", {"kept": blob})])
-                sign_session(store, "s", [self.key])
+                self._signed_with_a_blob(store)
                 store.rewrite_events = self._killed  # type: ignore[method-assign]
                 with self.assertRaises(KeyboardInterrupt):
                     self.erased(store, texts=[SECRET])

@@ -266,7 +266,7 @@ def _eval_and_variant(store: SessionStore, text: str) -> tuple[str, str | None]:
 
 
 def comparison_lines(comparison: Comparison, fail_on: FailOn = "most") -> list[str]:
-    """What improved and worsened between two evals, in sentences. A case that got worse without failing is said to waver."""
+    """Describe what improved and worsened between two evals, in sentences; cases that got worse without failing "waver"."""
     lines = [f"{comparison.cases} cases ran in both: {len(comparison.better)} better, {len(comparison.worse)} worse"]
     if comparison.replayed:
         lines.append(f"  {len(comparison.replayed)} were replayed, which checks equality and gives no score")

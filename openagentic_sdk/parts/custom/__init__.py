@@ -70,7 +70,7 @@ class SeenAnswer:
 
 @frozen
 class SeenCost:
-    """The usage and cost of one request to the model, including requests for summaries and those with a truncated answer.
+    """The usage and cost of one request to the model; requests for summaries and those cut off count too.
 
     `usage` is None if the endpoint reported none, otherwise `input_tokens`, `cached_input_tokens`, `cache_write_tokens`,
     `output_tokens` and `reasoning_tokens`; `cost_usd` is None if the price is unknown.
