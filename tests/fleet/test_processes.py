@@ -96,7 +96,8 @@ class ProcessesTest(FleetTest):
             is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # if the tests run under nohup
             first.send_signal(signal.SIGTERM if is_ignored else signal.SIGHUP)
             others.enter_context(self.worker("--slots", "4"))
-            self.assertEqual(first.wait(), 1)  # its output was lost, and nothing else
+            # Only its output was lost; the exit code is 1 if a stream still holds some of that when the process ends.
+            self.assertIn(first.wait(), (0, 1))
             self.until_over(*ids)
         for number, run_id in enumerate(ids):
             self.assertEqual(self.check_ended(run_id, f"d{number}"), "ok")
