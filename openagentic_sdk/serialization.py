@@ -64,6 +64,8 @@ _LATER = frozenset({"approver"})
 # The text of an event with a place for each value, and what makes the text of each value.
 _LineForm = tuple[str, tuple[Callable[[Any], str], ...]]
 _MOST_LINES = 256
+# What a line of the log adds to an event.
+_LINE_FIELDS = ("v", "seq", "ts", "dur", "crc")
 
 
 class _Shape:
@@ -282,6 +284,8 @@ def dumps_fields(event: Event) -> str:
     Raises `InvalidEventError` for values that JSON cannot express or that a reader would reject: fields of the wrong type,
     and values nested too deeply.
     """
+    if isinstance(event, UnknownEvent):
+        return _dumps_unknown(event)
     shape = _SHAPES.get(event.type) or _shape(event.type)
     if shape is None:
         raise UnknownEventTypeError(event.type)
@@ -327,6 +331,27 @@ def _dumps_value(value: Any) -> str:
 
 def _dumps_float(value: float) -> str:
     return repr(value) if isfinite(value) else dumps_json(value)
+
+
+class EncodedEvents(list[Event]):
+    """Events on their way into a log, each with the JSON from `dumps_fields`.
+
+    Signing needs that JSON before an event has its place in the log, and the store needs it again after: it is made once.
+    """
+
+    def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:
+        super().__init__(events)
+        self.bodies = bodies
+
+
+def encode_events(events: Sequence[Event]) -> Sequence[str]:
+    """The JSON of each event, from `dumps_fields`."""
+    return events.bodies if isinstance(events, EncodedEvents) else [dumps_fields(event) for event in events]
+
+
+def joined(first: Sequence[Event], then: Sequence[Event]) -> Sequence[Event]:
+    """Combine both into one batch."""
+    return EncodedEvents((*first, *then), (*encode_events(first), *encode_events(then))) if first else then
 
 
 class WrittenList(list[Any]):
@@ -380,8 +405,11 @@ _ENCODERS: Mapping[type, Callable[[Any], str]] = {
 }
 
 
-def dumps_values(data: Mapping[str, Any]) -> str:
-    """The JSON of a dict without its braces. Raises like `dumps_fields`."""
+def _dumps_unknown(event: UnknownEvent) -> str:
+    """The fields of an event of an unknown type, kept verbatim, without those that a line adds itself."""
+    if not isinstance(event.data.get("type"), str):
+        raise InvalidEventError(f"the type of an event must be a string, not {event.data.get('type')!r}")
+    data = {name: value for name, value in event.data.items() if name not in _LINE_FIELDS}
     try:
         text = "".join(_chunks(data, 0))
         _check_depth(data, text, MAX_DEPTH)

@@ -9,16 +9,13 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal
 
-from ..events import (
-    Event,
-    UserMessage,
-)
+from ..events import Event, UserMessage
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import changed, frozen, mutable
 from ..providers.base import Provider
+from ..sessions.authority import KeyedDigests
 from ..sessions.core import StoreCore
 from ..sessions.folds.view import Fold, SessionView
-from ..sessions.seal import Seal
 from .context import RequestContext
 from .gate import CallContext, Gate, ReadOnlyGate, narrowed_by
 from .hooks import Hooks, NoHooks, RunHooks
@@ -36,7 +33,8 @@ class AgentRuntime:
 
     `project_dir` is empty if there is no project. `cost` returns the price of one call's usage, or None if it is unknown.
     `parts` are the openers of a run's features, in the order in which the loop calls them; `folds` are their folds over the
-    log, in addition to the kernel's view. `seal` marks the events that this installation wrote.
+    log, in addition to the kernel's view. `seal` marks the events that this installation wrote; by default
+    with its own key, which `open_run` inserts.
     """
 
     provider: Provider
@@ -60,7 +58,7 @@ class AgentRuntime:
     parts: Sequence[PartOpener] = ()
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
-    seal: Seal = field(default_factory=Seal)
+    seal: KeyedDigests | None = None
     folds: Sequence[type[Fold]] = ()
 
 

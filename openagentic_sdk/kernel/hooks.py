@@ -1,20 +1,50 @@
-"""Hooks as the kernel calls them, bound to one run, and how a hook stops a run."""
+"""Hooks as the kernel calls them: their decisions, an agent's hooks, and those bound to one run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ..events import Event, HookEvent, StopReason, UserMessage
-from ..hooks.models import HookRun, PointOutcome
+from ..ground.frozen import frozen
 from .lifetime import RunStopped
 from .part import Part
 
 if TYPE_CHECKING:
     from .agent import AgentRuntime, Run
 
-
+Permission = Literal["allow", "deny", "ask"]
 Context = Mapping[str, Any] | None
+
+
+@frozen
+class HookDecision:
+    """The decision of a hook. Fields that do not apply to its point are ignored and logged.
+
+    `block` stops the pending action, for `block_reason`. The `override_*` fields replace a call's input, a result's output,
+    the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the model
+    receives with the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never overrides a deny or ask
+    rule. `stops` ends the whole run at any point; `system_message` is for the person, not for the model. `log_as` creates
+    the event instead of `HookEvent`, from the same arguments: a partial of a subclass with additional fields.
+    """
+
+    block: bool = False
+    block_reason: str | None = None
+    override_tool_input: Mapping[str, Any] | None = None
+    override_tool_output: Any = None
+    override_messages: Sequence[Mapping[str, Any]] | None = None
+    override_prompt: str | None = None
+    action: str | None = None
+    additional_context: str | None = None
+    permission: Permission | None = None
+    stops: bool = False
+    system_message: str | None = None
+    log_as: Callable[..., HookEvent] = HookEvent
+
+
+# The value of the point after the hooks, an event for each hook that ran, and their combined decision.
+HookRun = tuple[Any, list[HookEvent], HookDecision | None]
+PointOutcome = tuple[list[HookEvent], HookDecision | None]
 
 
 class Hooks(Protocol):

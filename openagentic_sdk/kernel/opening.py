@@ -17,6 +17,7 @@ from ..sessions.authority import Authority
 from ..sessions.core import SessionWriter, session_of_request
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
+from ..sessions.seal import Seal
 from .agent import AgentRuntime, Run, RunRequest
 from .channel import EventChannel
 from .foreign import watch_foreign
@@ -41,6 +42,8 @@ async def open_run(
     changed. A subagent shares its parent's deadline.
     """
     _check_limits(agent, request)
+    if agent.seal is None:
+        agent = changed(agent, seal=Seal())
     deadline = parent.lifetime.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     session_id, writer, view = await _take_session(agent, request, deadline)
     stopping = parent.lifetime.stopping if parent else Stopping(guard=request.guard)
@@ -148,7 +151,9 @@ def _open_session(
     writer = store.open_writer(session_id)
     came.append(writer)
     if is_new and not writer.last_seq:  # no other process was faster
-        view = SessionView(agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal))
+        view = SessionView(
+            agent.folds, provider=agent.provider.name, authority=Authority(session_id, agent.seal or Seal())
+        )
         return session_id, writer, view
     try:
         view, kept_view = load_view(store, session_id, agent.folds, provider=agent.provider.name, seal=agent.seal)

@@ -16,8 +16,8 @@ from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
 from ..ground.frozen import changed
 from ..ground.threads import error_words, note_left, run_in_thread, settled, start_thread, wait_until
+from ..serialization import joined
 from ..sessions.core import SessionWriter, StoreCore
-from ..sessions.encoded import joined
 from ..sessions.folds.view import SessionView
 from .channel import EventChannel
 from .lifetime import STORE_MOMENT_S

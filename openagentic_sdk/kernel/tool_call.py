@@ -16,10 +16,10 @@ from ..events import Effect, Event, PermissionDecision, ToolResult, ToolStarted,
 from ..ground.frozen import frozen
 from ..ground.threads import error_trace, error_words
 from ..ground.words import shortened
-from ..hooks.models import HookDecision
 from ..sessions.request import json_sha256
 from .agent import Run
 from .gate import ApprovalResult, Gate
+from .hooks import HookDecision
 from .lifetime import RunStopped
 from .part import Part
 from .tool import CALLER_WORDS, BareTool, may_call

@@ -18,18 +18,26 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import InvalidEventError, OptionsError
 from ..events import AUTHORIZING, Event, SessionForked, UnknownEvent
 from ..ground.frozen import changed
-from ..serialization import dumps_event
-from .encoded import EncodedEvents, encode_event
-from .seal import Seal
+from ..serialization import EncodedEvents, dumps_event, dumps_fields
 
 _PURPOSE = b"openagentic-sdk authority 1"
 _FORK = b"openagentic-sdk fork 1"
 _MAC_AT_END = r',"mac":"[0-9a-f]*"\Z'
+
+
+class KeyedDigests(Protocol):
+    """The digests that only the holders of one key can compute; `sessions.seal.Seal` reads the key from a file."""
+
+    def digest(self, *parts: bytes) -> str:
+        """The digest of the parts, unambiguously separated. Raises `OptionsError` without a usable key."""
+
+    def matches(self, digest: str, *parts: bytes) -> bool:
+        """Whether the digest is that of these parts. Raises `OptionsError` without a usable key."""
 
 
 def with_mac(event: Event, mac: str | None) -> Event:
@@ -46,7 +54,7 @@ class Authority:
     Without a usable key nothing is signed and no stored event is ours; `problem` explains why.
     """
 
-    def __init__(self, session_id: str, seal: Seal) -> None:
+    def __init__(self, session_id: str, seal: KeyedDigests) -> None:
         self.session_id = session_id
         self._name = session_id.encode("utf-8", "surrogatepass")
         self.problem: str | None = None
@@ -156,5 +164,5 @@ class Authority:
 
 def signed_body(event: Event) -> str:
     """The event's own fields as JSON, without its digest."""
-    text = encode_event(event)
+    text = dumps_fields(event)
     return text if event.mac is None and not isinstance(event, UnknownEvent) else re.sub(_MAC_AT_END, "", text)

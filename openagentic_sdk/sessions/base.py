@@ -29,10 +29,9 @@ from ..ground.checks import shown
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
-from ..serialization import dumps_event, dumps_json, loads_event, loads_json
+from ..serialization import EncodedEvents, dumps_event, dumps_json, encode_events, loads_event, loads_json
 from .checkpoint import CheckpointingStore
 from .core import SessionWriter
-from .encoded import EncodedEvents, encode_events
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.standing import ROW_STATES, with_lease
 from .folds.summary import (

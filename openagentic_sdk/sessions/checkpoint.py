@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import InvalidEventError, OptionsError, SessionError
 from ..events import Event
-from ..serialization import dumps_json, loads_json
+from ..serialization import dumps_json, event_from_dict, event_to_dict, loads_json
 from .core import StoreCore
 from .folds.view import KeptView
 from .log.line import dumps_stored
@@ -23,13 +23,14 @@ from .seal import Seal
 
 # A larger view is not cached but folded from the log again, so that a cache file is never large.
 MAX_CHECKPOINT_BYTES = 1 << 24
+KEPT_VERSION = 7
 _PURPOSE = b"openagentic-sdk checkpoint"
 
 
 def seal_view(seal: Seal, session_id: str, place: Mapping[str, Any], kept: KeptView) -> bytes | None:
     """The bytes to keep; None if there is no usable key, or too much to keep. `place` is JSON."""
     try:
-        body = dumps_json({**place, "kept": kept.to_dict()}).encode("ascii")
+        body = dumps_json({**place, "kept": view_to_dict(kept)}).encode("ascii")
         data = seal.digest(_PURPOSE, _name(session_id), body).encode("ascii") + b"\n" + body + b"\n"
     except (OptionsError, InvalidEventError):
         return None
@@ -44,10 +45,26 @@ def open_view(seal: Seal, session_id: str, data: bytes | None) -> tuple[Mapping[
         if not body or not seal.matches(digest.decode("ascii"), _PURPOSE, _name(session_id), body):
             return None
         place = loads_json(body)
-        view = KeptView.from_dict(place["kept"])
+        view = view_from_dict(place["kept"])
     except (OptionsError, InvalidEventError, UnicodeDecodeError):
         return None
     return None if view is None else (place, view)
+
+
+def view_to_dict(kept: KeptView) -> dict[str, Any]:
+    """The kept view as JSON."""
+    return {**vars(kept), "version": KEPT_VERSION, "events": [event_to_dict(event) for event in kept.events]}
+
+
+def view_from_dict(data: Mapping[str, Any]) -> KeptView | None:
+    """Rebuild the value from `view_to_dict`; None for another version. The input is trusted to be ours."""
+    if data.get("version") != KEPT_VERSION:
+        return None
+    fields = {name: value for name, value in data.items() if name != "version"}
+    fields["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
+    fields["blocks"] = tuple(map(tuple, data["blocks"]))
+    fields["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
+    return KeptView(**fields)
 
 
 def _name(session_id: str) -> bytes:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import SessionCompacted, SessionRewound
-from .authority import Authority
+from .authority import Authority, KeyedDigests
 from .core import StoreCore
 from .folds.view import Fold, KeptView, SessionView
-from .seal import Seal
 from .untracked import untrack
 
 # A log of fewer events does not burden the garbage collector.
@@ -21,7 +20,7 @@ def load_view(
     folds: Sequence[type[Fold]] = (),
     *,
     provider: str | None = None,
-    seal: Seal | None = None,
+    seal: KeyedDigests | None = None,
 ) -> tuple[SessionView, KeptView | None]:
     """The session's view with these folds, without what compactions removed, and the state that a store should keep for the
     next time.

@@ -135,12 +135,16 @@ def lines_for_type_checkers(module: Module) -> frozenset[int]:
 
 
 def reach_of(name: str) -> dict[str, int]:
-    """The import closure of a module, itself and imports inside functions included, with line counts."""
+    """The import closure of a module, itself and imports inside functions included, with its lines of code and docstrings.
+
+    Lines that are only a comment do not count, or a limit on lines would be a limit on explanations.
+    """
     known, found, waiting = package_modules(), dict[str, int](), [name]
     while waiting:
         module = known[waiting.pop()]
         if module.name not in found:
-            found[module.name] = module.path.read_text(encoding="utf-8").count("\n")
+            lines = module.path.read_text(encoding="utf-8").splitlines()
+            found[module.name] = sum(not line.lstrip().startswith("#") for line in lines)
             waiting += [target for target, _ in ours_imported_by(module, at_run_time=True)]
     return found
 

@@ -18,13 +18,15 @@ FEATURES = (
     "permissions",
     "ground.media",
     "ground.schemas",
+    "hooks",
     "sessions.folds.features",
     "skills",
     "tools",
 )
 # DESIGN section 2 allows 50 files and 10,000 lines, and aims at 40 and 9,000; these limits keep what has been reached.
-MAX_FILES = 44
-MAX_LINES = 9_450
+# Lines of code and docstrings count, lines of comments do not.
+MAX_FILES = 40
+MAX_LINES = 8_980
 
 
 def tearDownModule() -> None:

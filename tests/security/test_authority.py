@@ -40,8 +40,8 @@ from openagentic_sdk.parts.record.lifecycle import fork_session, rename_session
 from openagentic_sdk.parts.record.verify_log import salvage, verify_session
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.background import answer_question, submit
+from openagentic_sdk.serialization import dumps_fields
 from openagentic_sdk.sessions.authority import Authority
-from openagentic_sdk.sessions.encoded import encode_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.sessions.seal import Seal
@@ -431,7 +431,7 @@ class AuthorityTest(unittest.TestCase):
             with store.open_writer("s") as writer:
                 writer.append(signed)
             again = store.read_events("s")
-            self.assertEqual([encode_event(event) for event in again], list(signed.bodies))
+            self.assertEqual([dumps_fields(event) for event in again], list(signed.bodies))
 
     def test_a_key_that_others_can_read_signs_nothing_and_the_run_says_so(self) -> None:
         self.run_it("hi", self.options(["Hello."]))

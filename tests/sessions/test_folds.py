@@ -10,6 +10,7 @@ from typing import Any
 
 from openagentic_sdk.errors import FoldNotFoundError, OptionsError
 from openagentic_sdk.events import AssistantMessage, Event, SessionCompacted, SessionRewound, SystemNotice, UserMessage
+from openagentic_sdk.sessions.checkpoint import view_from_dict, view_to_dict
 from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS, ObservedFilesFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
 from openagentic_sdk.sessions.folds.view import Cut, Fold, KeptView, SessionView
@@ -121,10 +122,8 @@ class FoldTest(unittest.TestCase):
 
     def test_a_checkpoint_of_an_earlier_version_of_this_package_is_made_again(self) -> None:
         view, _ = self.load(Letters)
-        data = view.fold(Letters), KeptView((), (), 7, 0, None, 0.0, "", {}).to_dict()
-        self.assertIsNone(
-            KeptView.from_dict({**data[1], "version": 4, "observed_files": {}, "place": [], "untrusted": {}})
-        )
+        data = view.fold(Letters), view_to_dict(KeptView((), (), 7, 0, None, 0.0, "", {}))
+        self.assertIsNone(view_from_dict({**data[1], "version": 4, "observed_files": {}, "place": [], "untrusted": {}}))
 
     def test_a_fold_is_the_same_object_before_and_behind_a_compaction(self) -> None:
         view = SessionView((Letters, SkillsFold))

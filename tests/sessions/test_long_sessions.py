@@ -30,10 +30,11 @@ from openagentic_sdk.events import (
     UserQuestion,
 )
 from openagentic_sdk.parts.record.folds.explain import origins
+from openagentic_sdk.sessions.checkpoint import view_from_dict, view_to_dict
 from openagentic_sdk.sessions.folds.compaction import ContextLimits, plan_compaction
 from openagentic_sdk.sessions.folds.features.all import ALL_FOLDS, ObservedFilesFold, SubagentsFold
 from openagentic_sdk.sessions.folds.features.skills import SkillsFold
-from openagentic_sdk.sessions.folds.view import KeptView, SessionView
+from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.resume import load_view
@@ -183,7 +184,7 @@ class KeepingStore(MemorySessionStore):
     def read_kept_view(self, session_id):
         if self.kept is None:
             return None, iter(self.log)
-        kept = KeptView.from_dict(json.loads(json.dumps(self.kept.to_dict())))
+        kept = view_from_dict(json.loads(json.dumps(view_to_dict(self.kept))))
         return kept, iter(self.log[kept.horizon :])
 
 

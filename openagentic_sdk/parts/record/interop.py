@@ -19,9 +19,8 @@ from ...events import Event, UnknownEvent
 from ...ground.clock import Clock, SystemClock
 from ...ground.frozen import mutable
 from ...ground.patterns import regex
-from ...serialization import dumps_json
+from ...serialization import dumps_fields, dumps_json
 from ...sessions.base import SessionStore, windows_from_end
-from ...sessions.encoded import encode_event
 from .in_turn import InTurn
 
 T = TypeVar("T")
@@ -104,7 +103,7 @@ class ClaudeSessionStore:
         for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
                 raise InvalidEventError(f"an entry must be an object with a string `type`, not {entry!r:.100}")
-            encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
+            dumps_fields(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
         if not entries:
             return
         while True:

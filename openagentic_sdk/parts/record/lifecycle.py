@@ -36,7 +36,7 @@ from ...events import (
     UserMessage,
 )
 from ...ground.frozen import frozen
-from ...sessions.authority import Authority
+from ...sessions.authority import Authority, KeyedDigests
 from ...sessions.base import SessionStore, whole_id, windows_from_end
 from ...sessions.core import check_expected_seq, new_session_id
 from ...sessions.folds.summary import SessionSummary, failed_summary, plain_line
@@ -295,7 +295,7 @@ def fork_session(
     at_seq: int | None = None,
     session_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    seal: Seal | None = None,
+    seal: KeyedDigests | None = None,
 ) -> str:
     """Create a session that begins as a copy of another up to `at_seq` (None: its end); return its id.
 

@@ -40,7 +40,6 @@ from ...events import (
     UserQuestion,
 )
 from ...ground.frozen import frozen, mutable
-from ...serialization import event_from_dict, event_to_dict
 from ..authority import Authority
 from ..rebuild import Conversation, standing_events
 from .requests import Requests
@@ -100,7 +99,6 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 7
 _FREED_AT_ONCE = 200
 
 
@@ -127,21 +125,6 @@ class KeptView:
     def has(self, folds: Iterable[type[Fold]]) -> bool:
         """Whether all of these folds can continue from here: each was kept, in its current version."""
         return all(fold.name in self.folds and self.folds[fold.name][0] == fold.version for fold in folds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The value as JSON."""
-        return {**vars(self), "version": KEPT_VERSION, "events": [event_to_dict(event) for event in self.events]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> KeptView | None:
-        """Rebuild the value from `to_dict`; None for another version. The input is trusted to be ours."""
-        if data.get("version") != KEPT_VERSION:
-            return None
-        fields = {name: value for name, value in data.items() if name != "version"}
-        fields["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
-        fields["blocks"] = tuple(map(tuple, data["blocks"]))
-        fields["folds"] = {name: (version, state) for name, (version, state) in data["folds"].items()}
-        return cls(**fields)
 
 
 # For one type of event: the kernel's function, None if it does not read the type, and `apply` of the folds that do.

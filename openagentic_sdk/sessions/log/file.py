@@ -23,9 +23,8 @@ from ...events import Event, LogRecovered
 from ...ground.clock import Clock
 from ...ground.disk import Disk, write_durably
 from ...ground.system import BINARY, NO_FOLLOW
-from ...serialization import dumps_time
+from ...serialization import dumps_fields, dumps_time, encode_events
 from ..core import SessionWriter
-from ..encoded import encode_event, encode_events
 from ..folds.view import KeptView
 from .blocks import read_range
 from .line import FORMAT_VERSION, Durability, is_barrier, seal_line, stamp_event
@@ -361,6 +360,6 @@ def seal_events(events: Iterable[Event], position: Position, now: float) -> Iter
     for event in events:
         # `dur` claims the line before: the caller syncs the whole file before it replaces a log.
         ts = dumps_time(now if event.ts is None else event.ts)
-        line, crc = seal_line(encode_event(event), seq=seq + 1, ts=ts, dur=seq, crc=crc)
+        line, crc = seal_line(dumps_fields(event), seq=seq + 1, ts=ts, dur=seq, crc=crc)
         seq += 1
         yield line

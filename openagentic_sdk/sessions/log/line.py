@@ -17,8 +17,7 @@ from ...errors import InvalidEventError, OptionsError
 from ...events import BARRIERS, Event, ToolStarted, UnknownEvent
 from ...ground.frozen import changed, frozen
 from ...ground.patterns import regex
-from ...serialization import DECODER, dumps_time, event_from_dict
-from ..encoded import encode_event
+from ...serialization import DECODER, dumps_fields, dumps_time, event_from_dict
 
 FORMAT_VERSION = 1
 # How far a store ensures that appended events are on disk, see `is_barrier`.
@@ -172,7 +171,7 @@ def stamp_event(event: Event, seq: int, ts: float) -> Event:
 def dumps_stored(event: Event, body: str | None = None) -> str:
     """The JSON of a stamped event as a database stores it: ASCII, so U+0000 and lone surrogates survive every server.
 
-    `body` is the result of `encode_event`, if known. Raises `InvalidEventError` for values that JSON cannot express, and
+    `body` is the result of `dumps_fields`, if known. Raises `InvalidEventError` for values that JSON cannot express, and
     for values nested too deeply for some readers.
     """
-    return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or encode_event(event)}}}'
+    return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or dumps_fields(event)}}}'
