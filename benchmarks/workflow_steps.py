@@ -149,7 +149,7 @@ def _bytes(ours: str, theirs: str) -> Iterator[Row]:
 
 
 def _recovery(ours: str, theirs: str) -> Iterator[Row]:
-    """From the start of the library until the end of a workflow that died before its last step."""
+    """The time from the start of the library until the end of a workflow that died before its last step."""
     _python(sys.executable, "-m", "benchmarks.workflow_steps", ours, "begin", LONG)
     our_s = float(_python(sys.executable, "-m", "benchmarks.workflow_steps", ours, "recover", LONG))
     _dbos(theirs, "begin", LONG)

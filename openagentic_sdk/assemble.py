@@ -21,6 +21,7 @@ from .ground.disk import is_within
 from .ground.frozen import changed
 from .ground.rooms import is_installed
 from .ground.system import working_dir
+from .ground.text import existing
 from .ground.threads import error_words
 from .ground.words import look_alikes
 from .hooks.engine import HookEngine
@@ -589,8 +590,7 @@ class _Assembly:
         """The definition of the subagent with this name. Raises `ToolInputError` if it cannot be started."""
         definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
-            agent_names = ", ".join(self._agents) or "(none)"
-            raise ToolInputError(f"unknown agent {name!r}: the agents are {agent_names}", path="agent")
+            raise ToolInputError(f"unknown agent {name!r}: {existing('agents', self._agents)}", path="agent")
         if definition.isolation:
             text = (
                 f"the agent {name!r} requests isolation {definition.isolation!r}, which is not available here: "

@@ -421,7 +421,7 @@ class ToolNotFoundError(ToolError):
     """The model asked for a tool that does not exist."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"there is no tool {name!r:.200}: the tools are {', '.join(known) or '(none)'}")
+        super().__init__(f"there is no tool {name!r:.200}" + (f": the tools are {', '.join(known)}" if known else ""))
         self.name, self.known = name, known
 
 
@@ -493,7 +493,7 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
     """No skill has this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"unknown skill {name!r}: the skills are {', '.join(known) or '(none)'}")
+        super().__init__(f"unknown skill {name!r}" + (f": the skills are {', '.join(known)}" if known else ""))
         self.name, self.known = name, known
 
     def __str__(self) -> str:

@@ -37,6 +37,7 @@ from .events import AnyEvent, Effect, Result, ToolResult, ToolUse, UserQuestion
 from .ground.checks import Check, check_settings, number, or_none, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.schemas.typed import JsonType, hints_of, json_type, to_json
+from .ground.text import existing
 from .kernel.agent import AgentRuntime
 from .kernel.prompt import Said
 from .kernel.recorder import off_loop
@@ -741,8 +742,8 @@ class _BodyFunction:
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
-            takes = ", ".join(self.parameters) or "none"
-            raise OptionsError(f"workflow {self._name}: {error}; its arguments: {takes}") from error
+            takes = existing("arguments", self.parameters)
+            raise OptionsError(f"workflow {self._name}: {error}: {takes}") from error
         return {name: to_json(value) for name, value in bound.arguments.items() if name != self._flow}
 
     def read_word(self, name: str, text: str) -> Any:

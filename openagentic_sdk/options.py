@@ -334,7 +334,7 @@ class Telemetry(WithAdvice):
 
     otlp_endpoint: Annotated[str | None, Doors("$OTEL_EXPORTER_OTLP_ENDPOINT", flag="--otlp-endpoint URL")] = None
     """Where the session's OpenTelemetry spans are sent during the run, over OTLP/HTTP (default:
-    $OTEL_EXPORTER_OTLP_ENDPOINT; "" is nowhere).
+    $OTEL_EXPORTER_OTLP_ENDPOINT; "" sends none).
     """
     otlp_headers: Annotated[Headers, Doors("$OTEL_EXPORTER_OTLP_HEADERS")] = field(default_factory=dict, repr=False)
     """Headers of these requests, for keys."""

@@ -92,7 +92,7 @@ def _absolute(path: str) -> Path:
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose a session, and those of `add_fork_flags`."""
     session = parser.add_argument_group("the session")
-    session.add_argument("--resume", metavar="ID", help=f"continue {ID_HELP}")
+    session.add_argument("--resume", metavar="ID", help=f"continue this session: {ID_HELP}")
     add_option_flags(session, "Session")
     add_fork_flags(parser, session)
 

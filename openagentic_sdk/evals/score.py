@@ -204,7 +204,8 @@ def _problems(
             break
     exact = lists["exactly"]
     if scorer.exactly is not None and not (len(exact) == call_count and all(map(fits, exact, range(call_count)))):
-        problems.append(f"the calls are not exactly {', '.join(map(describe_call, exact)) or 'none'}")
+        expected = f"exactly {', '.join(map(describe_call, exact))}" if exact else "none, as expected"
+        problems.append(f"the calls are not {expected}")
     if scorer.at_most is not None and call_count > scorer.at_most:
         problems.append(f"{call_count} calls were made, and {scorer.at_most} is the limit")
     return problems

@@ -127,8 +127,8 @@ class Steps:
 class Function:
     """A Python function of the run's events as a scorer.
 
-    It returns True or False, a number from 0 to 1, or one of these with a message. A number passes from `pass_from` on. In
-    TOML it is given as `module:name` or `file.py:name`.
+    It returns True or False, a number from 0 to 1, or one of these with a message. A number passes if it is at least
+    `pass_from`. In TOML it is given as `module:name` or `file.py:name`.
     """
 
     type = "function"

@@ -478,7 +478,7 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _require(isinstance(case, Case), where, "must be Case(...)", case)
     _fits(vars(case), Case, where)
     sources = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
-    source_list = " and ".join(sources) or "none"
+    source_list = " and ".join(sources) or "none of them"
     _require(len(sources) == 1, where, f"give exactly one of prompt, session, tag, search and log, not {source_list}")
     is_usable = not case.id or _ID.match(case.id)
     _require(is_usable, f"{where}.id", f"{case.id!r} must be up to 100 letters, digits, _, -, / and .")
@@ -487,7 +487,7 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     has_agent = case.run_mode == "replay" or suite.agent is not None
     _require(has_agent, f"{where}.mode", f"{case.run_mode} needs an agent: the suite names none")
     is_place = case.at is None or (case.at >= 1 and case.run_mode == "whatif")
-    _require(is_place, f"{where}.at", "is an event's number, from 1 on, and for whatif")
+    _require(is_place, f"{where}.at", "is an event's number, at least 1, and for whatif")
     variants = list(suite.variants) or [PLAIN]
     for name in case.variants:
         _require(name in variants, f"{where}.variants", f"unknown variant {name!r}: {', '.join(variants)}")

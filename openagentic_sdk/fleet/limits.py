@@ -187,7 +187,7 @@ class FleetLimits(_SetLimits):
         if kind not in KINDS:
             raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
         if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
-            raise OptionsError(f"a limit is a whole number from 0 on, not {max_running!r:.100}")
+            raise OptionsError(f"a limit is a whole number of at least 0, not {max_running!r:.100}")
 
         def change(execute: Execute) -> None:
             self._tables.take_turn(execute)
@@ -211,7 +211,7 @@ class FleetLimits(_SetLimits):
         """Set what a tenant may spend from now on; None removes the budget. Reserved amounts stay. Raises `OptionsError`."""
         for amount in (max_usd, run_usd):
             if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
-                raise OptionsError(f"a budget is a number of US dollars from 0 on, not {amount!r:.100}")
+                raise OptionsError(f"a budget is a number of US dollars of at least 0, not {amount!r:.100}")
         if max_usd is None:
             command, values = "DELETE FROM openagentic_budgets WHERE tenant = %s RETURNING tenant", (tenant,)
             self._tables.change(lambda execute: execute(command, values), durable=True)

@@ -31,7 +31,7 @@ from ..events import Event, HookEvent, WorkspaceKept
 from ..ground.backoff import Backoff
 from ..ground.frozen import frozen
 from ..ground.system import BINARY
-from ..ground.text import one_line
+from ..ground.text import existing, one_line
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..options import OpenAgenticOptions
@@ -105,8 +105,8 @@ def read_wish(agent: NamedAgent, text: str | None) -> Wish | None:
     name, _, ref = text.partition("@") if isinstance(text, str) else ("", "", "")
     place = agent.workspaces.get(name)
     if place is None:
-        names = ", ".join(agent.workspaces) or "none"
-        raise OptionsError(f"there is no workspace {text!r:.100} for this agent: its workspaces are {names}")
+        names = existing("workspaces", agent.workspaces, "for this agent")
+        raise OptionsError(f"unknown workspace {text!r:.100}: {names}")
     if ref or text.endswith("@"):
         if not isinstance(place, Repository):
             raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it without one")

@@ -54,7 +54,7 @@ def number(low: float, *, whole: bool = False, most: float = MAX_NUMBER) -> Chec
         is_number = isinstance(value, kinds) and not isinstance(value, bool)
         if is_number and low <= value <= most:
             return None
-        return f"{kind} from {low:g} to {most:g}" if is_number and value > most else f"{kind} from {low:g} on"
+        return f"{kind} from {low:g} to {most:g}" if is_number and value > most else f"{kind} of at least {low:g}"
 
     return check
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -87,6 +87,13 @@ def on_one_line(text: str, max_chars: int | None = None) -> str:
     """`printable` text on one line, with line feeds and tabs escaped as well, truncated to `max_chars` with an ellipsis."""
     cut = text if max_chars is None else shortened(text, max_chars)
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def existing(noun: str, names: Iterable[str], where: str = "") -> str:
+    """The end of an error about an unknown name: `the servers here are a, b`, or `there are no servers here`."""
+    named = f"{noun} {where}".rstrip()
+    listed = ", ".join(names)
+    return f"the {named} are {listed}" if listed else f"there are no {named}"
 
 
 def without_hidden(text: str) -> str:

@@ -19,6 +19,7 @@ from ..assemble import named_session
 from ..errors import OptionsError, SessionError, SessionLockedError, SessionNotFoundError, tool_missing
 from ..events import AnyEvent, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..ground.frozen import frozen
+from ..ground.text import existing
 from ..ground.threads import running_loop
 from ..kernel.prompt import Said
 from ..kernel.recorder import off_loop
@@ -209,7 +210,7 @@ def _append_answers(
                 why = "" if ended is None else f", which {ended.answered_by} has answered"
                 raise OptionsError(
                     f"session {session_id!r} does not wait for question {name!r}{why}: "
-                    f"it waits for {', '.join(waiting) or 'none'}"
+                    + existing("open questions", waiting)
                 )
             if name in own and not view.is_ours(own[name]):
                 raise OptionsError(

@@ -35,6 +35,7 @@ from ..events import (
 )
 from ..ground.frozen import frozen
 from ..ground.jsonrpc import Json
+from ..ground.text import existing
 from ..parts.masking import environment_redactor, shown
 from ..parts.record.folds.notes import printed_by_plan
 from ..serialization import dumps_json
@@ -167,7 +168,7 @@ def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[st
         return f"the thread waits for an answer: resume must cover the interrupts {', '.join(missing)}"
     unknown = [question for question in run.answers if question not in waiting and question not in answered]
     if unknown:
-        return f"the thread has no interrupt {unknown[0]!r:.100}: it waits for {', '.join(waiting) or 'none'}"
+        return f"the thread has no interrupt {unknown[0]!r:.100}: {existing('open interrupts', waiting)}"
     if run.prompt is None and not run.answers:
         return "the input asks for nothing: the last message is not the user's, and nothing is resumed"
     return None

@@ -76,7 +76,9 @@ class Guard:
         """
         hosts, origins = headers_named(scope, b"host"), headers_named(scope, b"origin")
         if len(hosts) != 1 or not self._is_own(scope, hosts[0].lower()):
-            raise RequestRefusedError(403, "this server does not accept that host name: see the option for more hosts")
+            raise RequestRefusedError(
+                403, "this server does not accept that host name: allow it with --allow-host (in code: app(hosts=...))"
+            )
         if len(origins) > 1:
             raise RequestRefusedError(403, "the header Origin appears twice")
         origin = origins[0].lower() if origins else None
@@ -87,7 +89,8 @@ class Guard:
             own.add(f"http://{hosts[0].lower()}")
         if origin is not None and origin not in own:
             raise RequestRefusedError(
-                403, "pages of this origin may not send requests here: see the option for more origins"
+                403,
+                "pages of this origin may not send requests here: --allow-origin or app(origins=...) allows it",
             )
         if any(site.lower() not in ("none", "same-origin") for site in headers_named(scope, b"sec-fetch-site")):
             raise RequestRefusedError(403, "pages of other sites may not send requests here")

@@ -16,6 +16,7 @@ from ..errors import FleetStoreError, RequestRefusedError, RoomMissingError, Ses
 from ..events import Event, UserQuestion
 from ..ground.frozen import frozen
 from ..ground.schemas.typed import JsonType, json_type
+from ..ground.text import existing
 from ..kernel.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.base import SessionPage
@@ -153,8 +154,7 @@ def read_fields(body: Any, kind: Any) -> dict[str, Any]:
         raise RequestRefusedError(400, "the body must be a JSON object")
     annotations = kind.__annotations__
     if unknown := body.keys() - annotations.keys():
-        names = ", ".join(annotations) or "none"
-        raise RequestRefusedError(400, f"there is no field {min(unknown)!r:.100}: the fields are {names}")
+        raise RequestRefusedError(400, f"unknown field {min(unknown)!r:.100}: {existing('fields', annotations)}")
     try:
         fields: dict[str, Any] = _type_of(kind).read(
             {name: value for name, value in body.items() if value is not None}, "the body"
@@ -275,7 +275,7 @@ async def show_context(call: HttpCall, office: Office) -> None:
 
     session_id, window = call.parts[2], call.asked.get("window")
     if window == 0:
-        raise RequestRefusedError(400, "window is the size of the model's window in tokens, from 1 on")
+        raise RequestRefusedError(400, "window is the size of the model's window in tokens, at least 1")
     await office.desk.row(call.principal, session_id)
     contents = await off_loop(True, session_window, office.desk.store, session_id, window)
     dropped = [{"seq": seq, "text": text} for seq, text in contents.dropped]
@@ -305,7 +305,7 @@ async def show_events(call: HttpCall, office: Office) -> None:
 def cursor_of(call: HttpCall) -> int:
     """The `seq` of the client's last event: `Last-Event-ID`, otherwise `?after=`, otherwise 0."""
     text = call.header("last-event-id") or call.query.get("after") or "0"
-    return read_number(text, "a cursor must be the seq of an event, a number from 0 on")
+    return read_number(text, "a cursor must be the seq of an event, a number of at least 0")
 
 
 def read_number(text: str, problem: str, most: int = 10**30) -> int:

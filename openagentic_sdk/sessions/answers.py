@@ -75,7 +75,7 @@ def pick_choices(
 ) -> list[str]:
     """The choices named by a text, with `several` separated by commas; empty if any part names no choice.
 
-    With `numbered`, numbers from 1 on also name them.
+    With `numbered`, numbers that start at 1 also name them.
     """
     by_text = {str(number): choice for number, choice in enumerate(choices, 1)} if numbered else {}
     by_text |= {_folded(choice): choice for choice in reversed(choices)}

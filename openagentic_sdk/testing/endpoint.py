@@ -5,7 +5,7 @@ describes. Its cache follows the vendors' documentation:
 
 - Messages (platform.claude.com, "Prompt caching"): tools, then system, then messages; an entry ends at each of at most four
   marks; a request finds one at its marks or up to 20 blocks before; a prefix below `min_tokens` is never cached.
-- The others cache automatically: the longest prefix of an earlier request, in steps of 128 tokens from 1024 on.
+- The others cache automatically: the longest prefix of an earlier request, in steps of 128 tokens, starting at 1024.
 
 A token is four bytes of canonical JSON.
 """

@@ -122,7 +122,7 @@ class FunctionTool(Tool, Generic[P, R]):
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError) as error:
-            raise OptionsError(f"tool {self.name}: {error}: write a function around it") from error
+            raise OptionsError(f"tool {self.name}: {error}: wrap it in a function") from error
         if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
             raise OptionsError(f"tool {self.name} yields its result in pieces: collect them in a list and return that")
         hints = hints_of(plain)

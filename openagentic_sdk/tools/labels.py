@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from ..errors import OptionsError
 from ..ground.checks import shown
 from ..ground.frozen import frozen
+from ..ground.text import existing
 
 _SourceName = Literal["trusted", "untrusted", "files", "derived"]
 Source = _SourceName | Callable[[Mapping[str, Any], Any], str | None]
@@ -65,7 +66,7 @@ class ToolLabels:
         for name in self.control or ():
             if name not in names:
                 raise OptionsError(
-                    f"labels: tool {tool} has no argument {name!r} for control: it has {', '.join(names) or 'none'}"
+                    f"labels: tool {tool} has no argument {name!r} for control: {existing('arguments', names)}"
                 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import FileRefusedError, ToolError
-from ..ground.text import without_hidden
+from ..ground.text import existing, without_hidden
 from ..kernel.tool import PathRules, ToolContext
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
@@ -75,6 +75,6 @@ def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
     except FileRefusedError as error:
         raise ToolError(f"{error}: only text files inside the skill's folder are read here") from None
     except OSError as error:
-        resources = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"
-        raise ToolError(f"{path!r} cannot be read ({error.strerror}): the skill's files are {resources}") from None
+        resources = existing("files", list_resources(folder, MAX_LISTED_RESOURCES)[0], "in the skill's folder")
+        raise ToolError(f"{path!r} cannot be read ({error.strerror}): {resources}") from None
     return {"name": skill.name, "path": full, "content": without_hidden(text)}

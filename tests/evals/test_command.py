@@ -175,7 +175,7 @@ class Command(unittest.TestCase):
             ([str(self.suite), "--variant", "x"], "unknown variant 'x'"),
             ([str(self.suite), "--repeats", "0"], "at least 1"),
             ([str(self.suite), "--parallel", "0"], "at least 1"),
-            ([str(self.suite), "--max-cost", "-1"], "from 0 on"),
+            ([str(self.suite), "--max-cost", "-1"], "at least 0"),
             ([str(self.suite), "ID"], "takes 0 ids"),
             ([str(self.suite), "--resume"], "no interrupted eval of 'shop'"),
             (["compare", "a"], "takes 2 ids"),

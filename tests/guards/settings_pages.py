@@ -46,7 +46,7 @@ except OptionsError as error:
 ```
 
 ```text
-max_steps must be a whole number from 0 on, not -1
+max_steps must be a whole number of at least 0, not -1
 ```
 
 Groups instead of single settings:

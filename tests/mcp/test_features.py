@@ -273,7 +273,7 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(said.untrusted, ["MCP: prompt brew of x"])
         command = next(event for event in events if isinstance(event, CommandExpanded))
         self.assertEqual((command.name, command.scope, command.grants), ("mcp__x__brew", "mcp", []))
-        for wrong, reason in (("/mcp__x__brew", "kind is missing"), ("/mcp__x__fry", "its prompts are brew")):
+        for wrong, reason in (("/mcp__x__brew", "kind is missing"), ("/mcp__x__fry", "the prompts are brew")):
             provider = ScriptedProvider(["never asked"])
             failed = await events_of(wrong, options_for([], feature_server("legacy"), provider=provider))
             self.assertEqual(failed[-1].stop_reason, "error")

@@ -610,7 +610,7 @@ class FailureTest(unittest.IsolatedAsyncioTestCase):
             ([part_with(see_pormpt=lambda self, prompt: None)], "did you mean see_prompt"),
             ([part_with(see_anser=lambda self, answer: None)], "did you mean see_answer"),
             ([part_with(_state=1, send=2, lock=3, seen=4, verison=2)], "Made.verison is not a seam .* mean version"),
-            ([part_with(version=0)], "version of 'made' must be a whole number from 1 on, not 0"),
+            ([part_with(version=0)], "version of 'made' must be a whole number of at least 1, not 0"),
             ([part_with(version="1")], "version of 'made'"),
             ([part_with(timeout_s=-1)], "timeout_s of 'made'"),
         ):

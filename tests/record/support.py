@@ -75,7 +75,7 @@ class RecordCase(unittest.TestCase):
         return verify_record(session_id, store.iter_events(session_id), self.trust)
 
     def of(self, events: Sequence[Event], session_id: str = "s") -> RecordReport:
-        """The report on these events in a log, renumbered as somebody who edits a log would do it."""
+        """The report on these events in a log, renumbered as somebody who edits a log would renumber them."""
         numbered = [changed(event, seq=seq) for seq, event in enumerate(events, start=1)]
         store = MemorySessionStore()
         store.import_session(session_id, numbered)

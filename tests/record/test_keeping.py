@@ -148,6 +148,7 @@ class Commands(RecordCase):
         self.assertNotIn("4711-secret", (self.store.session_dir("s") / "events.jsonl").read_text())
         code, said = self.command("verify", "--signed", "s", "--receipt", str(self.folder / "receipt"))
         self.assertEqual((code, "holds" in said, "/text was erased" in said), (0, True, True), said)
+        self.assertIn("  events 1 to 10: this installation (valid: it was created with its key)\n", said)
         code, said = self.command("verify", "--signed", "s", "--json")
         self.assertEqual((code, json.loads(said)["ok"]), (0, True))
         code, said = self.command("verify", "s")

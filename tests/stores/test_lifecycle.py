@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tempfile
 import threading
 import unittest
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -420,6 +423,24 @@ class LifecycleTest(unittest.TestCase):
                 archive.check_archive(bad)
         self.assertFalse((self.place.parent / "evil").exists())
 
+    def test_the_message_about_a_wrong_manifest_names_the_file_and_what_is_wrong_with_it(self) -> None:
+        source = self.stores()[0]
+        archive.archive_session(source, self.family(source)[0], good := self.place / "good.zip")
+        with zipfile.ZipFile(good) as file:
+            manifest = json.loads(file.read(archive.MANIFEST_NAME))
+        for text, value in {
+            "bad.zip is not a session archive: it has no manifest.json": None,
+            "bad.zip is not a session archive: its manifest.json describes something else": {"format": "a book"},
+            "bad.zip is not a session archive: its manifest.json describes something": [1],
+            "the archive has version 2, and this package reads 1: upgrade openagentic-sdk": {**manifest, "version": 2},
+            "the archive's manifest is damaged: it names no sessions": {**manifest, "sessions": []},
+            "the archive's manifest is damaged: it names no sessions, or": {**manifest, "sessions": [{"id": "s"}]},
+        }.items():
+            (bad := self.place / "bad.zip").unlink(missing_ok=True)
+            rewrite(good, bad, partial(with_manifest, value))
+            with self.subTest(text), self.assertRaisesRegex(StorageError, re.escape(text)):
+                archive.check_archive(bad)
+
     def assert_same(self, source: SessionStore, target: SessionStore, family: Sequence[str]) -> None:
         for session_id in family:
             self.assertEqual(source.read_events(session_id), target.read_events(session_id))
@@ -445,6 +466,13 @@ def contents(store: SessionStore, session_id: str) -> list[object]:
 
 
 Members = dict[str, bytes]
+
+
+def with_manifest(value: object, members: Members) -> None:
+    """Replace the manifest, or remove it for None."""
+    del members[archive.MANIFEST_NAME]
+    if value is not None:
+        members[archive.MANIFEST_NAME] = json.dumps(value).encode()
 
 
 def rewrite(good: Path, bad: Path, change: Callable[[Members], None]) -> None:

@@ -213,7 +213,7 @@ class WorkflowCommand(CommandCase):
         ):
             with self.subTest(name, words=words):
                 self.assertEqual(self.run_flow(name, *words)[0], USAGE)
-        self.assertIn("; its arguments: repository, most\n", self.run_flow("review", "most=1")[2])
+        self.assertIn(": the arguments are repository, most\n", self.run_flow("review", "most=1")[2])
         self.assertIn("most=a,b: the value must be", said := self.run_flow("review", "repository=x", "most=a,b")[2])
         self.assertIn("; write it as JSON", said)
         self.assertEqual(self.command("workflow", "run", "flows")[0], USAGE)

@@ -29,7 +29,7 @@ REFUSED: list[tuple[Callable[[Flow], Awaitable[Any]], str]] = [
     (lambda flow: flow.ask(""), "flow.ask: question must be a string"),
     (
         lambda flow: flow.gather([flow.step(one)], limit=0),
-        "flow.gather: limit must be .* on, or None, not 0",
+        "flow.gather: limit must be .* at least 1, or None, not 0",
     ),
     (lambda flow: flow.gather([flow.step(one)], limit=-1), "flow.gather: limit must be .* not -1"),
     (lambda flow: flow.map(lambda n: flow.step(one), [1], limit=True), "flow.gather: limit must be .* not True"),
@@ -38,7 +38,7 @@ REFUSED: list[tuple[Callable[[Flow], Awaitable[Any]], str]] = [
     (lambda flow: flow.step(one, name="Bash"), "a step's name must be a name other than that of a built-in tool"),
     (lambda flow: flow.step(one, name="x" * 201), "a step's name must be"),
     (lambda flow: flow.step(one, effect="often"), "a step's effect must be .* not 'often'"),  # type: ignore[call-overload]
-    (lambda flow: flow.step(one, retry=0), "retry: attempts must be a whole number from 1 on, not 0"),
+    (lambda flow: flow.step(one, retry=0), "retry: attempts must be a whole number of at least 1, not 0"),
     (lambda flow: flow.step(one, retry=True), "retry: attempts must be"),
     (lambda flow: flow.step(one, retry=Retries(delay_s=-1)), "retry: delay_s must be"),
 ]

@@ -100,7 +100,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
         if value is not None and value < 1:
             raise OptionsError(f"{name} must be at least 1, not {value}")
     if args.max_cost is not None and not 0 <= args.max_cost < float("inf"):
-        raise OptionsError(f"--max-cost must be a number of dollars from 0 on, not {args.max_cost}")
+        raise OptionsError(f"--max-cost must be a number of dollars of at least 0, not {args.max_cost}")
     suite = load_suite(args.suite)
     progress = _EvalProgress()
     resume = None if args.resume is None else _unfinished(store, args.resume, suite.name)

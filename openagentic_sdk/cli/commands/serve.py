@@ -74,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     operations.add_argument("--log", choices=forms, default="text", help="log each request to stderr (default: text)")
     about = "at shutdown, return 503 from /ready for this long (default: 0)"
     operations.add_argument("--notice", type=float, default=0.0, metavar="SECONDS", help=about)
-    about = "notify this address of sessions that wait, ended or failed (repeatable)"
+    about = "notify this address of sessions that wait, have ended or have failed"
     add_list_flag(operations, "--webhook", metavar="URL", help=about)
     add_list_flag(operations, "--webhook-host", metavar="NAME", help="a host of these that may be in a private network")
     limits = parser.add_argument_group("limits")

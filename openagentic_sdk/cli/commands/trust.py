@@ -35,7 +35,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     }.items():
         action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         action.add_argument("dir", nargs="?", metavar="DIR", help="the project (default: the current one)")
-    actions.add_parser("list", help="list the projects with a decision")
+    about = "list the projects with a decision"
+    actions.add_parser("list", help=about, description=f"{about.capitalize()}.")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -116,7 +116,8 @@ class EventPrinter:
         depth = self._depth(event)
         if event.origin == "context":  # what the runtime tells the model; `sessions explain` shows it whole
             self._line(
-                f"  (told the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} letters)", "dim"
+                f"  (sent to the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} letters)",
+                "dim",
             )
         elif depth == 0 and (self._transcript or event.origin != "user"):
             text = "\n".join([event.text, *map(describe_attachment, event.attachments)])

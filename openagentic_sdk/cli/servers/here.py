@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import OptionsError
 from ...ground.frozen import frozen
-from ...ground.text import visible
+from ...ground.text import existing, visible
 from ...parts.mcp.configured.consent import changes, definition_of, describe
 from ...parts.mcp.configured.home import McpHome
 from ...parts.mcp.configured.resolve import Configured, ConfiguredServers
@@ -38,8 +38,8 @@ class Here:
         for one in servers:
             if one.entry.name == name:
                 return one
-        names = ", ".join(one.entry.name for one in servers)
-        raise OptionsError(f"unknown server {name!r}: the servers here are {visible(names) or 'none'}")
+        names = existing("servers", [visible(one.entry.name) for one in servers], "here")
+        raise OptionsError(f"unknown server {name!r}: {names}; `openagentic-sdk mcp add --help` shows how to add one")
 
 
 def shown_definition(one: Configured, *, is_listed: bool = False) -> tuple[str, list[str]]:

@@ -29,10 +29,7 @@ def add_actions(actions: ActionList) -> None:
     erasing = actions.add(
         "erase", _erase, "erase fields from a session and its related sessions, and keep the proof of the rest"
     )
-    erasing.epilog = (
-        "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. Text is read from a file, so "
-        "that it does not appear in a shell's history."
-    )
+    erasing.epilog = "Text is read from a file, so that it does not appear in a shell's history."
     add_id(erasing)
     add_list_flag(erasing, "--field", metavar="SEQ:/PATH", help="a field of an event, as a JSON pointer")
     add_list_flag(

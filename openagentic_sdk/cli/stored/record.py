@@ -15,7 +15,7 @@ from ...events import Event
 from ...ground.text import on_one_line
 from ...parts.record.bundle import read_bundle
 from ...parts.record.sign import sign_session
-from ...parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness
+from ...parts.record.signers import InstallationKey, SshKey, Timestamp, Trust, Voucher, Witness
 from ...parts.record.verify import RecordReport, receipt_of, verify_record
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
@@ -117,6 +117,13 @@ def _receipt(path: str) -> Mapping[str, Any]:
     return receipt
 
 
+def _signer(voucher: Voucher) -> str:
+    """The kind and the name of a signer; an installation is named with its kind (`this installation`)."""
+    if voucher.by == "installation" and voucher.name:
+        return voucher.name
+    return f"{voucher.by} {voucher.name}".rstrip()
+
+
 def report_lines(report: RecordReport) -> list[str]:
     """Who signed which events of a record, and its problems, in sentences."""
     verdict = "holds" if report.ok else "does not hold" if report.problems else "is not signed"
@@ -125,7 +132,7 @@ def report_lines(report: RecordReport) -> list[str]:
         but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
         where = "" if each.session_id == report.session_id else f", as session {on_one_line(each.session_id)}"
         head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
-        lines += [f"{head} {voucher.by} {voucher.name} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]
+        lines += [f"{head} {_signer(voucher)} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]
     if report.unsigned:
         lines.append(f"  the last {report.unsigned} events are not yet signed")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]

@@ -16,7 +16,7 @@ from ...sessions.store import FileSessionStore
 from ...sessions.stores.locate import ENVIRONMENT_NAME, open_store
 
 NEWEST = "newest"
-ID_HELP = f"a session's id or a prefix of it; {NEWEST} is the one last written to"
+ID_HELP = f"a session's id or a prefix of it; {NEWEST} is the one written to last"
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")

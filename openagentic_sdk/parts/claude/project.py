@@ -12,6 +12,7 @@ from ...errors import SkillNotFoundError, ToolError
 from ...events import Event, HookEvent, SkillActivated, SystemNotice, ToolResult, ToolUse, UserMessage
 from ...ground.frozen import changed
 from ...ground.patterns import regex
+from ...ground.text import existing
 from ...kernel.agent import Run
 from ...kernel.context import Once, SystemPrompt
 from ...kernel.gate import CallContext, Gate, Narrowing, narrowed_by
@@ -220,9 +221,9 @@ class ProjectPart(Part, SkillRuns):
             raise ToolError(f"skill {skill.name} runs in a subagent, and no subagent can be started here")
         name = agent or GENERAL_AGENT
         if agent and agent not in run.agent.agent_names:
-            agent_names = ", ".join(sorted(run.agent.agent_names)) or "(none)"
+            agent_names = existing("agents", sorted(run.agent.agent_names))
             raise ToolError(
-                f"skill {skill.name} names the agent {agent[:80]!r}, which does not exist: the agents are {agent_names}; "
+                f"skill {skill.name} names the agent {agent[:80]!r}, which does not exist: {agent_names}; "
                 f"correct `agent` in {skill.path}, or remove it to use {GENERAL_AGENT}"
             )
         use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})

@@ -362,7 +362,7 @@ class HttpWire:
         ours, theirs = urlsplit(self._url), urlsplit(url)
         if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
             raise McpError(
-                f"the server {self.name} wants messages at {shown_url(url)}, which is on another host: nothing was sent "
+                f"the server {self.name} requests messages at {shown_url(url)}, which is on another host: nothing was sent "
                 "there",
                 server=self.name,
             )

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ...errors import McpError, ToolInputError
 from ...ground.frozen import frozen
 from ...ground.loose import as_list, as_mapping, as_mappings, as_text
+from ...ground.text import existing
 from ...kernel.tool import ToolContext, ToolOutput
 from ...tools.base import Tool
 from ...tools.labels import ToolLabels
@@ -184,10 +185,8 @@ async def _get_prompt(seat: Readable, name: str, text: str) -> Content:
     prompts = as_mappings(await seat.list_all("prompts/list", "prompts"))
     prompt = next((one for one in prompts if one.get("name") == name), None)
     if prompt is None:
-        prompt_names = ", ".join(clean_text(as_text(one.get("name")), 60) for one in prompts[:50]) or "(none)"
-        raise McpError(
-            f"the server {seat.name} has no prompt {name!r:.100}: its prompts are {prompt_names}", server=seat.name
-        )
+        prompt_names = existing("prompts", [clean_text(as_text(one.get("name")), 60) for one in prompts[:50]])
+        raise McpError(f"the server {seat.name} has no prompt {name!r:.100}: {prompt_names}", server=seat.name)
     parameters = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments"))]
     needed = [as_text(one.get("name")) for one in as_mappings(prompt.get("arguments")) if one.get("required") is True]
     try:

@@ -170,7 +170,7 @@ class McpServer:
         reached += ["tools"] if self.tools else []
         if len(reached) != 1:
             raise OptionsError(
-                f"a server needs exactly one of command, url and tools, and has {' and '.join(reached) or 'none'}"
+                f"a server needs exactly one of command, url and tools, and has {' and '.join(reached) or 'none of them'}"
             )
         check_fields(self)
         for tool in self.tools:

@@ -152,11 +152,13 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
 
 
 def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
+    if MANIFEST_NAME not in file.namelist():
+        raise StorageError(f"{file.filename} is not a session archive: it has no {MANIFEST_NAME}")
     if file.getinfo(MANIFEST_NAME).file_size > MAX_MANIFEST_BYTES:
         raise StorageError(f"the archive's manifest exceeds {MAX_MANIFEST_BYTES:,} bytes")
     manifest = loads_json(file.read(MANIFEST_NAME))
     if not isinstance(manifest, Mapping) or manifest.get("format") != FORMAT:
-        raise StorageError("this file is not a session archive, according to its manifest")
+        raise StorageError(f"{file.filename} is not a session archive: its {MANIFEST_NAME} describes something else")
     if manifest.get("version") != VERSION:
         raise StorageError(
             f"the archive has version {manifest.get('version')!r}, and this package reads {VERSION}: upgrade openagentic-sdk"

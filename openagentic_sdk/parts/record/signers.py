@@ -149,7 +149,7 @@ def _check_installation(signature: Mapping[str, Any], statement: bytes, trust: T
         return "an installation", "unchecked", str(error)
     if is_ours:
         return "this installation", "valid", "it was created with its key"
-    return "", "invalid", "it was not created for this with the key of this installation"
+    return "", "invalid", "it was not created for this record with this installation's key"
 
 
 def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
@@ -165,8 +165,8 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
         is_signed = ["ssh-keygen", "-Y", "check-novalidate", *signed]
         if trust.allowed_signers is None:
             if not _succeeds(is_signed, statement):
-                return fingerprint, "invalid", "it is not a signature of this"
-            return fingerprint, "valid", "the key's; its owner is known only with a file of allowed signers"
+                return fingerprint, "invalid", "it is not a signature of this record"
+            return fingerprint, "valid", "it was made with this key; --allowed-signers shows whose key it is"
         allowed = ["-f", trust.allowed_signers]
         principals = subprocess_result(["ssh-keygen", "-Y", "find-principals", *allowed, "-s", str(path)], b"")
         names = (
@@ -177,7 +177,7 @@ def _check_ssh(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> 
                 return on_one_line(name, 100), "valid", f"{fingerprint} in {trust.allowed_signers}"
         if _succeeds(is_signed, statement):
             return fingerprint, "invalid", f"{trust.allowed_signers} does not allow this key"
-    return fingerprint, "invalid", "it is not a signature of this"
+    return fingerprint, "invalid", "it is not a signature of this record"
 
 
 def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> _SignatureCheck:
@@ -186,7 +186,7 @@ def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust)
     if not trust.witness:
         return name, "unchecked", "its token can be checked only with the witness's own command"
     is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
-    verdict = "knows it" if is_good else "rejects it"
+    verdict = "accepts it" if is_good else "rejects it"
     return name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {verdict}"
 
 

@@ -89,7 +89,7 @@ class WorkflowLog:
 
 
 def read_prompt(text: str, workflow: str) -> tuple[Mapping[str, Any], int]:
-    """The arguments in the prompt of a session of this workflow, and the number of its history, from 1 on.
+    """The arguments in the prompt of a session of this workflow, and the number of its history, starting at 1.
 
     Raises `OptionsError` for the prompt of another workflow, and for any other text.
     """

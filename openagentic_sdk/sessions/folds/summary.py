@@ -226,7 +226,7 @@ def summary_matches(
 
 
 def summary_text(summary: SessionSummary) -> str:
-    """The text in which a list's query is searched, without case."""
+    """The case-folded text in which the words of a list's query are searched."""
     parts = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
     return "\n".join(part or "" for part in parts).casefold()
 

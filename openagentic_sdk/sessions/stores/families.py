@@ -67,7 +67,7 @@ class FamilyTable(ABC):
     _version: str | None = None
 
     def prepare(self, version: str) -> None:
-        """Begin anew, with all sessions marked, unless what is stored has this version."""
+        """Start over with all sessions marked, unless the stored table has this version."""
         self._version = version
         self._begin(version)
 

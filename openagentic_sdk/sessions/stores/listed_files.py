@@ -27,7 +27,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
     """The listing and searching methods of `FileSessionStore`."""
 
     index_from: ClassVar[int] = LEAST_SESSIONS
-    """The number of sessions from which on there is an index."""
+    """The number of sessions at which an index is first created."""
     read_only: bool
     _index: FileIndex
 

@@ -12,6 +12,7 @@ from typing import Any
 from ...errors import OpenAgentSdkError, ToolInputError
 from ...events import StopReason, ToolResult, ToolUse
 from ...ground.frozen import frozen
+from ...ground.text import existing
 from ...kernel.tool import RunResources, ToolContext
 from ..base import Tool
 from ..labels import OWN_SESSION
@@ -67,8 +68,8 @@ class RunTasks:
 
     def get(self, task_id: str) -> BackgroundTask:
         if task_id not in self._tasks:
-            task_ids = ", ".join(self._tasks) or "(none)"
-            raise ToolInputError(f"unknown task {task_id!r}: the tasks of this run are {task_ids}", path="task_id")
+            task_ids = existing("tasks", self._tasks, "in this run")
+            raise ToolInputError(f"unknown task {task_id!r}: {task_ids}", path="task_id")
         return self._tasks[task_id]
 
     def close(self) -> None:

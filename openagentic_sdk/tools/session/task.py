@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ...events import Event
+from ...ground.text import existing
 from ...kernel.agent import AgentRuntime
 from ...kernel.tool import ToolContext, ToolOutput
 from ..base import Tool
@@ -77,8 +78,7 @@ class TaskTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         agent = input.get("agent")
         if isinstance(agent, str) and agent not in self.agents:
-            agent_list = ", ".join(sorted(self.agents)) or "(none)"
-            raise ToolInputError(f"unknown agent {agent!r}: the agents are {agent_list}", path="agent")
+            raise ToolInputError(f"unknown agent {agent!r}: {existing('agents', sorted(self.agents))}", path="agent")
         subagents = ctx.services.find(Subagents)
         if subagents is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import ToolError, ToolInputError
 from ...ground.frozen import mutable
 from ...ground.garbage import when_collected
-from ...ground.text import CUT_MARGIN, Redact
+from ...ground.text import CUT_MARGIN, Redact, existing
 from ...kernel.tool import RunResources, Secrets, ToolContext
 from ..base import BlockingTool
 from ..labels import OWN_SESSION
@@ -183,10 +183,8 @@ class RunShells:
 
     def get(self, shell_id: str) -> BackgroundShell:
         if shell_id not in self._shells:
-            shell_ids = ", ".join(self._shells) or "(none)"
-            raise ToolInputError(
-                f"unknown background shell {shell_id!r}: the shells of this run are {shell_ids}", path="shell_id"
-            )
+            shell_ids = existing("background shells", self._shells, "in this run")
+            raise ToolInputError(f"unknown background shell {shell_id!r}: {shell_ids}", path="shell_id")
         return self._shells[shell_id]
 
     def close(self) -> None:

@@ -440,7 +440,7 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
         return True
     if sys.platform == "win32":
         raise ToolError("commands run only on a POSIX system: use the file tools instead")
-    # Not `select.select`, which fails for descriptors from 1,024 on.
+    # Not `select.select`, which fails for descriptors of 1,024 and above.
     watched = select.poll()
     watched.register(call, select.POLLIN)
     return bool(watched.poll(timeout_s * 1000))

@@ -122,8 +122,9 @@ def own_prices(entries: Any) -> PriceTable:
         unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long", "tiers"} if isinstance(entry, Mapping) else set()
         price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
         if price is None:
+            shown_keys = f"the keys {', '.join(map(repr, entry))}" if entry else "no keys"
             raise OptionsError(
-                f"the price of {name!r} in 'prices' has the keys {', '.join(map(repr, entry)) or '(none)'}: "
+                f"the price of {name!r} in 'prices' has {shown_keys}: "
                 f"give dollars per million tokens as {', '.join(_PARTS)}, and a price for longer prompts as long"
             )
         table[name] = price

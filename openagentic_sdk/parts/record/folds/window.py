@@ -84,7 +84,7 @@ class ContextWindow:
         return self.tokens / self.window if self.window else None
 
     def lines(self) -> list[str]:
-        """The window in sentences."""
+        """Describe the window in sentences, one per line."""
         share = "" if self.share is None else f", {self.share:.1%} of {_window_words(self.source)} {self.window:,}"
         counted = (
             ""

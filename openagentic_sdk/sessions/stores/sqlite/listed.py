@@ -20,7 +20,7 @@ LISTED_AT_ONCE = 256
 
 
 class ListedSqlite(SumsFamilies, RewritingSqlite):
-    """The searching methods of `SqliteSessionStore`."""
+    """The search methods of `SqliteSessionStore`."""
 
     def ids_beginning(self, start: str) -> list[str]:
         if not start or not start.isascii():
