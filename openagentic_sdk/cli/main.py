@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import os
 import re
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..ground.patterns import regex
@@ -27,6 +26,7 @@ from ..ground.words import look_alikes
 from ..version import __version__
 from .commands import ADMIN, COMMANDS, FIRST_COMMANDS, Subcommand, load_command
 from .exits import FAILED, INTERRUPTED, MEANINGS, USAGE
+from .streams import flush_or_discard, open_streams
 
 _EPILOG = f"exit codes: {', '.join(f'{code} {text}' for code, text in MEANINGS.items())}, 128 + n stopped by signal n"
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ctrl_c = signal.getsignal(signal.SIGINT)
         (ctrl_c if callable(ctrl_c) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    _open_streams()
+    open_streams()
     try:
         with handled_signals([each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_DFL], interrupt):
             code = _run(sys.argv[1:] if argv is None else argv)
@@ -55,15 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     if stops and code == INTERRUPTED:
         code = _complain(f"stopped by {signal.Signals(stops[0]).name}", 128 + stops[0])
-    try:
-        sys.stdout.flush()
-    except OSError as error:
+    if (error := flush_or_discard(sys.stdout)) is not None:
         code = code or _fail(error)
-        _silence(sys.stdout)
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _silence(sys.stderr)
+    flush_or_discard(sys.stderr)
     return code
 
 
@@ -139,13 +133,6 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
     return command, args
 
 
-def _open_streams() -> None:
-    """Open the null device for a standard stream that was closed at the start of the process; Python has None for it."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
-
-
 def _run(argv: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a run
         reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program lack it
@@ -178,12 +165,6 @@ def _fail(error: OSError) -> int:
     except OptionsError as removed:  # a relative path in a folder that is gone also fails without a name
         return _complain(removed, USAGE)
     return _complain(error, FAILED)
-
-
-def _silence(stream: TextIO) -> None:
-    """Send the rest of a stream that fails to the null device, so that the interpreter's last flush does not complain."""
-    with suppress(OSError):  # a stream of an embedding program may have no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _complain(error: object, code: int) -> int:

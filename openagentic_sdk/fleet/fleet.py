@@ -236,11 +236,17 @@ class Fleet:
         not waiting for it.
         """
         run = await self.status(run_id)
-        if run.is_over:
-            raise FleetError(f"run {run_id} is {run.state} and is not waiting for an answer", run_id=run_id)
-        open_ids = (await off_loop(True, self.store.read_summary, run.session)).open_questions
-        if question_id is None and len(open_ids) != 1:
-            raise FleetError(f"run {run_id} waits for {len(open_ids)} answers: name the question", run_id=run_id)
+        open_ids: tuple[str, ...] = ()
+        if not run.is_over:
+            with suppress(SessionNotFoundError):  # no worker has begun the run
+                open_ids = (await off_loop(True, self.store.read_summary, run.session)).open_questions
+        if not open_ids:
+            raise FleetError(f"run {run_id} is {run.state} and does not wait for an answer", run_id=run_id)
+        if question_id is None and len(open_ids) > 1:
+            names = on_one_line(", ".join(open_ids), 500)
+            raise FleetError(
+                f"run {run_id} waits for {len(open_ids)} answers: name the question ({names})", run_id=run_id
+            )
         answers = {open_ids[0] if question_id is None else question_id: answer}
         try:
             await answer_questions(

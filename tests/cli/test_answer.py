@@ -58,3 +58,15 @@ class Answer(CommandCase):
         code, said, _ = self.command("sessions", "answer", "tea", "large", "--question", second, "--json")
         self.assertEqual(json.loads(said), {"session_id": "tea", "question_id": second})
         self.assertEqual(FileSessionStore(self.store).open_question_ids("tea"), (first,))
+
+    def test_a_command_for_workflows_names_the_one_for_a_session_that_is_none(self) -> None:
+        with self.assertRaises(RunFailedError):
+            shop(self.store, [], "7").run_sync("Refund order 7.", session="customer")
+        code, _, wrong = self.command("workflow", "answer", "customer", "yes")
+        self.assertEqual(code, USAGE)
+        self.assertIn("'customer' is not a workflow: it waits for 1 answer", wrong)
+        self.assertIn("`openagentic-sdk sessions answer customer ANSWER` answers it", wrong)
+        self.assertEqual(self.command("sessions", "answer", "customer", "yes")[0], OK)
+        code, _, wrong = self.command("workflow", "answer", "customer", "yes")
+        self.assertEqual(code, USAGE)
+        self.assertIn("it waits for nothing, and `openagentic-sdk sessions why customer` shows its state", wrong)

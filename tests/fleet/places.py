@@ -107,6 +107,13 @@ class FleetTest(unittest.TestCase):
             worker.send_signal(signal.SIGSTOP)
             self.until_stopped(worker)
 
+    def expire(self, run_id: int) -> None:
+        """Let the lease of a dead worker expire now. Unlike a short lease, this cannot affect a worker that is only slow."""
+        tables = self.fleet.queue.tables
+        where = "id = %s AND state = 'running'"
+        command = f"UPDATE openagentic_runs SET lease_until = {tables.now} - 1 WHERE {where} RETURNING id"
+        self.assertTrue(tables.change(lambda execute: execute(command, (run_id,))), self.status(run_id))
+
     # --- invariants ----------------------------------------------------------------------------------------------------
 
     def payments(self) -> collections.Counter[str]:

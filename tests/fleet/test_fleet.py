@@ -201,6 +201,10 @@ class QueueTest(FleetTest):
         self.assertEqual(self.work(), [])
         with self.assertRaises(FleetError):
             self.run_async(self.fleet.answer(run_id, "no such question", "yes"))
+        later = self.pay("later")
+        with self.assertRaisesRegex(FleetError, f"run {later} is queued and does not wait for an answer"):
+            self.run_async(self.fleet.answer(later, None, "yes"))
+        self.run_async(self.fleet.cancel(later))
         with self.assertRaisesRegex(AnswerRefusedError, "'approve' is not a valid answer"):
             self.run_async(self.fleet.answer(run_id, None, "approve"))
         self.assertEqual(self.status(run_id).state, "waiting")

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from openagentic_sdk.events import AssistantMessage, Event, ToolResult
@@ -83,19 +83,19 @@ class Talk(threading.Thread):
         if what is not None:
             self.seen.append(what)
 
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+    @contextmanager
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
         """The response, its body still to be read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         sent = {**AUTH, "Host": NAME, "Connection": "close", **headers}
         sent |= {} if body is None else {"Content-Type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), sent)
-        answer = connection.getresponse()
-        if answer.status in (409, 429, 502, 503, 504):
-            answer.read()
-            raise _Again
-        if answer.status >= 400:
-            raise AssertionError(f"{method} {path}: {answer.status} {answer.read()[:500]!r}")
-        return answer
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body), sent)
+            with connection.getresponse() as answer:
+                if answer.status in (409, 429, 502, 503, 504):
+                    raise _Again
+                if answer.status >= 400:
+                    raise AssertionError(f"{method} {path}: {answer.status} {answer.read()[:500]!r}")
+                yield answer
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """The JSON of a response."""

@@ -181,13 +181,17 @@ class Client:
             *([f"Authorization: Bearer {token}"] if token else []),
             *headers,
         ]
-        self.sock.sendall("\r\n".join([*lines, "", ""]).encode())
         self.data = b""
-        while b"\r\n\r\n" not in self.data:
-            piece = self.sock.recv(65536)
-            if not piece:
-                break
-            self.data += piece
+        try:
+            self.sock.sendall("\r\n".join([*lines, "", ""]).encode())
+            while b"\r\n\r\n" not in self.data:
+                piece = self.sock.recv(65536)
+                if not piece:
+                    raise ConnectionResetError(f"the connection ended after {self.data!r} of the response's head")
+                self.data += piece
+        except OSError:
+            self.close()
+            raise
         head, _, self.data = self.data.partition(b"\r\n\r\n")
         self.status = int(head.split()[1])
         self.head = head.decode().lower()

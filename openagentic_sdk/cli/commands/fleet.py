@@ -23,6 +23,7 @@ from ..flags import add_agents_flag, positive
 from ..fleet_rules import add_rules, add_run_flags, run_wishes
 from ..output.terminal import Screen
 from ..stored.stores import add_store_flag, open_session_store
+from ..streams import flush_or_discard
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -162,8 +163,10 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
     for number in end_signals():
         loop.add_signal_handler(number, end, number)
     if not args.json:
-        print(f"working as {worker.name} (Ctrl-C ends)", flush=True)
+        with suppress(OSError):
+            print(f"working as {worker.name} (Ctrl-C ends)", flush=True)
     await worker.work(until_idle=args.until_idle)
+    flush_or_discard(sys.stdout)  # the exit code is about the runs, not about reports that nobody reads
     return OK
 
 

@@ -349,10 +349,24 @@ def _workflow(store: SessionStore, args: argparse.Namespace) -> tuple[str, Workf
         session_id = next(rows, session_id)
     progress = _progress_of(store, session_id)
     if not progress.is_workflow:
-        raise OptionsError(
-            f"session {session_id!r} is not a workflow: `openagentic-sdk workflow list` lists the workflows"
-        )
+        raise OptionsError(f"session {session_id!r} is not a workflow: {_what_it_is(store, session_id)}")
     return session_id, progress
+
+
+def _what_it_is(store: SessionStore, session_id: str) -> str:
+    """Describe a session that is not a workflow, and name the command for it."""
+    if open_ids := store.open_question_ids(session_id):
+        return (
+            f"it waits for {plural(len(open_ids), 'answer')}; `openagentic-sdk sessions why {session_id}` shows the "
+            f"question, and `openagentic-sdk sessions answer {session_id} ANSWER` answers it"
+        )
+    parent_id = store.read_metadata(session_id)["metadata"].get("parent_session_id")
+    if isinstance(parent_id, str) and _progress_of(store, parent_id).is_workflow:
+        return f"it belongs to a step of the workflow {on_one_line(parent_id)!r}, whose id this command takes"
+    return (
+        f"it waits for nothing, and `openagentic-sdk sessions why {session_id}` shows its state; "
+        "`openagentic-sdk workflow list` lists the workflows"
+    )
 
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:
