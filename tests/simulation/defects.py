@@ -45,8 +45,22 @@ _OWN = (
     Sabotage(
         "a claim that nobody uses stays",
         _REMOTE,
-        "            holder.release_later(partial(self._release, changed(at, epoch=epoch)))\n",
+        "            holder.release_later(partial(self._release_unused, changed(at, epoch=epoch)))\n",
         "",
+        (),
+    ),
+    Sabotage(
+        "a claim that never took effect is released",
+        _REMOTE,
+        "            is_ours = self._position(at.id).holder == holder.name\n",
+        "            is_ours = True\n",
+        (),
+    ),
+    Sabotage(
+        "a claim is released although a later one has its epoch",
+        _REMOTE,
+        "            if is_ours and not holder.holds(at.key, at.epoch):\n",
+        "            if is_ours:\n",
         (),
     ),
     Sabotage(
@@ -164,6 +178,34 @@ _REDIS = (
         "'last_seq', length)",
         (),
     ),
+    Sabotage(
+        "a claim does not compare the epoch on Redis",
+        _SCRIPTS,
+        "if format ~= FORMAT or (key or '') ~= ARGV[1] or epoch ~= ARGV[2] then return 0 end",
+        "if format ~= FORMAT or (key or '') ~= ARGV[1] then return 0 end",
+        (),
+    ),
+    Sabotage(
+        "a creation does not look for the mark of a deletion on Redis",
+        _SCRIPTS,
+        "if redis.call('EXISTS', KEYS[6]) == 1 then return 0 end\n",
+        "",
+        (),
+    ),
+    Sabotage(
+        "a session in use is deleted on Redis",
+        _SCRIPTS,
+        "or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end\n    local stored",
+        "then return 0 end\n    local stored",
+        (),
+    ),
+    Sabotage(
+        "a message that was sent again comes twice on Redis",
+        _SCRIPTS,
+        "if number then return tonumber(number) end\n",
+        "",
+        (),
+    ),
 )
 # Defects of the fleet's workers, leases and executions.
 _FLEET = (
@@ -242,6 +284,6 @@ def _first_seed(template: Path, row: Sabotage) -> int | None:
         path.write_text(broken)
         command = [sys.executable, "-m", "tests.simulation", f"0-{SEEDS - 1}", "stop"]
         environment = {**os.environ, "PYTHONPATH": str(copy)}
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
         words = done.stdout.split(":", 1)[0].split()
         return int(words[1]) if done.returncode == 1 and words[:1] == ["seed"] else None

@@ -29,6 +29,8 @@ FAULTS = (
     "killed before",
     "killed after",
 )
+# The statement arrives after its sender has given up, since no other statement passes until then.
+STRAGGLER = "late, then away"
 # Longer than any patience, and than a lease.
 LONG_S = 60.0
 
@@ -284,13 +286,14 @@ class Wire:
         if self.is_dead:
             raise Killed
         self.count += 1
-        fault = self.fault if self.fault and (self.count == self.at or (self.struck and self.fault == "away")) else ""
+        stays = self.struck and self.fault in ("away", STRAGGLER)
+        fault = "away" if stays else self.fault if self.fault and self.count == self.at else ""
         self.struck = self.struck or bool(fault)
         if fault == "killed before":
             self.die()
-        if fault == "late" and late is not None:
+        if fault in ("late", STRAGGLER) and late is not None:
             late()
-        if fault in ("cut before", "late", "away"):
+        if fault in ("cut before", "late", "away", STRAGGLER):
             raise BrokenConnectionError(f"simulated: {fault}")
         if self.database.rng.random() < 0.3:
             self.database.deliver()

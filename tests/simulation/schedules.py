@@ -33,8 +33,15 @@ _TURNS: tuple[tuple[Callable[[int, str], Schedule], int], ...] = (
 # In an order that is the same for each process, and in which no kind comes in one block.
 _KINDS = [kind for kind, times in _TURNS for _ in range(times)]
 random.Random(1).shuffle(_KINDS)
-# One schedule of the queue in twenty is run by the fleet's own workers; the others keep their seeds.
-_KINDS[[place for place, kind in enumerate(_KINDS) if kind is Workers][2]] = Hosts
+# Some schedules are replaced, so that the others keep their seeds: one of the queue by one of the fleet's own workers.
+_INSTEAD: tuple[tuple[Callable[[int, str], Schedule], tuple[int, ...], Callable[[int, str], Schedule]], ...] = (
+    (Workers, (2,), Hosts),
+    (Files, (2, 8, 14, 20, 26), RedisServers),
+)
+for kind, turns, other in _INSTEAD:
+    found = [place for place, each in enumerate(_KINDS) if each is kind]
+    for turn in turns:
+        _KINDS[found[turn]] = other
 
 
 @cache

@@ -38,7 +38,7 @@ from openagentic_sdk.testing.crash import Killed
 
 from . import modelled_redis
 from .history import History, read_lines
-from .modelled_server import FAULTS, LONG_S, Database, Driver, Times, Wire
+from .modelled_server import FAULTS, LONG_S, STRAGGLER, Database, Driver, Times, Wire
 
 PATIENCE_S = 3.0
 
@@ -180,8 +180,7 @@ class Servers:
         """Check that, once the server is back, every session shows its certain events and opens for everybody entitled to
         it.
         """
-        while self.database.late:
-            self.database.deliver()
+        self.deliver_all()
         for process in self.processes:
             self.do(process, "beat", process.beat, faults=False)
         for name in list(self.certain):
@@ -201,9 +200,20 @@ class Servers:
     def require(self, holds: object, claim: str | Callable[[], str]) -> None:
         self.history.require(holds, claim)
 
-    def do(self, process: Process, what: str, work: Any, *expected: type[BaseException], faults: bool = True) -> Any:
-        fault = self.rng.choice(FAULTS) if faults and self.rng.random() < 0.4 else ""
-        process.wire.plan(fault, self.rng.choice(self.PLACES))
+    def do(
+        self,
+        process: Process,
+        what: str,
+        work: Any,
+        *expected: type[BaseException],
+        faults: bool = True,
+        fault: str = "",
+        places: tuple[int, ...] = (),
+    ) -> Any:
+        """Let a process do something, with that fault or, if `faults`, a random one, at one of these statements."""
+        if not fault and faults and self.rng.random() < 0.4:
+            fault = self.rng.choice(FAULTS)
+        process.wire.plan(fault, self.rng.choice(places or self.PLACES))
         came = self.history.invoke(
             f"{process}, {fault or 'well'} {process.wire.at}", what, work, Killed, StorageError, *expected
         )
@@ -418,10 +428,14 @@ class Servers:
         self.require(not (is_held and self.leased(holder) and gone), "a session in use was deleted")
         self.require(gone or came is not None, f"{name} is there after it was deleted")
         if gone:
-            self.lose(name)
-            for kept in (self.certain, self.maybe, self.waiting):
-                kept.pop(name, None)
-            self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Remove a session that was deleted."""
+        self.lose(name)
+        for kept in (self.certain, self.maybe, self.waiting):
+            kept.pop(name, None)
+        self.owners = {request: owner for request, owner in self.owners.items() if owner != name}
 
     def change_metadata(self) -> None:
         if (name := self.some()) is not None:
@@ -519,11 +533,104 @@ class Servers:
         self.history.lines.append(f"{process}: killed")
         self.bury(process)
 
+    # --- statements that arrive after their senders have given up ---------------------------------------------------------
+
+    def straggle(self) -> None:
+        self.rng.choice((self.delete_late, self.claim_late, self.create_late, self.send_late))()
+
+    def deliver_all(self) -> None:
+        while self.database.late:
+            self.database.deliver()
+
+    def free(self) -> str | None:
+        """A session that nobody writes."""
+        names = sorted(name for name in self.certain if name not in self.holder)
+        return self.rng.choice(names) if names else None
+
+    def delete_late(self) -> None:
+        """A deletion arrives after another process has opened the session: then nothing may be deleted."""
+        if (name := self.free()) is None:
+            return
+        late, other = self.rng.sample(self.processes, 2)
+        self.do(
+            late,
+            f"delete {name}",
+            lambda: late.store.delete_session(name),
+            SessionLockedError,
+            fault=STRAGGLER,
+            places=(3, 3, 4),
+        )
+        came = self.do(other, f"open {name}", lambda: other.store.open_writer(name), SessionError, faults=False)
+        self.deliver_all()
+        is_there = name in self.database.sessions
+        if hasattr(came, "append"):
+            self.require(is_there, "a session in use was deleted")
+            self.replace(name, other, came)
+        elif not is_there:
+            self.forget(name)
+
+    def claim_late(self) -> None:
+        """A claim arrives after another one of the same or another process, which keeps the session."""
+        if (name := self.free()) is None:
+            return
+        late, other = self.process(), self.process()
+        fault = self.rng.choice(("away", STRAGGLER, STRAGGLER))
+        came = self.do(late, f"take {name} over", lambda: late.store.take_over(name), fault=fault, places=(2, 3))
+        if hasattr(came, "append"):
+            return self.replace(name, late, came)
+        self.open(name, other, faults=False)
+        self.deliver_all()
+        self.do(late, "beat", late.beat, faults=False)
+        if self.holder.get(name) is other:
+            batch = self.batch()
+            came = self.do(
+                other, f"append to {name}", lambda: other.writers[name].append(batch), SessionError, faults=False
+            )
+            self.require(isinstance(came, list), f"a claim that came too late took the session away: {came!r}")
+            self.grow(name, [text_of(event) for event in batch], came[-1].seq or 0)
+
+    def create_late(self) -> None:
+        """A creation arrives once more after the session was deleted, and must not bring it back."""
+        name = self.rng.choice("abc")
+        if name in self.certain:
+            return
+        late, other = self.rng.sample(self.processes, 2)
+        fault = self.rng.choice(("late", STRAGGLER))
+        came = self.do(
+            late, f"create {name}", lambda: late.store.create_session(session_id=name), fault=fault, places=(1,)
+        )
+        if isinstance(came, str):
+            self.certain[name] = []
+            gone = self.do(other, f"delete {name}", lambda: other.store.delete_session(name), faults=False)
+            self.require(gone is None, f"{name} cannot be deleted: {gone!r}")
+            self.forget(name)
+            self.deliver_all()
+            self.require(name not in self.database.sessions, "a session that was deleted is there again")
+        else:
+            self.deliver_all()
+            if name in self.database.sessions:
+                self.certain[name] = []
+
+    def send_late(self) -> None:
+        """A message arrives once more, or only now, and counts as one."""
+        if (name := self.some()) is None:
+            return
+        late, before = self.process(), len(self.waiting.get(name, ()))
+        fault = self.rng.choice(("late", "cut after", STRAGGLER))
+        came = self.do(
+            late, f"send to {name}", lambda: late.store.put_message(name, {"n": 1}), fault=fault, places=(1,)
+        )
+        self.deliver_all()
+        found = [each.number for each in self.truth.store.read_messages([name])]
+        allowed = (before + 1,) if isinstance(came, int) else (before, before + 1)
+        self.require(len(found) in allowed, f"{len(found) - before} messages came of one")
+        self.waiting[name] = found
+
     ACTIONS = (
         *(create, open_any, append, append_alone_any, take_over, wake_any, close, delete, change_metadata, copy),
-        *(claim, send, receive, pass_time, kill, hang),
+        *(claim, send, receive, pass_time, kill, hang, straggle),
     )
-    WEIGHTS = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5)
+    WEIGHTS: tuple[float, ...] = (4, 9, 9, 2, 1, 1, 2, 0.7, 1, 1, 1, 1, 0.5, 1.5, 0.7, 1.5, 3)
 
 
 class RedisServers(Servers):
@@ -531,4 +638,5 @@ class RedisServers(Servers):
 
     process_type = RedisProcess
     database_type = modelled_redis.RedisDatabase
+    WEIGHTS = (*Servers.WEIGHTS[:-1], 12)
     PLACES = (1, 1, 1, 2, 2, 2, 3, 6, 7, 8)  # whoever opens a session asks for the settings of the server first

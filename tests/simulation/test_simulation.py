@@ -8,6 +8,7 @@ import re
 import unittest
 
 from openagentic_sdk.errors import SessionLockedError, StorageError
+from openagentic_sdk.events import UserMessage
 from tests.size import LARGE, full_size, sized
 
 from .defects import DEFECTS, first_seeds, fits
@@ -47,6 +48,24 @@ class SimulationTest(unittest.TestCase):
                 other.store.open_writer("s")
             claims.beat()
             other.store.open_writer("s").close()
+
+    def test_a_claim_that_never_took_effect_does_not_release_the_session_of_another_process(self) -> None:
+        times = Times()
+        database = Database(times, random.Random(0))
+        with in_place_of_the_real(times):
+            claims, other = Process(1, database), Process(2, database)
+            self.addCleanup(claims.clean_up)
+            self.addCleanup(other.clean_up)
+            claims.store.create_session(session_id="s")
+            for opens in (other, claims):
+                claims.wire.plan("away", 3)  # the claim never reaches the server
+                with self.assertRaises(StorageError):
+                    claims.store.open_writer("s")
+                claims.wire.plan("", 0)
+                writer = opens.store.open_writer("s")
+                claims.beat()
+                writer.append([UserMessage("mine")])
+                writer.close()
 
     def test_every_defect_fits_the_package(self) -> None:
         self.assertEqual([row.what for row in DEFECTS if not fits(row)], [])

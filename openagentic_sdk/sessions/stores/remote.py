@@ -165,7 +165,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
             if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
                 return RemoteWriter(self, self._position(at.id), holder)
         except BaseException:  # also on Ctrl-C: give up a claim that nobody uses, and that may have taken effect
-            holder.release_later(partial(self._release, changed(at, epoch=epoch)))
+            holder.release_later(partial(self._release_unused, changed(at, epoch=epoch)))
             holder.drop(at.key, epoch)
             raise
         holder.drop(at.key, epoch)
@@ -192,6 +192,16 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         """Release the session, unless somebody else holds it by now, or it was deleted."""
         with suppress(SessionNotFoundError):
             self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
+
+    def _release_unused(self, at: SessionRow) -> None:
+        """Release a claim that nobody uses, if it took effect: a later claim of another process, or of this one, may have
+        the same epoch.
+        """
+        holder = self._server.holder
+        with suppress(SessionNotFoundError):
+            is_ours = self._position(at.id).holder == holder.name
+            if is_ours and not holder.holds(at.key, at.epoch):
+                self._release(at)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
