@@ -6,6 +6,7 @@ import time
 
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Result, SystemInit, SystemNotice, ToolResult, UserAnswer
+from ..ground.backoff import Backoff
 from ..ground.frozen import frozen
 from ..parts.record.folds.spending import own_spending
 from ..parts.workflows.fold import CANCELLED, StepsFold
@@ -17,6 +18,11 @@ from ..sessions.folds.usage import Usage, add_cost, add_usage
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from .record import FleetRun, RunOutcome, RunUsage
+
+# The delays before a run is tried again whose answered call needs a tool that its worker lacked.
+_FOR_ANOTHER = Backoff(1.0, 300.0, jitter=0.5)
+# The most events that are searched for earlier attempts.
+_LOOKED_AT = 200
 
 
 @frozen
@@ -116,12 +122,28 @@ def parked(store: SessionStore, session: str, seq: int, key_file: str | None = N
     """
     park = Park.read(store, session)
     if park is None:
-        return RunOutcome("waiting", "waiting", parked_seq=seq)
+        is_asking = bool(store.open_question_ids(session))
+        return RunOutcome("waiting", "waiting", parked_seq=seq) if is_asking else _for_another(store, session, seq)
     if has_arrived(store, session, Seal(key_file)):
         return RunOutcome("queued", "waiting")
     if park.wake_at is None:
         return RunOutcome("waiting", "waiting", parked_seq=seq)
     return RunOutcome("queued", "waiting", delay_s=max(0.0, park.wake_at - time.time()), parked_seq=seq)
+
+
+def _for_another(store: SessionStore, session: str, seq: int) -> RunOutcome:
+    """The outcome of a run whose questions are all answered, and whose call needs a tool that this process lacks.
+
+    Nobody would wake a parked run; another worker may have the tool, for instance of another version. Each attempt appends
+    to the log, hence the growing delays.
+    """
+    attempts, reason = 0, None
+    for event in store.iter_events(session, after_seq=max(0, seq - _LOOKED_AT)):
+        if isinstance(event, UserAnswer):
+            attempts = 0
+        elif isinstance(event, Result) and event.stop_reason == "waiting":
+            attempts, reason = attempts + 1, event.error_message
+    return RunOutcome("queued", error=reason, delay_s=_FOR_ANOTHER.wait_s(max(1, attempts)))
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:

@@ -109,10 +109,16 @@ class FleetTest(unittest.TestCase):
 
     def expire(self, run_id: int) -> None:
         """Let the lease of a dead worker expire now. Unlike a short lease, this cannot affect a worker that is only slow."""
+        self._set_time(run_id, "lease_until", "running")
+
+    def make_due(self, run_id: int) -> None:
+        """End the delay of a queued run now."""
+        self._set_time(run_id, "run_at", "queued")
+
+    def _set_time(self, run_id: int, column: str, state: str) -> None:
         tables = self.fleet.queue.tables
-        where = "id = %s AND state = 'running'"
-        command = f"UPDATE openagentic_runs SET lease_until = {tables.now} - 1 WHERE {where} RETURNING id"
-        self.assertTrue(tables.change(lambda execute: execute(command, (run_id,))), self.status(run_id))
+        command = f"UPDATE openagentic_runs SET {column} = {tables.now} - 1 WHERE id = %s AND state = %s RETURNING id"
+        self.assertTrue(tables.change(lambda execute: execute(command, (run_id, state))), self.status(run_id))
 
     # --- invariants ----------------------------------------------------------------------------------------------------
 

@@ -212,6 +212,30 @@ class QueueTest(FleetTest):
         self.work()
         self.ended(run_id)
 
+    def test_a_worker_without_the_tool_of_an_answered_call_leaves_the_run_to_one_that_has_it(self) -> None:
+        run_id = self.pay("k", agent="asker")
+        self.work()
+        self.run_async(self.fleet.answer(run_id, None, "yes"))
+        options = OpenAgenticOptions(
+            provider=Payer(),
+            model="payer",
+            permission_gate=PermissionGate(permission_mode="prompt"),
+            setting_sources=(),
+        )
+        able, self.fleet = self.fleet, Fleet(self.store, {"asker": NamedAgent(lambda: options)})
+        self.addCleanup(self.fleet.close)
+        for least_s in (0.5, 1.0, 2.0):
+            before = self.fleet.queue.now()
+            [_, (_, what)] = self.work()
+            self.assertTrue(what.startswith("handed back: this process lacks the tool 'pay'"), what)
+            run = self.status(run_id)
+            self.assertEqual((run.state, run.attempts, run.is_parked), ("queued", 0, False))
+            self.assertGreaterEqual(run.run_at - before, least_s)
+            self.make_due(run_id)
+        self.fleet = able
+        self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
+        self.check_ended(run_id, "k")
+
     def test_a_cancel_ends_what_is_queued_parked_or_running_and_closes_its_log(self) -> None:
         parked, queued = self.pay("parked", agent="asker"), self.pay("queued")
         self.assertTrue(self.run_async(self.fleet.cancel(queued)))
