@@ -129,8 +129,9 @@ class _JudgedCommand:
 
     def cd(self) -> Judged:
         argv = self.command.argv
-        # `cd -` and `cd` alone depend on the shell's history and environment.
-        if len(argv) != 2 or argv[1].startswith("-") or self.command.globs or len(self.cwds) > MAX_FOLDERS:
+        # `cd -` and `cd` alone depend on the shell's history and environment, any other cd on CDPATH.
+        is_open = self.command.open_assignments or self.command.globs or len(self.cwds) > MAX_FOLDERS
+        if len(argv) != 2 or argv[1].startswith("-") or is_open:
             return Judged(False, "the target of this cd is known only to the shell")
         return self.reading(Reads((argv[1],)), "cd inside the workspace")
 
@@ -256,11 +257,14 @@ class _JudgedCommand:
                     continue
                 for access in self.accesses(text, write=False):
                     real = access.places.real
-                    if is_inside(real, self.subject.workspace.roots) or real in HARMLESS_DEVICES:
+                    of_process = access.places.is_of_process
+                    if real in HARMLESS_DEVICES or (is_inside(real, self.subject.workspace.roots) and not of_process):
                         continue
                     # A text that merely looks like a path (a pattern, a URL) leads nowhere and need not be asked about.
-                    there = os.path.lexists(real) or (
-                        os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real))
+                    there = (
+                        of_process
+                        or os.path.lexists(real)
+                        or (os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real)))
                     )
                     if there and permits_access(self.policy, access, self.subject).outcome != "allow":
                         return f"{access.places.written} is outside the workspace"
@@ -326,8 +330,11 @@ class _JudgedCommand:
     def could_be_option(self) -> str | None:
         argv = self.command.argv
         for index in self.command.globs:
-            # A file called `-rf` becomes an option of the program as soon as `*` expands to it.
-            if argv[index][0] in GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
+            # A file called `-rf` becomes an option of the program as soon as `*` or `-r*` expands to it.
+            begins_open = argv[index][0] in GLOB_LETTERS or (
+                argv[index][0] == "-" and not _OPTION_VALUE.match(argv[index])
+            )
+            if begins_open and argv[0] not in WILDCARD_PROOF:
                 return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
         return None
 

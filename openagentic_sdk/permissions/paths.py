@@ -42,6 +42,11 @@ class Places:
     problem: str | None = None
 
     @property
+    def is_of_process(self) -> bool:
+        """Whether the path leads through /proc, where the same name is another place for another process."""
+        return any(name.startswith("/proc/") for name in (self.written, self.real, *self.others))
+
+    @property
     def all(self) -> tuple[str, ...]:
         """The distinct names, the written one first."""
         if self.real == self.written and not self.others:

@@ -99,7 +99,8 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
         return Verdict("ask", places.problem, "path")
     if access.write and is_protected(places, workspace.protected):
         return Verdict("ask", f"{places.written} is protected: it can change what runs later", "path")
-    inside = all(is_inside(name, workspace.roots) for name in (places.real, *places.others))
+    names = (places.real, *places.others)
+    inside = not places.is_of_process and all(is_inside(name, workspace.roots) for name in names)
     verb = "edits" if access.write else "reading"
     if inside and (policy.mode == "acceptEdits" or (not access.write and policy.mode in READING_MODES)):
         return Verdict("allow", f"mode {policy.mode} allows {verb} inside the workspace", "mode")

@@ -8,6 +8,7 @@ them. A program missing from a table of hazards is taken at face value, so these
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -22,12 +23,14 @@ T = TypeVar("T")
 @frozen
 class Options:
     """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match literally
-    (`-exec`). `valued` letters and `valued_words` do neither, but the next word may be their value.
+    (`-exec`), `texts` expressions for words, each with what such a word does. `valued` letters and `valued_words` do
+    neither, but the next word may be their value.
     """
 
     short: str = ""
     long: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
+    texts: tuple[tuple[str, str], ...] = ()
     valued: str = ""
     valued_words: frozenset[str] = frozenset()
 
@@ -35,6 +38,11 @@ class Options:
     def letters(self) -> frozenset[str]:
         """The short letters, for comparison with a bundle."""
         return frozenset(self.short)
+
+    @cached_property
+    def patterns(self) -> tuple[tuple[re.Pattern[str], str], ...]:
+        """The expressions of `texts`, compiled."""
+        return tuple([(re.compile(text), does) for text, does in self.texts])
 
     @cached_property
     def long_lines(self) -> str:
@@ -98,10 +106,11 @@ class Reader:
 
 
 _DATA: Mapping[str, Any] = json.loads(read_packaged(__spec__, "reading/programs.json"))
-# Fields of `Options` and `Reader` that are lists of words; the others are used verbatim.
-_WORDS = dict.fromkeys(("long", "long_valued", "long_optional"), words) | dict.fromkeys(
-    ("words", "valued_words"), word_set
-)
+# Fields of `Options` and `Reader` that are not used verbatim, most of them lists of words.
+_WORDS: dict[str, Callable[[Any], Any]] = dict.fromkeys(
+    ("long", "long_valued", "long_optional"), words
+) | dict.fromkeys(("words", "valued_words", "plain", "plain_valued"), word_set)
+_WORDS["texts"] = lambda texts: tuple(texts.items())
 
 
 def _table(name: str) -> frozenset[str]:
@@ -133,6 +142,7 @@ SQLITE_HARMLESS = _table("sqlite_harmless")
 GIT_ANYWHERE = words(" ".join(_DATA["git_anywhere"]["words"]))
 SHELL_OPTIONS = _read(Options, _DATA["shell_options"]["options"])
 OPTIONS = _rows("options", partial(_read, Options))
+RUNNERS = _rows("runners", partial(_read, Reader))
 GIT_COMMANDS = _table("git_commands")
 GIT_SAFE = _rows("git_safe", word_set)
 GIT_SHORT = _rows("git_short", str)

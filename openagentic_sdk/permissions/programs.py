@@ -37,6 +37,7 @@ from .program_tables import (
     PYTHONS,
     READERS,
     RUN_A_SCRIPT,
+    RUNNERS,
     SHELL_OPTIONS,
     SHELLS,
     SQLITE_HARMLESS,
@@ -64,10 +65,38 @@ def hazard(argv: tuple[str, ...], rule_words: int = 1) -> str | None:
     """The reason why a rule about the first `rule_words` words of a call does not cover the whole call, or None.
 
     A subcommand (`docker compose`) that the rule names is intended; an option or a wrapper is a hazard even then. Calls
-    covered by a rule about the program alone are also covered by one that names more of its words.
+    covered by a rule about the program alone are also covered by one that names more of its words. If the rule names a
+    program behind a launcher (`uv run pytest`), the words behind it are that program's.
     """
     reason = _hazard(argv, 1)
-    return reason if reason is None or rule_words == 1 else _hazard(argv, rule_words)
+    if rule_words == 1:
+        return reason
+    reason = reason if reason is None else _hazard(argv, rule_words)
+    at = None if reason is not None else _launched(argv, rule_words)
+    if at is not None and is_known(argv[at:]):
+        return _hazard(argv[at:], rule_words - at)
+    return reason or _beyond_checking(argv, rule_words)
+
+
+def _launched(argv: Sequence[str], rule_words: int) -> int | None:
+    """The position of the program that a rule names behind a launcher."""
+    name = base_name(argv[0])
+    runs = {"exec", "x", "dlx"} if name in _RUN_SCRIPTS else LAUNCHERS.get(name, frozenset())
+    at = 1 if name in FETCHERS else next((i + 1 for i in range(1, rule_words) if argv[i] in runs), rule_words)
+    return next((i for i in range(at, rule_words) if not argv[i].startswith("-")), None)
+
+
+# Their subcommand `run` names a script of the project, not a program.
+_RUN_SCRIPTS = frozenset({"bun", "npm", "pnpm", "yarn"})
+_WRITES_RESULT = regex(r"-[iw]|--(?:write|fix\w*|in-?place|overwrite|unsafe-fixes)(?:=.*)?")
+
+
+def _beyond_checking(argv: Sequence[str], rule_words: int) -> str | None:
+    """The hazard of an option that writes files, under a rule about checking them (`prettier --check`)."""
+    if "--check" not in argv[1:rule_words]:
+        return None
+    option = next(filter(_WRITES_RESULT.fullmatch, argv[rule_words:]), None)
+    return option and f"{argv[0]} {option} writes files, and the rule is about checking them"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -92,8 +121,6 @@ def _hazard(argv: tuple[str, ...], rule_words: int) -> str | None:
     return _option_hazard(argv, rule_words)
 
 
-# Values that no recipe can run as a command: a name, a number, a list of switches.
-_PLAIN_VARIABLE = regex(r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*")
 # Programs that write to their last operand if there are more operands than this number.
 _WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to its second file")}
 _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
@@ -101,16 +128,15 @@ _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 # Text in an argument that many programs execute as code, and options of unknown programs that take a program or code.
 _CODE = regex(
-    r"(?:\b|_)(?:system|exec\w*|popen|spawn|shell|esyscmd|eval)\s*\(|write18|directlua|%pipe%|run-shell-command|=\|",
+    r"(?:\b|_)(?:system|exec\w*|popen|spawn|shell|esyscmd|eval)\s*\(|write18|directlua|%pipe%|run-shell-command|=\||^\||^msl:"
+    r"|(?:ladspa|frei0r)=",
     re.I,
 )
 _RUNNING_OPTION = regex(
     r"--?(?!no-)(?:\w+-)*(?:exec|execute|command|cmd|eval|hook|rsh|shell|program|pager|editor|preload|plugin|interpreter|askpass"
-    r"|proxycommand|script)(?!-(?:ids?|arns?|names?|all)\b)(?:-\w+)*(?:=.*)?",
+    r"|proxycommand|script|kubeconfig)(?!-(?:ids?|arns?|names?|all)\b)(?:-\w+)*(?:=.*)?",
     re.I | re.S,
 )
-# curl accepts wildcards and percent-encoding in `file:` URLs, and wildcards even in the scheme.
-_CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
 _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/-])")
 
 
@@ -128,16 +154,13 @@ def _unknown_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     return None
 
 
-_COMPILERS = frozenset(("cc", "gcc", "clang", "g++", "c++", "clang++", "gfortran"))
-_MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
-
-
 def is_known(argv: Sequence[str]) -> bool:
     """Whether a table describes the effect of further words on the program."""
     names = {base_name(argv[0]), program_of(argv[0])}
     tables = (
         OPTIONS,
         READERS,
+        RUNNERS,
         INTERPRETERS,
         WRITERS,
         NEVER_READS,
@@ -158,18 +181,15 @@ def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
         return f"{name} {writes}"
     if program == "printf" and _sets_variable(argv):
         return "printf sets a variable"
-    if program in _COMPILERS and any(word.startswith("@") for word in argv[rule_words:]):
-        return f"{name} takes options from a file"
-    for word in argv[rule_words:] if program in _MAKES else ():
-        if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
-            return f"make {word} can put a command into a recipe"
-    if program in ("test", "[") and not {"-v", "-R"}.isdisjoint(argv):
-        return f"{name} evaluates the subscript of a variable's name"
-    if program == "curl" and any(_CURL_ELSEWHERE.search(word) for word in argv[1:]):
-        return "curl reads more than the text of the address shows"
+    if name in RUNNERS:
+        return _runner_hazard(argv, rule_words, RUNNERS[name])
     options = OPTIONS.get(name) or OPTIONS.get(program)
     if options is None:
         return None if name in READERS or name in WRITERS else _unknown_hazard(argv, rule_words)
+    for word in argv[rule_words:] if options.texts else ():
+        for pattern, does in options.patterns:
+            if pattern.search(word):
+                return f"{name} {word} {does}"
     words = [*(word for word in argv[1:rule_words] if word.startswith("-")), *argv[rule_words:]]
     if program == "tar":  # its first word is a group of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
@@ -178,6 +198,21 @@ def _option_hazard(argv: Sequence[str], rule_words: int) -> str | None:
             return f"tar reaches {remote} on another machine, through ssh"
     option = option_in(words, options)
     return f"{name} {option} can run a program or write a file" if option else None
+
+
+def _runner_hazard(argv: Sequence[str], rule_words: int, reader: Reader) -> str | None:
+    """The hazard of a test runner or checker: any option that is not known to only select, limit or report."""
+    words = list(argv[rule_words:])
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return None
+        takes_next = reader.takes_next(word) if word.startswith("-") else False
+        if takes_next is None or word.startswith("@"):
+            return f"{argv[0]} {word} can run a program or write a file"
+        if takes_next and words:
+            words.pop(0)
+    return None
 
 
 # An archive with a colon before any slash is on the machine that precedes the colon. It may be a word of its own, or be
@@ -274,7 +309,7 @@ def _sqlite_hazard(argv: Sequence[str], rule_words: int) -> str | None:
     return None
 
 
-_AWK_UNSAFE = regex(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|/inet", re.I | re.S)
+_AWK_UNSAFE = regex(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|ARG[CV]|SYMTAB|/inet", re.I | re.S)
 
 
 def _awk_hazard(argv: Sequence[str], rule_words: int) -> str | None:
@@ -310,7 +345,10 @@ def _git_hazard(argv: Sequence[str], rule_words: int = 1) -> str | None:
 
 # The few sed scripts that only select or replace: line numbers with p, d or q, and s/// without the flags w and e. The
 # delimiter ends a part unless a backslash escapes it.
-_SED_OPTIONS = frozenset({"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent"})
+_SED_OPTIONS = frozenset(
+    {"-n", "-E", "-r", "-s", "-u", "-z", "-nE", "-nr", "-En", "-rn"}
+    | {"--quiet", "--silent", "--regexp-extended", "--separate"}
+)
 _SED_SCRIPT = regex(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
     r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
@@ -603,7 +641,6 @@ _OPTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "rm": ("dfirRv", frozenset({"--dir", "--force", "--interactive", "--recursive", "--verbose"})),
     "rmdir": ("v", frozenset({"--verbose"})),
 }  # fmt: skip
-_SED_OPTIONS = frozenset({"-E", "-r", "-n", "-s", "--regexp-extended", "--quiet", "--silent", "--separate"})
 _SED_IN_PLACE = regex(r"(?:-i|--in-place=?)([A-Za-z0-9._~-]*)")
 
 

@@ -254,9 +254,14 @@ def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
 _HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
 
 
+# The only name in /proc of the folder of the command itself: with a number, it is another process's.
+_OWN_FOLDER = regex(r"/(?:\.?/)*proc/(?:\.?/)*(?:self|thread-self)/(?:\.?/)*cwd(?=/|$)")
+
+
 def literal(word: str) -> str:
     """A shell word as a path: a quoted tilde is an ordinary character, /proc/self/cwd is the command's own folder."""
-    return f"./{word}" if word.startswith("~") else _HERE.sub(".", word, count=1) if word.startswith("/") else word
+    own = _OWN_FOLDER.match(word) if word.startswith("/") else None
+    return f"./{word}" if word.startswith("~") else f".{word[own.end() :]}" if own else word
 
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
