@@ -71,6 +71,11 @@ max_steps is set twice, as 3 and by Limits(max_steps=5): remove one of them
 """
 
 
+PLACE = re.compile(
+    r"(?<!`)(--[a-z-]+|\$[A-Z_]+|[\w.]+\.(?:json|toml)|\.claude/agents)"
+)  # in the words of `Doors.elsewhere`
+
+
 def sentences() -> str:
     """The text of `ground/settings.json`."""
     found: dict[str, dict[str, dict[str, str]]] = {}
@@ -135,7 +140,7 @@ def _row(cls: type, name: str, setting: Setting, sentence: str) -> str:
         f"`{doors.flag}`" * bool(doors.flag),
         "`agents.toml`" * doors.toml,
         "clients" * doors.client,
-        doors.elsewhere,
+        PLACE.sub(r"`\1`", doors.elsewhere),
     ]
     cells = [f"`{name}`", accepts, _default(cls, name), ", ".join(filter(None, also)), sentence]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -14,6 +14,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 from openagentic_sdk.errors import (
@@ -80,6 +81,25 @@ class AgainstAServer(unittest.TestCase):
         exec(re.findall(r"```python\n(.*?)```", told, re.DOTALL)[0], names)
         names["Client"] = partial(Client, http=HttpTransport(proxies={}))
         self.assertEqual(names["converse"](f"http://{served.host}", TOKEN, "Tea?"), "Milk it is.")
+
+    def test_the_documented_reader_of_a_stream_needs_only_the_standard_library(self):
+        served, client = self.serve(options([ASK, "Milk it is."]))
+        read, source = documented_reader()
+        imported = set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE))
+        self.assertEqual(imported - set(sys.stdlib_module_names), set())
+        session_id = client.create_session(prompt="Tea?").session_id
+        events = list(read(f"http://{served.host}", TOKEN, session_id))
+        self.assertEqual(events[-1]["stop_reason"], "waiting")
+        (question,) = [event for event in events if event["type"] == "user.question"]
+        client.answer(session_id, question_id=question["question_id"], answer="milk")
+        events = list(read(f"http://{served.host}", TOKEN, session_id, events[-1]["seq"]))
+        self.assertEqual(events[-1]["final_text"], "Milk it is.")
+        self.assertEqual(list(read(f"http://{served.host}", TOKEN, session_id, events[-1]["seq"])), [])
+        for token, name, text in ((TOKEN, "nobody", "does not exist|no session"), ("wrong", session_id, "token")):
+            with self.subTest(text), self.assertRaisesRegex(RuntimeError, text):
+                list(read(f"http://{served.host}", token, name))
+        with self.assertRaisesRegex(RuntimeError, "^resync: "):
+            list(read(f"http://{served.host}", TOKEN, session_id, 999))
 
     def test_every_operation_of_the_table_reaches_its_route_in_both_faces(self):
         _, client = self.serve()
@@ -221,6 +241,17 @@ print(next(events).seq)
         self.assertEqual([result.final_text for result in asyncio.run(converse())], ["Tea."] * 3)
 
 
+def documented_reader() -> tuple[Any, str]:
+    """The reader of server-sent events on the page, which does not wait between attempts here, and its source."""
+    _, source = re.findall(
+        r"```python\n(.*?)```", DOCUMENTED.read_text("utf-8").partition("## From Python")[2], re.DOTALL
+    )[:2]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    names["time"] = SimpleNamespace(sleep=lambda _: None)
+    return names["stream"], source
+
+
 class CutStreams(unittest.TestCase):
     def test_a_stream_that_was_cut_goes_on_behind_the_last_whole_event(self):
         lines = [json.dumps({"type": "user.message", "text": f"{seq}", "seq": seq}) for seq in range(1, 4)]
@@ -246,11 +277,16 @@ class CutStreams(unittest.TestCase):
             try:
                 with Client(f"http://127.0.0.1:{server.server_port}", http=HttpTransport(proxies={})) as client:
                     events = list(client.follow("s", until_result=True))
+                followed = cursors.copy()
+                cursors.clear()
+                read, _ = documented_reader()
+                pieces = list(read(f"http://127.0.0.1:{server.server_port}", TOKEN, "s"))
             finally:
                 server.shutdown()
                 thread.join()
         self.assertEqual([event.seq for event in events], [1, 2, 3, 4])
-        self.assertEqual(cursors, ["0", "1", "1", "2"])
+        self.assertEqual([event["seq"] for event in pieces], [1, 2, 3, 4])
+        self.assertEqual((followed, cursors), (["0", "1", "1", "2"],) * 2)
 
     def answer(self, *answers) -> tuple[Client, list[tuple[str, str | None]]]:
         """A client of a server that sends these responses (status, headers, body), and the requests to it."""
