@@ -22,8 +22,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, cast
 
 from .api import RunResult, refuse_running_loop, run_result
 from .assemble import build_agent, check_session, end_conversation, run_request, store_of
-from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError
-from .events import AnyEvent, AssistantDelta, ModelRequest, ModelRetry, Result, UserQuestion
+from .errors import GuardrailTrippedError, OpenAgentSdkError, OptionsError, RunFailedError, SessionNotFoundError
+from .events import (
+    AnyEvent,
+    AssistantDelta,
+    ModelRequest,
+    ModelRetry,
+    Result,
+    SessionRewound,
+    SystemInit,
+    SystemNotice,
+    UserQuestion,
+)
 from .ground.checks import COUNT, TEXTS, check_settings, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.settings import WithAdvice, advice_on
@@ -513,6 +523,8 @@ class _AgentRun:
         prompt, part = self._prompt, self.agent.options.part
         if self.agent.handoffs and part == "whole":
             self._settings["part"] = "first"
+        if prompt is None and self.agent.handoffs:
+            await self._continue_with_the_last_agent()
         while True:
             options = await self.options()
             await self._answer(options)
@@ -529,6 +541,22 @@ class _AgentRun:
             self._questions = await self._find_questions(options, self._result.session_id)
         if self._settings.get("part", part) != part and self._result is not None:
             await end_conversation(options, self._result.session_id)
+
+    async def _continue_with_the_last_agent(self) -> None:
+        """Choose the agent whose run the session ended with, if handoffs lead to it from the caller's."""
+        options = await self.options()
+        if (session_id := options.session or options.resume) is None:
+            return
+        name = await off_loop(True, _last_agent, store_of(build_agent(options)), session_id)
+        agents: dict[str, Agent[Any, Any]] = {self.agent.name or "": self.agent}
+        waiting = [self.agent]
+        while waiting:
+            new_agents = {key: agent for key, agent in waiting.pop()._next_agents().items() if key not in agents}
+            agents.update(new_agents)
+            waiting += new_agents.values()
+        if (agent := agents.get(name or "", self.agent)) is not self.agent:
+            self.agent = agent
+            self._settings |= {"session_store": options.session_store, "key_file": options.key_file}
 
     async def _find_questions(self, options: OpenAgenticOptions, session_id: str) -> list[UserQuestion]:
         """Read the open questions from the store: an earlier run may have asked them."""
@@ -602,6 +630,22 @@ class _AgentRun:
         if not plain_result.ok:
             raise RunFailedError(result)
         return result
+
+
+def _last_agent(store: SessionStore, session_id: str) -> str | None:
+    """The name of the agent of the session's last run; None if it has none, or the session does not exist."""
+    agents: list[tuple[int, str | None]] = []
+    try:
+        for event in store.iter_events(session_id):
+            if isinstance(event, SystemInit):
+                agents.append((event.seq or 0, None))
+            elif isinstance(event, SystemNotice) and event.code == "agent" and agents:
+                agents[-1] = (agents[-1][0], str(event.details.get("agent")))
+            elif isinstance(event, SessionRewound):
+                agents = [each for each in agents if each[0] <= event.to_seq]
+    except SessionNotFoundError:
+        return None
+    return agents[-1][1] if agents else None
 
 
 def _check_functions(name: str, functions: Any, takes: str) -> None:

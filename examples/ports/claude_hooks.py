@@ -1,4 +1,4 @@
-"""examples/hooks.py of claude-agent-sdk 0.2.187: hooks that block, add context, review results, decide and stop."""
+"""examples/hooks.py of claude-agent-sdk 0.2.189: hooks that block, add context, review results, decide and stop."""
 
 import asyncio
 import sys

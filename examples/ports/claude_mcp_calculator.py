@@ -1,4 +1,4 @@
-"""examples/mcp_calculator.py of claude-agent-sdk 0.2.187: custom tools, allowed by name, and a prompt for each."""
+"""examples/mcp_calculator.py of claude-agent-sdk 0.2.189: custom tools, allowed by name, and a prompt for each."""
 
 import asyncio
 import math

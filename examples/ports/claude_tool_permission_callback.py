@@ -1,4 +1,4 @@
-"""examples/tool_permission_callback.py of claude-agent-sdk 0.2.187: code that allows, refuses and redirects each call."""
+"""examples/tool_permission_callback.py of claude-agent-sdk 0.2.189: code that allows, refuses and redirects each call."""
 
 import asyncio
 import tempfile

@@ -642,6 +642,39 @@ class Handoffs(IsolatedAsyncioTestCase):
         )
         self.assertEqual((result.agent_name, result.output), ("billing", "I bill."))
 
+    async def test_an_answer_to_a_question_after_a_handoff_continues_with_the_agent_that_asked(self) -> None:
+        store = scripted().options.session_store
+        for name in ("triage", None):
+            calls: list[str] = []
+
+            def refund(order: str, calls: list[str] = calls) -> str:
+                """Refund an order."""
+                calls.append(order)
+                return "refunded"
+
+            def triage(name: str | None = name, refund: Any = refund) -> Agent[Any, Any]:
+                turns = [
+                    calling("transfer_to_desk"),
+                    calling("transfer_to_billing"),
+                    calling("refund", order="7"),
+                    "Done.",
+                ]
+                model, options = ScriptedProvider(turns, resumable=True), OpenAgenticOptions(session_store=store)
+                billing = Agent(model, name="billing", tools=[refund], needs_approval=["refund"], options=options)
+                desk = Agent(model, name="desk", handoffs=[billing], options=options)
+                return Agent(model, name=name, handoffs=[desk], options=options)
+
+            session = f"of {name}".replace(" ", "-")
+            with self.subTest(name):
+                with self.assertRaises(RunFailedError) as waiting:
+                    await triage().run("Refund 7.", session=session)
+                with self.assertRaises(RunFailedError) as again:  # in another process, which asks for the questions
+                    await triage().run(session=session)
+                (question,) = again.exception.result.questions
+                self.assertEqual((waiting.exception.result.questions, calls), ([question], []))
+                result = await triage().run(session=session, answers={question.question_id: "yes"})
+                self.assertEqual((result.output, result.agent_name, calls), ("Done.", "billing", ["7"]))
+
     async def test_of_two_handoffs_in_one_answer_the_first_counts(self) -> None:
         both = {"tool_calls": [{"name": "transfer_to_billing", "arguments": {}}] * 2}
         triage, _ = self.agents(both, "I bill.")
