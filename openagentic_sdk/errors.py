@@ -190,7 +190,7 @@ class SessionNotFoundError(SessionError, LookupError):
         advice: str = "`openagentic-sdk sessions list` lists the sessions",
     ) -> None:
         super().__init__(
-            f"no session {session_id!r} in {where}: {advice}",
+            f"no session {session_id!r:.220} in {where}: {advice}",
             session_id=session_id,
         )
 

@@ -30,6 +30,7 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
 from ..serialization import EncodedEvents, dumps_event, dumps_json, encode_events, loads_event, loads_json
+from .arguments import MAX_ID_CHARS, check_filters, check_text, cut_limit, cut_number
 from .checkpoint import CheckpointingStore
 from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
@@ -49,12 +50,10 @@ from .waiting import PollingStore
 
 Metadata = Mapping[str, Any]
 When = float | None  # epoch seconds; None means now
-MAX_ID_CHARS = 200
 # The most ids to find for a prefix that a person typed: more than one is ambiguous.
 SOME_IDS = 3
 _MOST_SUBAGENTS = 100
-# A digest as text, and digests within a text.
-DIGEST = regex(r"[0-9a-f]{64}")
+# Digests of blobs within a text.
 DIGEST_WITHIN = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -104,6 +103,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         """Like `StoreCore.claim_request`. It searches all logs, which two processes may do at once; a store with an
         index looks it up and lets one of them win.
         """
+        check_text("request_id", request_id)
         self.read_metadata(session_id)
         owners: list[tuple[float, str]] = []
         for name in self.list_sessions():
@@ -159,6 +159,10 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         `query` filters by words in title, prompts, tags, model and id. Sessions of subagents are excluded unless
         `include_children`. `tenant` selects the sessions of one tenant, "" those without one, None all.
         """
+        check_filters(query=query, tenant=tenant, cwd=cwd)
+        limit, offset = cut_limit(limit), cut_number("offset", offset)
+        if limit == 0:
+            return []
         if not query:
             page = partial(self._list_page, cwd=cwd, tenant=tenant, include_children=include_children)
             return list(page(limit=limit, offset=offset))
@@ -182,15 +186,18 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         that were written to can be missed. Of `MOST_SCANNED` rows, a page contains those that `keep` accepts, so it may be
         shorter than `limit`, or empty, and yet have a next page. Raises `OptionsError` for an invalid cursor.
         """
+        check_filters(query=query, tenant=tenant)
+        limit = cut_number("limit", limit)
+        place = read_cursor(after)
+        if limit == 0:
+            return SessionPage([], after)
         rows: list[SessionSummary] = []
-        candidates = self._rows_behind(
-            read_cursor(after), tenant=tenant, include_children=include_children, query=query or ""
-        )
-        for count, (place, row) in enumerate(candidates, 1):
+        candidates = self._rows_behind(place, tenant=tenant, include_children=include_children, query=query or "")
+        for count, (place_of_row, row) in enumerate(candidates, 1):
             if summary_matches(row, query=query, include_children=True) and (keep is None or keep(row)):
                 rows.append(row)
             if len(rows) >= limit or count == MOST_SCANNED:
-                return SessionPage(rows, written_cursor(place()))
+                return SessionPage(rows, written_cursor(place_of_row()))
         return SessionPage(rows)
 
     def _rows_behind(
@@ -238,6 +245,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
 
     def ids_beginning(self, start: str) -> list[str]:
         """The ids with this prefix: all of them, or at least two."""
+        check_text("start", start)
         return [name for name in self.list_sessions() if start and name.startswith(start)]
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
@@ -255,10 +263,20 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         ]
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists. Scans all logs."""
+        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+
+        `limit` is the most events. Raises `OptionsError` for a query of more than `MAX_QUERY_CHARS` characters.
+        """
+        check_text("query", query)
+        check_filters(query=query, tenant=tenant)
+        limit = cut_number("limit", limit)
         words = search_words(query)
+        return self._find_words(words, limit, tenant) if words and limit else []
+
+    def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
+        """Implements `search`. Scans all logs; a store with an index overrides it."""
         hits: list[SearchHit] = []
-        for session_id in self.list_sessions() if words else ():
+        for session_id in self.list_sessions():
             try:
                 meta = self.read_metadata(session_id) if tenant is not None else None
                 if meta and (start_summary(session_id, 0.0, meta["metadata"]).tenant or "") != tenant:
@@ -375,7 +393,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
 
     def migrate(self) -> None:
         """Create the store's schema, or upgrade it to this version; most stores do so on first use."""
-        self.list_session_summaries(limit=0)
+        self.list_session_summaries(limit=1)
 
     def close(self) -> None:
         """Release connections and handles; the store can be used again."""
@@ -526,8 +544,10 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:
     """Raise `OptionsError` for a range that the source of a copy does not have."""
-    if not 0 <= at_seq <= last_seq:
-        raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be copied up to {at_seq}")
+    if isinstance(at_seq, bool) or not isinstance(at_seq, int) or not 0 <= at_seq <= last_seq:
+        raise OptionsError(
+            f"session {source_id!r} has events 1 to {last_seq}: it cannot be copied up to {shown(at_seq)}"
+        )
 
 
 def check_session_id(session_id: str) -> str:

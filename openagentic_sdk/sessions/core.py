@@ -165,5 +165,5 @@ def session_of_request(request_id: str) -> str:
 
 def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
     """Raise `ConcurrencyError` if the last event is not the expected one; None expects nothing."""
-    if expected_seq is not None and last_seq != expected_seq:
+    if expected_seq is not None and (last_seq != expected_seq or type(expected_seq) is not int):
         raise ConcurrencyError(session_id, expected_seq, last_seq)

@@ -42,11 +42,6 @@ def loads_message(number: int, session_id: str, text: str) -> InboxMessage:
     return InboxMessage(number, session_id, loads_json(text))
 
 
-def is_sendable(session_id: str) -> bool:
-    """Whether a database can be queried for the id; every session's id is of this kind."""
-    return "\0" not in session_id and session_id.encode("utf-8", "replace").decode() == session_id
-
-
 def refuse_message() -> OptionsError:
     """The error for a message to a store without an inbox."""
     return OptionsError(

@@ -24,6 +24,7 @@ from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import mutable
 from ..serialization import dumps_json, loads_json
+from .arguments import check_digest, check_text, cut_limit, cut_number, cut_numbers, find_possible, is_possible_id
 from .base import (
     Metadata,
     SessionStore,
@@ -86,9 +87,9 @@ class MemorySessionStore(SessionStore):
             return _MemoryWriter(self, session_id, session)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        after_seq = max(0, after_seq)
+        after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
         lines = self._session(session_id).lines[after_seq:]
-        for seq, line in enumerate(lines if limit is None else lines[: max(0, limit)], start=after_seq + 1):
+        for seq, line in enumerate(lines[:limit], start=after_seq + 1):
             yield loads_stored(session_id, seq, line)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
@@ -112,9 +113,10 @@ class MemorySessionStore(SessionStore):
         return self._session(session_id).held
 
     def session_exists(self, session_id: str) -> bool:
-        return session_id in self._sessions
+        return is_possible_id(session_id) and session_id in self._sessions
 
     def claim_request(self, session_id: str, request_id: str) -> str:
+        check_text("request_id", request_id)
         with self._guard:
             name, session = self._claims.get(request_id, (session_id, None))
             if session is None or self._sessions.get(name) is not session:
@@ -148,6 +150,7 @@ class MemorySessionStore(SessionStore):
         return digest
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         try:
             return self._session(session_id).blobs[sha256]
         except KeyError:
@@ -166,12 +169,14 @@ class MemorySessionStore(SessionStore):
             return self._messages[-1][0]
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        after = cut_number("after", after)
         with self._guard:
             mine = {name: self._sessions.get(name) for name in session_ids}
             entries = [entry for entry in self._messages if entry[0] > after and mine.get(entry[2]) is entry[1]]
         return [loads_message(number, name, text) for number, _, name, text in entries]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
+        numbers = cut_numbers(numbers)
         with self._guard:
             self._messages = [entry for entry in self._messages if entry[0] not in set(numbers)]
 
@@ -199,7 +204,7 @@ class MemorySessionStore(SessionStore):
 
     def _session(self, session_id: str) -> _MemorySession:
         try:
-            return self._sessions[session_id]
+            return self._sessions[find_possible(session_id, "memory")]
         except KeyError:
             raise SessionNotFoundError(session_id, "memory") from None
 

@@ -27,10 +27,11 @@ from ..errors import (
 from ..events import Event
 from ..ground.clock import Clock, SystemClock
 from ..serialization import dumps_json
+from .arguments import check_digest, check_text, cut_number, cut_numbers, is_possible_id
 from .base import SOME_IDS, Metadata, Place, When, check_copied_part, check_session_id, stamp_events
-from .folds.search import SearchHit, search_words
+from .folds.search import SearchHit
 from .folds.summary import SessionSummary, start_summary, summary_text
-from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
+from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from .stores.database import SessionRow, intact_blob, text_key
 from .stores.log_state import LogHead, copied_head, read_head
 from .stores.postgres.families import PostgresFamilies, has_sums
@@ -183,6 +184,7 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return self._call(session_id, lambda db: _insert_blob(db, self._position_on(db, session_id).key, data))
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         command = "SELECT data FROM openagentic_blobs WHERE session = %s AND sha256 = %s"
         key = self._position(session_id).key
         row = self._call(session_id, lambda db: db.execute(command, (key, sha256)).fetchone())
@@ -226,27 +228,30 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
 
     def list_children(self, session_id: str) -> list[str]:
         command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
-        return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (text_key(session_id),))])
+        # Not an error about this session: a log from elsewhere may name any parent.
+        return self._call(None, lambda db: [row[0] for row in db.execute(command, (text_key(session_id),))])
 
     def ids_beginning(self, start: str) -> list[str]:
+        check_text("start", start)
         if not start or not start.isascii():
             return super().ids_beginning(start)
         command = "SELECT id FROM openagentic_sessions WHERE id >= %s AND id < %s ORDER BY id LIMIT %s"
         values = (start, start[:-1] + chr(ord(start[-1]) + 1), SOME_IDS)
         return (
-            self._call(None, lambda db: [row[0] for row in db.execute(command, values)]) if is_sendable(start) else []
+            self._call(None, lambda db: [row[0] for row in db.execute(command, values)])
+            if is_possible_id(start)
+            else []
         )
 
-    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+    def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
+        """Implements `search`.
 
         Uses a trigram index that is first brought up to date in small steps, so appends cost nothing. Without the extension
         pg_trgm, and on a standby, every log is read.
         """
-        words = search_words(query)
-        if words and update_index(self._call, self._row_texts) is None:
-            return super().search(query, limit=limit, tenant=tenant)
-        return search_index(self._call, words, limit, tenant and text_key(tenant)) if words else []
+        if update_index(self._call, self._row_texts) is None:
+            return super()._find_words(words, limit, tenant)
+        return search_index(self._call, words, limit, tenant and text_key(tenant))
 
     def update_search(self, progress: Callable[[int, int], None] | None = None) -> None:
         update_index(self._call, self._row_texts, progress)
@@ -285,11 +290,13 @@ class PostgresSessionStore(TableStore, RemoteStore[PostgresServer]):
         return self._call(session_id, attempt)
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        names = list(filter(is_sendable, session_ids))
+        after = cut_number("after", after)
+        names = list(filter(is_possible_id, session_ids))
         rows = self._call(None, lambda db: db.execute(_READ_MESSAGES, (names, after)).fetchall())
         return [loads_message(*row) for row in rows]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
+        numbers = cut_numbers(numbers)
         self._call(None, lambda db: db.execute(_REMOVE_MESSAGES, (list(numbers),)))
 
     def migrate(self) -> None:

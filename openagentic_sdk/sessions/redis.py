@@ -39,9 +39,11 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..ground.checks import MAX_NUMBER
 from ..ground.clock import Clock, SystemClock
 from ..ground.frozen import frozen
 from ..serialization import dumps_json, loads_json
+from .arguments import check_digest, check_text
 from .base import (
     Metadata,
     Remains,
@@ -215,6 +217,7 @@ class RedisSessionStore(RedisInbox):
             self._call(session_id, partial(run, "delete", keys, arguments))
 
     def claim_request(self, session_id: str, request_id: str) -> str:
+        check_text("request_id", request_id)
         self._position(session_id)
         key, head = self._key("request", text_key(request_id)), self._key("head", session_id)
         owner = self._call(session_id, partial(run, "claim_request", [key, head], [session_id, self._key("head", "")]))
@@ -231,6 +234,7 @@ class RedisSessionStore(RedisInbox):
         return digest
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         self._position(session_id)
         return self._blob(session_id, sha256)
 
@@ -365,7 +369,7 @@ class RedisSessionStore(RedisInbox):
         if self._server.evicts:
             all_ids = self._ids_of_keys(index)
             return all_ids[offset:] if limit is None else all_ids[offset : offset + limit]
-        last = -1 if limit is None else offset + limit - 1
+        last = -1 if limit is None else min(offset + limit - 1, MAX_NUMBER)
         names = self._call(None, lambda client: client.zrevrange(self._key("by", index), offset, last))
         return [name.decode() for name in names]
 

@@ -31,6 +31,7 @@ from ..ground.clock import Clock, SystemClock
 from ..ground.disk import remove_tree
 from ..ground.garbage import when_collected
 from ..serialization import dumps_json, loads_json
+from .arguments import check_digest, find_possible
 from .base import (
     Metadata,
     Place,
@@ -175,6 +176,7 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             return _insert_blob(db, self._position_in(db, session_id).key, data)
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         with self._file.reading(session_id) as db:
             key = self._position_in(db, session_id).key
             row = db.execute("SELECT data FROM blobs WHERE session = ? AND sha256 = ?", (key, sha256)).fetchone()
@@ -294,7 +296,8 @@ class SqliteSessionStore(TableStore, ListedSqlite):
             return self._position_in(db, session_id)
 
     def _position_in(self, db: sqlite3.Connection, session_id: str) -> SessionRow:
-        row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
+        name = find_possible(session_id, str(self.path))
+        row = db.execute(f"{_ROW} WHERE id = ?", (name,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, str(self.path))
         return _position(*row)

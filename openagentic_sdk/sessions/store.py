@@ -40,7 +40,8 @@ from ..ground.disk import Disk, SystemDisk, make_folder, remove_tree, rename_dur
 from ..ground.patterns import regex
 from ..ground.system import BINARY, NO_FOLLOW
 from ..serialization import loads_json
-from .base import DIGEST, Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
+from .arguments import DIGEST, check_digest, check_text, cut_limit, cut_number
+from .base import Metadata, SessionStore, When, check_copied_part, merged_metadata, stamp_events
 from .core import check_expected_seq, new_session_id
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
@@ -170,8 +171,8 @@ class FileSessionStore(ListedFiles):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         """Like `SessionStore.iter_events`; durable lines up to `after_seq` are neither checked nor read."""
-        path = self._log(session_id)
-        return islice(self._events(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
+        after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
+        return islice(self._events(session_id, self._log(session_id), after_seq), limit)
 
     def _events(self, session_id: str, path: Path, after_seq: int, position: Position | None = None) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
@@ -264,6 +265,7 @@ class FileSessionStore(ListedFiles):
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Like `SessionStore.claim_request`. Reads one file; the first claim of a request id also writes it."""
+        check_text("request_id", request_id)
         path = self.root_dir / REQUESTS_NAME / json_sha256(request_id)
         self.session_dir(session_id)
         if owner := self._request_owner(path):
@@ -350,9 +352,10 @@ class FileSessionStore(ListedFiles):
         return []
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         path = self.session_dir(session_id) / BLOBS_NAME / sha256
         with storage_errors(session_id, f"blob {sha256} cannot be read"):
-            if not DIGEST.fullmatch(sha256) or not path.is_file():
+            if not path.is_file():
                 raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
             data = path.read_bytes()
         if _sha256(data) != sha256:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ..errors import SessionError
 from ..ground.backoff import Backoff
+from .arguments import check_news, cut_number, cut_wait
 from .core import StoreCore
 from .inbox import InboxMessage, refuse_message
 
@@ -23,6 +24,7 @@ class PollingStore(StoreCore):
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         """Block until the log has an event after `after_seq`; return False on timeout."""
+        after_seq, timeout_s = cut_number("after_seq", after_seq), cut_wait(timeout_s)
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:
             if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
@@ -41,6 +43,8 @@ class PollingStore(StoreCore):
         those that cannot be read, so that reading them reports the reason: all of them for sessions that this process has
         not followed just before, otherwise those that it was notified of by then.
         """
+        check_news(known, messages_after)
+        timeout_s = cut_wait(timeout_s)
         look = self._news_finder(known, messages_after)
         deadline, polls = time.monotonic() + timeout_s, POLLS.waits()
         while True:

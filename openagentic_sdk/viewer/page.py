@@ -28,7 +28,7 @@ from ..parts.record.bundle import bundle_of
 from ..parts.record.folds.window import read_window
 from ..runs.why import Cause
 from ..serialization import event_to_dict
-from ..sessions.base import DIGEST
+from ..sessions.arguments import DIGEST
 from ..sessions.folds.summary import SessionSummary
 
 STATES = ("waiting", "running", "queued", "suspended", "stopped", "failed", "idle")

@@ -12,6 +12,7 @@ from typing import Any
 from openagentic_sdk.errors import SessionExistsError, SessionLockedError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import Event
 from openagentic_sdk.serialization import dumps_json, loads_json
+from openagentic_sdk.sessions.arguments import check_digest, cut_limit, cut_number
 from openagentic_sdk.sessions.base import SessionStore, check_session_id, loads_stored, stamp_events
 from openagentic_sdk.sessions.core import SessionWriter, check_expected_seq
 from openagentic_sdk.sessions.log.line import dumps_stored
@@ -43,6 +44,7 @@ class MinimalStore(SessionStore):
         return MinimalWriter(self, session_id)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
         lines = self.session(session_id)["lines"][after_seq:][:limit]
         return (loads_stored(session_id, seq, line) for seq, line in enumerate(lines, start=after_seq + 1))
 
@@ -72,6 +74,7 @@ class MinimalStore(SessionStore):
         return digest
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
+        check_digest(session_id, sha256)
         blobs: dict[str, bytes] = self.session(session_id)["blobs"]
         if sha256 not in blobs:
             raise StorageError(f"no blob {sha256}", session_id=session_id)

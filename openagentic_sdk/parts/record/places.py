@@ -22,7 +22,7 @@ from ...events import (
 )
 from ...ground.frozen import changed
 from ...serialization import dumps_json, event_from_dict, event_to_dict, pointer_names
-from ...sessions.base import DIGEST
+from ...sessions.arguments import DIGEST
 from ...sessions.rewriting import sign_again
 from ...sessions.seal import Seal
 from .commit import ERASED, BadOpeningError, Opening, is_at_or_below, is_text_field, leaves

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ...errors import InvalidEventError, StorageError
 from ...ground.disk import Disk, make_folder, write_durably
 from ...serialization import dumps_json, loads_json
+from ..arguments import cut_number, cut_numbers
 from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from .folder import folder_lock, path_in, storage_errors
 from .rewriting import RewritingFiles
@@ -103,11 +104,13 @@ class MessageFiles(RewritingFiles):
             return self._inbox.put(session_id, text, lambda: self.session_dir(session_id))
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        after = cut_number("after", after)
         ids = set(session_ids)
-        with storage_errors(",".join(session_ids), "has messages that cannot be read"):
+        with storage_errors(",".join(map(str, session_ids)), "has messages that cannot be read"):
             return [each for each in self._inbox.read() if each.number > after and each.session_id in ids]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
+        numbers = cut_numbers(numbers)
         if numbers and not self.read_only:
             with storage_errors("", "keeps messages that cannot be removed"):
                 self._inbox.remove(numbers)

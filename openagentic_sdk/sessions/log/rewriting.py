@@ -11,7 +11,8 @@ from pathlib import Path
 from ...ground.clock import Clock
 from ...ground.disk import Disk, remove_tree
 from ...ground.system import BINARY, NO_FOLLOW
-from ..base import DIGEST, SessionStore
+from ..arguments import DIGEST
+from ..base import SessionStore
 from ..rewriting import Rewrite
 from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events

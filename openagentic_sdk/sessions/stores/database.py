@@ -21,6 +21,7 @@ from ...events import Event
 from ...ground.clock import Clock
 from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
+from ..arguments import cut_limit, cut_number
 from ..base import Place, SessionStore, as_it_is, as_shown, iter_pages, loads_stored, merged_metadata
 from ..core import new_session_id
 from ..folds.search import SearchHit, scan_events
@@ -97,8 +98,11 @@ class DatabaseStore(SessionStore):
         return self.import_session(session_id or new_session_id(), (), metadata=metadata)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        at, after_seq, count = self._position(session_id), max(0, after_seq), 0
+        after_seq, limit = cut_number("after_seq", after_seq), cut_limit(limit)
+        at, count = self._position(session_id), 0
         page = partial(self._event_rows, at)
+        if after_seq > at.head.last_seq:
+            return
         for event in iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=self.page_events):
             yield event
             count += 1

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...errors import InvalidEventError, SessionError, SessionNotFoundError
 from ...ground.frozen import frozen
 from ...serialization import dumps_json, loads_json
+from ..arguments import is_possible_id
 from ..folds.summary import SUMMARY_VERSION, SessionSummary, failed_summary
-from ..inbox import is_sendable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -204,7 +204,7 @@ def _connected(
 
 
 def _parent_of(row: SessionSummary | None) -> str | None:
-    is_known = row is not None and row.is_child and row.parent is not None and is_sendable(row.parent)
+    is_known = row is not None and row.is_child and row.parent is not None and is_possible_id(row.parent)
     return row.parent if row is not None and is_known else None
 
 

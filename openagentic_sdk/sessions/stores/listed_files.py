@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import SessionError, StorageError
+from ..arguments import check_text
 from ..base import Place, as_it_is
-from ..folds.search import SearchHit, scan_events, search_words
+from ..folds.search import SearchHit, scan_events
 from ..log.folder import LOG_NAME, UNFINISHED, is_session_id, sweep_unfinished
 from ..log.inbox_file import MessageFiles
 from .families import Cells, FamilyFold, SumsFamilies
@@ -86,6 +87,7 @@ class ListedFiles(SumsFamilies, MessageFiles):
             yield tick, names_by_tick[tick]
 
     def ids_beginning(self, start: str) -> list[str]:
+        check_text("start", start)
         ids = self._index.beginning(start) if is_session_id(start) and self._has_index() else None
         return super().ids_beginning(start) if ids is None else [name for name in ids if self.session_exists(name)]
 
@@ -96,18 +98,17 @@ class ListedFiles(SumsFamilies, MessageFiles):
     def family_sums(self, fold: FamilyFold, kinds: Sequence[str]) -> Cells | None:
         return self._index.sums(fold, kinds, self.kept_summary) if self._has_index() else None
 
-    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+    def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
+        """Implements `search`.
 
         For many sessions, a full text index is updated first and then queried: the first search reads every log.
         """
-        words = search_words(query)
-        if words and self._has_index():
+        if self._has_index():
             self.update_search()
             matches = self._index.search(words, limit, tenant)
             if matches is not None:
                 return [hit for session_id, seq in matches for hit in self._hits(session_id, seq, words)]
-        return super().search(query, limit=limit, tenant=tenant)
+        return super()._find_words(words, limit, tenant)
 
     def _hits(self, session_id: str, seq: int, words: Sequence[str]) -> list[SearchHit]:
         """The event as a hit; empty if it no longer contains the words."""

@@ -27,11 +27,12 @@ from ...events import Event
 from ...ground.frozen import changed, frozen
 from ...ground.garbage import when_collected
 from ...serialization import loads_json
+from ..arguments import check_news, cut_number, cut_wait, find_possible, is_possible_id
 from ..base import dumps_all_stored, stamp_events
 from ..core import SessionWriter, check_expected_seq
 from ..folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from ..folds.view import KeptView
-from ..inbox import is_sendable, refuse_message
+from ..inbox import refuse_message
 from ..rewriting import Rewrite
 from .database import DatabaseStore, SessionRow, changed_metadata
 from .families import Cells, FamilyFold, FamilyTable, SumsFamilies, forget_family, sum_families, summary_or_error
@@ -133,10 +134,13 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         """The sums over families of sessions; None if the server cannot keep them."""
 
     def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
+        if session_id is not None:
+            find_possible(session_id, self._server.where)
         return self._server.call(session_id, work, self._patience_s, first_s=self._first_s)
 
     def _position(self, session_id: str) -> SessionRow:
-        return self._call(session_id, lambda db: self._position_on(db, session_id))
+        name = find_possible(session_id, self._server.where)
+        return self._call(name, lambda db: self._position_on(db, name))
 
     def _event_rows(self, at: SessionRow, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         return self._call(at.id, lambda db: self._event_rows_on(db, at, after_seq, size))
@@ -302,6 +306,8 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     # --- news ---------------------------------------------------------------------------------------------------------
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        after_seq, timeout_s = cut_number("after_seq", after_seq), cut_wait(timeout_s)
+        find_possible(session_id, self._server.where)
         news = self._server.news.wait({session_id: after_seq}, None, timeout_s)
         # A deleted session raises here.
         return bool(news) and (news[session_id] or self.last_seq(session_id) > after_seq)
@@ -309,9 +315,11 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
     def wait_for_news(
         self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
     ) -> set[str]:
+        check_news(known, messages_after)
+        timeout_s = cut_wait(timeout_s)
         if messages_after is not None and not self.has_inbox:
             raise refuse_message()
-        unknown = {name for name in known if not is_sendable(name)}
+        unknown = {name for name in known if not is_possible_id(name)}
         return unknown or set(self._server.news.wait(known, messages_after, timeout_s))
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...errors import FleetStoreError, SessionNotFoundError
 from ...ground.clock import elapsed_s
+from ..arguments import check_text, is_possible_id
 from ..request import json_sha256
 
 T = TypeVar("T")
@@ -109,6 +110,9 @@ class TableStore(ABC):
 
     def claim_request(self, session_id: str, request_id: str) -> str:
         """Like `SessionStore.claim_request`: a row that only one of many can insert."""
+        check_text("request_id", request_id)
+        if not is_possible_id(session_id):
+            raise SessionNotFoundError(session_id)
         tables, name = self.tables(), json_sha256(request_id)
         claimed = partial(tables.read, _CLAIMED.format(sessions=tables.sessions), (name,))
         if not (rows := claimed()):

@@ -12,6 +12,7 @@ the abstract class, too.
 from __future__ import annotations
 
 from .appending import Appending
+from .arguments import Arguments
 from .base import StoreTest
 from .inbox import Inbox
 from .listing import EVERY_SUMMARY_EVENT, Listing
@@ -23,7 +24,7 @@ from .writers import Writers
 __all__ = ["EVERY_SUMMARY_EVENT", "StoreContract"]
 
 
-class StoreContract(Sessions, Appending, Writers, Listing, Resuming, WholeSessions, Inbox, StoreTest):
+class StoreContract(Sessions, Arguments, Appending, Writers, Listing, Resuming, WholeSessions, Inbox, StoreTest):
     """The whole contract. A subclass defines `make_store`, and declares in attributes what its backend cannot do.
 
     `place` is a private folder of the test. `make_store` is called again within a test to access the same sessions through

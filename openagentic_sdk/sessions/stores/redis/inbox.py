@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
+from ...arguments import cut_number, cut_numbers, is_possible_id
+from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from .listed import ListedRedis
 from .scripts import run
 
@@ -34,7 +35,8 @@ class RedisInbox(ListedRedis):
         return int(number)
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        names = list(filter(is_sendable, session_ids))
+        after = cut_number("after", after)
+        names = list(filter(is_possible_id, session_ids))
 
         def ask(client: Any) -> list[Any]:
             with client.pipeline(transaction=False) as pipe:
@@ -54,6 +56,7 @@ class RedisInbox(ListedRedis):
         return sorted((each for each in waiting if each.number > after), key=lambda each: each.number)
 
     def remove_messages(self, numbers: Collection[int]) -> None:
+        numbers = cut_numbers(numbers)
         if numbers:
             keys, arguments = [self._key("inboxes", "all")], [self._key("inbox", ""), *numbers]
             self._call(None, partial(run, "remove_messages", keys, arguments))

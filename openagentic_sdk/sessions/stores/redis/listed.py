@@ -10,8 +10,9 @@ from typing import Any
 
 from ....errors import StorageError
 from ....ground.frozen import changed
+from ...arguments import check_text
 from ...base import SOME_IDS, Place
-from ...folds.search import Progress, SearchHit, search_words
+from ...folds.search import Progress, SearchHit
 from ...folds.summary import SessionSummary, page_of, summary_matches
 from ..database import SessionRow, text_key
 from ..families import Cells, FamilyFold
@@ -44,28 +45,29 @@ class ListedRedis(RewritingRedis):
         return None if self._server.evicts else RedisIndex(self, self._call, self._key, self._positions_of)
 
     def ids_beginning(self, start: str) -> list[str]:
+        check_text("start", start)
         index = self._words if start else None
         if index is None:
             return super().ids_beginning(start)
         ids = _unless_refused(lambda: index.ids_beginning(start, SOME_IDS))
         return super().ids_beginning(start) if ids is None else ids
 
-    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+    def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
+        """Implements `search`.
 
         Updates and queries an index of words on the server: the first search reads every log, and appends cost nothing
         more. A server that deletes any keys, takes no writes or has no memory left reads every log each time.
         """
-        words, index = search_words(query), self._words
+        index = self._words
 
         def ask() -> list[SearchHit] | None:
-            if index is None or not words:
+            if index is None:
                 return None
             index.update_words()
             return index.search(words, limit, tenant)
 
         hits = _unless_refused(ask)
-        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
+        return super()._find_words(words, limit, tenant) if hits is None else hits
 
     def update_search(self, progress: Progress | None = None) -> None:
         index = self._words

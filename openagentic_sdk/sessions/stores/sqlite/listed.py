@@ -7,8 +7,9 @@ from functools import partial
 from itertools import islice
 
 from ....serialization import dumps_json
+from ...arguments import check_text
 from ...base import SOME_IDS, Place, as_it_is
-from ...folds.search import Progress, SearchHit, search_words
+from ...folds.search import Progress, SearchHit
 from ...folds.summary import SessionSummary
 from ..database import SessionRow
 from ..families import Cells, FamilyFold, SumsFamilies
@@ -23,6 +24,7 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
     """The search methods of `SqliteSessionStore`."""
 
     def ids_beginning(self, start: str) -> list[str]:
+        check_text("start", start)
         if not start or not start.isascii():
             return super().ids_beginning(start)
         with self._file.reading() as db:
@@ -42,19 +44,18 @@ class ListedSqlite(SumsFamilies, RewritingSqlite):
             pass  # create the database before it is read
         return self._index.sums(fold, kinds, self.kept_summary)
 
-    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
-        """Events that contain every word of `query`, newest session first, of one tenant as in lists.
+    def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:
+        """Implements `search`.
 
         Updates and queries a full text index in a file beside the database: the first search reads every log, and appends
         cost nothing more and never wait for it. An SQLite without FTS5 reads every log each time.
         """
-        words = search_words(query)
-        if self._file.is_memory or not words:
-            return super().search(query, limit=limit, tenant=tenant)
+        if self._file.is_memory:
+            return super()._find_words(words, limit, tenant)
         with self._file.reading():
             pass  # create the database before it is searched
         hits = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
-        return super().search(query, limit=limit, tenant=tenant) if hits is None else hits
+        return super()._find_words(words, limit, tenant) if hits is None else hits
 
     def _indexed_behind(
         self, after: Place | None, page: Callable[..., Iterator[SessionRow]], query: str

@@ -7,7 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
+from ...arguments import cut_number, cut_numbers, cut_wait, is_possible_id
+from ...inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from ..database import DatabaseStore, SessionRow
 from .file import SqliteFile
 from .schema import LAST_SEQ
@@ -29,6 +30,7 @@ class SqliteWaiting(DatabaseStore):
         """The session's row. Raises `SessionNotFoundError`."""
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        after_seq, timeout_s = cut_number("after_seq", after_seq), cut_wait(timeout_s)
         has_news = bool(self.wait_for_news({session_id: after_seq}, timeout_s=timeout_s))
         return has_news and self.last_seq(session_id) > after_seq
 
@@ -53,7 +55,7 @@ class SqliteWaiting(DatabaseStore):
 
     def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> list[Any]:
         """The rows of a query, with as many ids at a time as every SQLite accepts."""
-        names = [name for name in session_ids if is_sendable(name)]
+        names = [name for name in session_ids if is_possible_id(name)]
         rows: list[Any] = []
         with self._file.reading() as db:
             for start in range(0, len(names), PAGE_IDS):
@@ -71,9 +73,11 @@ class SqliteWaiting(DatabaseStore):
             return int(db.execute("INSERT INTO messages (session, data) VALUES (?, ?)", (key, text)).lastrowid or 0)
 
     def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        after = cut_number("after", after)
         command = "SELECT number, id, data FROM messages JOIN sessions ON key = session WHERE number > ? AND id IN ({})"
         return [loads_message(*row) for row in sorted(self._rows_of(session_ids, command, (after,)))]
 
     def remove_messages(self, numbers: Collection[int]) -> None:
+        numbers = cut_numbers(numbers)
         with self._file.transaction() as db:
             db.executemany("DELETE FROM messages WHERE number = ?", [(number,) for number in numbers])

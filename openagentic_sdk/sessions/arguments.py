@@ -1,0 +1,93 @@
+"""The arguments that the methods of every store accept, defined once: a store checks them before it asks its backend.
+
+A range of whole numbers is cut to what can exist, from 0 to 2**63 - 1, the largest number that every backend can compare. A
+boolean, a fraction and a text are not whole numbers, and are refused. An id that no session can have is not invalid: there
+is no such session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from threading import TIMEOUT_MAX
+
+from ..errors import OptionsError, SessionNotFoundError, StorageError
+from ..ground.checks import MAX_NUMBER, shown
+from ..ground.patterns import regex
+
+MAX_ID_CHARS = 200
+# The SHA-256 of a blob as text.
+DIGEST = regex(r"[0-9a-f]{64}")
+# A longer query is a mistake, such as a pasted file, and takes minutes on some backends.
+MAX_QUERY_CHARS = 10_000
+
+
+def cut_number(name: str, value: object) -> int:
+    """The number, cut to the range from 0 to 2**63 - 1. Raises `OptionsError` for anything but a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OptionsError(f"{name} must be a whole number, not {shown(value)}")
+    return min(max(0, value), MAX_NUMBER)
+
+
+def cut_limit(value: object) -> int | None:
+    """Like `cut_number`, for a limit; None is no limit."""
+    return None if value is None else cut_number("limit", value)
+
+
+def cut_wait(value: object) -> float:
+    """A number of seconds that a thread can wait for: 0 for a time in the past. Raises `OptionsError`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
+        raise OptionsError(f"timeout_s must be a number of seconds, not {shown(value)}")
+    return min(max(0.0, value), TIMEOUT_MAX)
+
+
+def check_news(known: Mapping[str, int], messages_after: object) -> None:
+    """Raise `OptionsError` for a position of a session, or of its messages, that is not a whole number."""
+    for seq in known.values():
+        cut_number("a position in known", seq)
+    if messages_after is not None:
+        cut_number("messages_after", messages_after)
+
+
+def cut_numbers(numbers: Collection[int]) -> list[int]:
+    """The numbers of messages, of which some may not exist. Raises `OptionsError`."""
+    return [cut_number("the number of a message", number) for number in numbers]
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise `OptionsError` unless it is a string."""
+    if not isinstance(value, str):
+        raise OptionsError(f"{name} must be a string, not {shown(value)}")
+
+
+def check_filters(*, query: object = None, tenant: object = None, cwd: object = None) -> None:
+    """Raise `OptionsError` for a filter of sessions that is not a string, and for a long query; None filters nothing."""
+    for name, value in (("query", query), ("tenant", tenant), ("cwd", cwd)):
+        if value is not None:
+            check_text(name, value)
+    if isinstance(query, str) and len(query) > MAX_QUERY_CHARS:
+        raise OptionsError(
+            f"a query has at most {MAX_QUERY_CHARS} characters, and this one has {len(query)}: search for fewer words"
+        )
+
+
+def is_possible_id(session_id: object) -> bool:
+    """Whether a session can have this id, so that a backend may be asked for it."""
+    return (
+        isinstance(session_id, str)
+        and 0 < len(session_id) <= MAX_ID_CHARS
+        and "\0" not in session_id
+        and session_id.encode("utf-8", "replace").decode() == session_id
+    )
+
+
+def find_possible(session_id: str, where: str) -> str:
+    """Return the id if a session can have it. Raises `SessionNotFoundError`."""
+    if not is_possible_id(session_id):
+        raise SessionNotFoundError(session_id, where)
+    return session_id
+
+
+def check_digest(session_id: str, sha256: object) -> None:
+    """Raise `StorageError`, as for a missing blob, for a digest that no blob can have."""
+    if not isinstance(sha256, str) or DIGEST.fullmatch(sha256) is None:
+        raise StorageError(f"session {session_id!r:.220} has no blob {shown(sha256)}", session_id=session_id)
