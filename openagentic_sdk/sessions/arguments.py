@@ -18,7 +18,7 @@ MAX_ID_CHARS = 200
 # The SHA-256 of a blob as text.
 DIGEST = regex(r"[0-9a-f]{64}")
 # A longer query is a mistake, such as a pasted file, and takes minutes on some backends.
-MAX_QUERY_CHARS = 10_000
+MAX_QUERY_CHARS, MAX_QUERY_WORDS = 100_000, 1_000
 
 
 def cut_number(name: str, value: object) -> int:
@@ -64,9 +64,16 @@ def check_filters(*, query: object = None, tenant: object = None, cwd: object = 
     for name, value in (("query", query), ("tenant", tenant), ("cwd", cwd)):
         if value is not None:
             check_text(name, value)
-    if isinstance(query, str) and len(query) > MAX_QUERY_CHARS:
+    if isinstance(query, str):
+        check_query(query, query.split())
+
+
+def check_query(query: str, words: Collection[str]) -> None:
+    """Raise `OptionsError` for a query that is too long, or has too many different words."""
+    if len(query) > MAX_QUERY_CHARS or len(set(words)) > MAX_QUERY_WORDS:
         raise OptionsError(
-            f"a query has at most {MAX_QUERY_CHARS} characters, and this one has {len(query)}: search for fewer words"
+            f"a query has at most {MAX_QUERY_CHARS} characters and {MAX_QUERY_WORDS} different words, and this one has "
+            f"{len(query)} and {len(set(words))}: search for fewer words"
         )
 
 

@@ -30,7 +30,7 @@ from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from ..ground.text import on_one_line
 from ..serialization import EncodedEvents, dumps_event, dumps_json, encode_events, loads_event, loads_json
-from .arguments import MAX_ID_CHARS, check_filters, check_text, cut_limit, cut_number
+from .arguments import MAX_ID_CHARS, check_filters, check_query, check_text, cut_limit, cut_number
 from .checkpoint import CheckpointingStore
 from .core import SessionWriter
 from .folds.search import SearchHit, scan_events, search_words
@@ -265,12 +265,14 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that contain every word of `query`, newest session first, of one tenant as in lists.
 
-        `limit` is the most events. Raises `OptionsError` for a query of more than `MAX_QUERY_CHARS` characters.
+        `limit` is the most events. Raises `OptionsError` for a query of more than `MAX_QUERY_CHARS` characters or
+        `MAX_QUERY_WORDS` words.
         """
         check_text("query", query)
         check_filters(query=query, tenant=tenant)
         limit = cut_number("limit", limit)
-        words = search_words(query)
+        words = list(dict.fromkeys(search_words(query)))
+        check_query(query, words)
         return self._find_words(words, limit, tenant) if words and limit else []
 
     def _find_words(self, words: Sequence[str], limit: int, tenant: str | None) -> list[SearchHit]:

@@ -17,9 +17,11 @@ from contextlib import closing
 from pathlib import Path
 
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.cli.stored.stores import open_session_store
 from openagentic_sdk.errors import LogCorruptError, OptionsError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import LogHead
 from openagentic_sdk.sessions.stores.tables import Execute, Rows, Tables, tables_of
@@ -82,6 +84,38 @@ class AddressTest(unittest.TestCase):
             with self.assertRaises(StorageError) as caught:
                 open_store(url).list_sessions()
             self.assertNotIn("secret", str(caught.exception))
+
+    def test_a_mistyped_address_is_no_folder(self) -> None:
+        mistyped = (
+            *(
+                "rediss//",
+                "rediss//me:secret@host",
+                "redis//host",
+                "postgres//",
+                "sqlite//x.db",
+                "s3//bucket",
+                "https//h",
+            ),
+            *(
+                "sqlite",
+                "Memory ",
+                "file",
+                "redis ://host",
+                " redis://host",
+                "",
+                " ",
+                "sqllite://x.db",
+                "s3:",
+                "mysql:x",
+            ),
+            *("sqlite://host/x.db", "file://host/x"),
+        )
+        for address in mistyped:
+            with self.subTest(address), self.assertRaisesRegex(OptionsError, "give it as|a file has none") as caught:
+                open_session_store(address)
+            self.assertNotIn("secret", str(caught.exception))
+        for address in ("runs", "./sqlite", "my/sqlite", "/var//file", "filed", "redis-runs", "a b"):
+            self.assertIsInstance(open_session_store(address), FileSessionStore)
 
     @unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
     def test_a_typo_in_an_address_is_told_before_anything_is_asked(self) -> None:

@@ -13,13 +13,15 @@ from ...ground.patterns import regex
 from ...sessions.base import SessionStore, whole_id
 from ...sessions.seal import HOME_NAME
 from ...sessions.store import FileSessionStore
-from ...sessions.stores.locate import ENVIRONMENT_NAME, open_store
+from ...sessions.stores.locate import ENVIRONMENT_NAME, FORMS, open_store, without_user
 
 NEWEST = "newest"
 ID_HELP = f"a session's id or a prefix of it; {NEWEST} is the one written to last"
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
+# A mistyped address must not become a folder, in which sessions seem to be lost: nothing but a scheme, or one without `:`.
+_MISTYPED = regex(r"\s*(?:(?i:rediss?|postgres(?:ql)?|sqlite3?|file|memory|unix|s3|https?|mysql)\s*(?:$|:|//)|$)|.*://")
 _SPAN = regex(r"(\d{1,6})\s*(min|[hdwmy])")
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_800.0, "y": 31_557_600.0}
 
@@ -46,6 +48,11 @@ def open_session_store(address: str | None) -> SessionStore:
     """The store of `--store`, otherwise of the environment; a name without a scheme is a folder of session files."""
     if address is None or _ADDRESS.match(address):
         return open_store(address)
+    if _MISTYPED.match(address):
+        raise OptionsError(
+            f"store {without_user(address)!r} looks like a mistyped address: give it as {FORMS}, or begin a folder's name "
+            "with ./"
+        )
     return FileSessionStore(Path(address).expanduser().absolute())
 
 

@@ -222,7 +222,7 @@ def summary_matches(
     if not query:
         return True
     haystack = summary_text(summary)
-    return all(word in haystack for word in query.casefold().split())
+    return all(word in haystack for word in dict.fromkeys(query.casefold().split()))
 
 
 def summary_text(summary: SessionSummary) -> str:

@@ -90,6 +90,11 @@ def _path_and_durability(url: str) -> tuple[Path, str]:
     rest = url.partition(":")[2]
     path, _, query = rest.partition("?")
     if path.startswith("//"):
+        if path[2:3] not in ("", "/", "~", "."):
+            name = without_user(url)
+            raise OptionsError(
+                f"store {name!r} cannot be used: // begins a host, and a file has none: write /// or no slash"
+            )
         path = "/" + path.lstrip("/")
     path = unquote(path)
     path = path[1:] if path.startswith("/~") else path

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConcurrencyError, OptionsError, SessionNotFoundError, StorageError
 from ...events import SessionMeta, UserMessage
-from ...sessions.arguments import MAX_QUERY_CHARS
+from ...sessions.arguments import MAX_QUERY_CHARS, MAX_QUERY_WORDS
 from .base import StoreTest
 
 LARGEST = 2**63 - 1
@@ -128,12 +128,14 @@ class Arguments(StoreTest):
             lambda query: self.store.page_sessions(limit=9, query=query),
         )
         for call in asked:
-            for query in (5, True, b"event", ["event"], "x" * (MAX_QUERY_CHARS + 1), "event " * 200_000):
+            letters = "abcdefghij"
+            words = [a + b + c for a in letters for b in letters for c in letters]
+            many = " ".join(words[:MAX_QUERY_WORDS])
+            for query in (5, True, b"event", ["event"], "x" * (MAX_QUERY_CHARS + 1), "event " * 200_000, f"{many} k"):
                 with self.subTest(str(query)[:20]), self.assertRaises(OptionsError):
                     call(query)
-            letters = "abcdefghijklmnopqrstuvw"
-            many = " ".join(a + b + c for a in letters for b in letters for c in letters)[:MAX_QUERY_CHARS]
-            for query in ("event " * (MAX_QUERY_CHARS // 6), many, "x" * MAX_QUERY_CHARS, "\0", "\ud800", "%_*\\'\""):
+            repeated = "event " * (MAX_QUERY_CHARS // 6)
+            for query in (repeated, many, "x" * MAX_QUERY_CHARS, "\0", "\ud800", "%_*\\'\""):
                 began = time.monotonic()
                 with self.subTest(query[:20]):
                     call(query)
