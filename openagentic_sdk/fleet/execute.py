@@ -35,7 +35,7 @@ from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
 from .record import OVER, FleetRun, RunOutcome
-from .standing import Standing, ended_itself, look, parked, usage_after
+from .standing import Standing, ended_itself, last_outcome, look, parked, usage_after
 
 # The delay before a run is tried again whose session is in use, or whose store refused an operation.
 BUSY_S = 1.0
@@ -110,7 +110,7 @@ async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: async
         background = submit(None if standing.is_said else _named_prompt(fleet, run), options, guard=lease.check)
         await _attend(background, lease, draining, grace_s)
         lease.check()
-        return await _ending(store, lease, background, options.key_file)
+        return await _ending(store, lease, background, options.key_file, standing.after_seq)
 
 
 def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
@@ -158,8 +158,10 @@ async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Eve
             await suspending
 
 
-async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None) -> RunOutcome:
-    """The next state of a run that this process releases."""
+async def _ending(
+    store: SessionStore, lease: Lease, background: BackgroundRun, key_file: str | None, after_seq: int
+) -> RunOutcome:
+    """The next state of a run that this process releases, whose own events come after that one."""
     if background.state == "cancelled":
         return RunOutcome("cancelled", "interrupted") if lease.is_cancelled else RunOutcome("queued")
     result = await background.wait()
@@ -172,7 +174,10 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun, 
     if result.state == "failed":
         # If the store refused an operation, the log has no result: the run is not over.
         standing: Standing = await off_loop(True, look, store, lease.run)
-        return standing.outcome or RunOutcome("queued", error=_words(result.error), delay_s=REFUSED_S)
+        end = standing.outcome
+        if end is None and lease.run.prompt is None:  # no request id leads to its result
+            end = await off_loop(True, last_outcome, store, lease.run.session, after_seq)
+        return end or RunOutcome("queued", error=_words(result.error), delay_s=REFUSED_S)
     return RunOutcome("ended", result.stop_reason, None if result.success else _words(result.error))
 
 

@@ -94,6 +94,12 @@ def outcome_of(result: Result) -> RunOutcome:
     return RunOutcome("ended", result.stop_reason, result.error_message)
 
 
+def last_outcome(store: SessionStore, session: str, after_seq: int) -> RunOutcome | None:
+    """The outcome of the last result after that event; None if there is none. Raises what reading a log raises."""
+    results = [event for event in store.iter_events(session, after_seq=after_seq) if isinstance(event, Result)]
+    return outcome_of(results[-1]) if results else None
+
+
 def _pause(store: SessionStore, run: FleetRun, last: Result) -> RunOutcome | None:
     """The outcome of a run that was last parked or interrupted; None if it is to continue."""
     at = last.seq or 0

@@ -236,6 +236,19 @@ class QueueTest(FleetTest):
         self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
         self.check_ended(run_id, "k")
 
+    def test_a_run_without_a_prompt_that_fails_is_over_as_one_with_a_prompt(self) -> None:
+        class Broken(Payer):
+            async def complete(self, **_: Any) -> ModelOutput:
+                raise ValueError("no such model")
+
+        broken = OpenAgenticOptions(provider=Broken(), model="payer", setting_sources=())
+        self.fleet = Fleet(self.store, {"payer": NamedAgent(lambda: broken)})
+        self.addCleanup(self.fleet.close)
+        for prompt in ("pay a 0", None):
+            run_id = self.run_async(self.fleet.enqueue("payer", prompt, session="s"))
+            self.assertEqual(self.work(), [(run_id, "running"), (run_id, "failed: no such model")])
+            self.assertEqual((self.status(run_id).state, self.status(run_id).stop_reason), ("failed", "error"))
+
     def test_a_cancel_ends_what_is_queued_parked_or_running_and_closes_its_log(self) -> None:
         parked, queued = self.pay("parked", agent="asker"), self.pay("queued")
         self.assertTrue(self.run_async(self.fleet.cancel(queued)))

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from openagentic_sdk import Agent, Flow, OpenAgenticOptions, StepFailedError, workflow
+from openagentic_sdk import Agent, Flow, OpenAgenticOptions, StepFailedError, WorkflowError, workflow
 from openagentic_sdk.agents import Agents
 from openagentic_sdk.fleet import Fleet, FleetRun, Worker
 from openagentic_sdk.parts.record.lifecycle import delete_session
+from openagentic_sdk.parts.workflows.progress import WorkflowProgress, retry_step
 from openagentic_sdk.testing import ScriptedProvider
 
 from .test_fleet import EFFECTS, FleetCase, pack
@@ -95,6 +96,26 @@ class FleetSteps(FleetCase):
         fleet = self.fleet_of(ScriptedProvider([]))
         run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k")))
         self.assertEqual(self.text(run.session), "failed: error")
+
+    def test_a_failed_step_that_is_retried_is_another_run_and_each_failure_can_be_retried(self) -> None:
+        fleet = self.fleet_of(ScriptedProvider([]))
+        session = asyncio.run(
+            fleet.status(asyncio.run(fleet.enqueue("patient", patient.prompt(), request_id="k")))
+        ).session
+        self.finish(fleet, 1)
+        for attempt, turns in ((2, []), (3, ["late"])):
+            step, wait = WorkflowProgress.of(self.store.read_events(session)).steps.values()
+            self.assertEqual((step.number, step.state, wait.state), ("1", "failed", "done"))
+            self.assertIn("its run ended as 'error': script has 0 turns", step.message)
+            self.assertEqual(retry_step(self.store, session, "1"), f"1_{attempt}")
+            fleet = self.fleet_of(ScriptedProvider(turns))
+            run = self.finish(fleet, asyncio.run(fleet.enqueue("patient", None, session=session)))
+            self.assertEqual((run.state, run.error), ("ended", None))
+            rows = [row for row in asyncio.run(fleet.runs()) if row.agent == "reader"]
+            self.assertEqual((len(rows), len({row.session for row in rows})), (attempt, attempt))
+        self.assertEqual(self.text(session), "late")
+        with self.assertRaisesRegex(WorkflowError, "only a step that has not succeeded"):
+            retry_step(self.store, session, "1")
 
     def test_a_run_that_is_cancelled_is_a_step_that_failed(self) -> None:
         fleet, run_id = self.parked()

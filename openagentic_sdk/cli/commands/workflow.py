@@ -488,9 +488,12 @@ def _cancel(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _retry(store: SessionStore, args: argparse.Namespace) -> int:
-    session_id, _ = _workflow(store, args)
+    session_id, before = _workflow(store, args)
     call_id = retry_step(store, session_id, args.step)
-    command = f"openagentic-sdk workflow run MODULE:NAME --session {on_one_line(session_id)}"
-    message = f"step {on_one_line(args.step)} runs again in: {command}"
+    where = ["--session", session_id, *(["--store", args.store] if args.store else [])]
+    how = ["openagentic-sdk", "workflow", "run", "MODULE:NAME", *where]
+    if before.was_enqueued(args.step):  # only a worker of the fleet can enqueue the step's run again
+        how = ["openagentic-sdk", "fleet", "enqueue", "--agents", "FILE", before.name, *where]
+    message = f"step {on_one_line(args.step)} runs again in: {on_one_line(shlex.join(how))}"
     Screen(sys.stdout).tell(args.json, {"session_id": session_id, "call_id": call_id}, [message])
     return OK

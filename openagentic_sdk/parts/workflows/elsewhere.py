@@ -14,6 +14,7 @@ from ...errors import StepFailedError, WorkflowError
 from ...ground.frozen import frozen
 from ...kernel.agent import Run
 from ...kernel.tool import ToolContext, ToolOutput
+from .fold import END_OF_STEP, StepsFold
 from .steps import Step, StepPlan, Work
 
 # How long to wait for the end of a run before checking whether it ended without notification.
@@ -65,7 +66,9 @@ async def run_elsewhere(
         if service is None or run.parts.continue_call(ctx.tool_use_id or ""):  # it was started in place
             output = await in_place(input, ctx)
             return ToolOutput({"text": output.output}, meta=output.meta)
-        record = await service.start(ctx.idempotency_key or "", _event(placed), name, prompt, where)
+        starts = _starts_before(run, placed)
+        key = f"{ctx.idempotency_key or ''}_{starts + 1}" if starts else ctx.idempotency_key or ""
+        record = await service.start(key, _event(placed), name, prompt, where)
         return ToolOutput(dict(record), meta={"child_session_id": record["session"]})
 
     input = {"prompt": prompt, "queue": where.queue, "priority": where.priority}
@@ -86,7 +89,15 @@ async def run_elsewhere(
 
 
 def _event(placed: Step) -> str:
-    return f"end of step {placed.number}"
+    return f"{END_OF_STEP}{placed.number}"
+
+
+def _starts_before(run: Run, step: Step) -> int:
+    """The number of runs that earlier attempts of this step have started: `retry_step` asks for another one."""
+    steps = run.view.fold(StepsFold)
+    records = map(steps.find, (step.number, *(f"{step.number}_{attempt}" for attempt in range(2, step.attempt))))
+    results = (record.result for record in records if record is not None)
+    return sum(result is not None and result.outcome == "ok" for result in results) if step.attempt > 1 else 0
 
 
 async def _end(make: Callable[[StepPlan], Step], run: Run, record: Mapping[str, Any], event: str) -> Mapping[str, Any]:

@@ -24,6 +24,8 @@ RESTARTED = "workflow"
 CANCELLED = "cancelled"
 # The message of the end of a workflow that was cancelled and has cleaned up.
 WAS_CANCELLED = "the workflow was cancelled"
+# The event that announces the end of a run to the workflow that enqueued it as this step.
+END_OF_STEP = "end of step "
 
 
 def is_final(stop_reason: str, message: str | None) -> bool:
@@ -59,6 +61,13 @@ class StepsFold(Fold):
         if record is None and (row := self._kept.get(call_id)) is not None:
             record = self.calls[call_id] = _record(call_id, row)
         return record
+
+    def is_open(self, number: str) -> bool:
+        """Whether the newest attempt of a step has not ended."""
+        newest, attempt = self.find(number), 2
+        while (later := self.find(f"{number}_{attempt}")) is not None:
+            newest, attempt = later, attempt + 1
+        return newest is not None and newest.result is None
 
     def wanted_events(self) -> set[str]:
         """The names of the events that steps wait for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal
@@ -25,7 +26,8 @@ from ...ground.frozen import mutable, values_of
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
 from ..record.lifecycle import append_signed
-from .fold import is_final
+from .elsewhere import LOOK_S
+from .fold import END_OF_STEP, is_final
 
 StepState = Literal["waiting", "running", "done", "failed", "denied", "cancelled", "unknown"]
 _OUTCOMES: Mapping[str, StepState] = {"ok": "done", "error": "failed", "denied": "denied", "unknown": "unknown"}
@@ -74,6 +76,9 @@ class WorkflowProgress:
     questions: dict[str, UserQuestion] = field(default_factory=dict)
     _level: int = 0
     _calls: dict[str, StepProgress] = field(default_factory=dict)
+    # The steps that were enqueued as runs of a fleet, and the calls that wait for the end of such a step's run.
+    _enqueued: set[str] = field(default_factory=set)
+    _waits: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> WorkflowProgress:
@@ -153,6 +158,9 @@ class WorkflowProgress:
         step.due = due if isinstance(due, int | float) else None
         step.call_id, step.seq = use.tool_use_id, use.seq or 0
         self.steps[number] = self._calls[use.tool_use_id] = step
+        event = str(use.input.get("event", ""))
+        if use.name == "wait_for" and event.startswith(END_OF_STEP):
+            self._waits[use.tool_use_id] = event.removeprefix(END_OF_STEP)
 
     def _end(self, step: StepProgress, result: ToolResult) -> None:
         if step.began is None and result.outcome == "ok":  # a recorded value such as flow.now(), not work
@@ -163,6 +171,29 @@ class WorkflowProgress:
         step.message = result.error_message or ""
         self._level = max(self._level, step.level)
         self.questions = {key: each for key, each in self.questions.items() if each.tool_use_id != result.tool_use_id}
+        output = result.output if isinstance(result.output, Mapping) else {}
+        if isinstance(output.get("run"), int):
+            self._enqueued.add(step.number)
+        enqueued = self._waits.get(result.tool_use_id, "")
+        if enqueued in self._enqueued and isinstance(end := output.get("end"), Mapping):
+            self._end_run(self.steps[enqueued], end)
+
+    def _end_run(self, step: StepProgress, end: Mapping[str, Any]) -> None:
+        """Show the end of a step's run as that of the step, which itself only enqueued the run."""
+        reason = end.get("stop_reason")
+        if reason != "end":
+            step.state = "cancelled" if reason == "interrupted" else "failed"
+            step.message = f"its run ended as {reason!r}" + (f": {end['error']}" if end.get("error") else "")
+
+    def was_enqueued(self, number: str) -> bool:
+        """Whether the step was a run of a fleet."""
+        return number in self._enqueued
+
+    def wait_of(self, step: StepProgress) -> StepProgress | None:
+        """The step that received the end of this step's run; None if it ran in place, or its run has not ended."""
+        waits = [self._calls[call_id] for call_id, number in self._waits.items() if number == step.number]
+        last = max(waits, key=lambda wait: wait.seq, default=None)
+        return None if last is None or last.ended is None else last
 
     def counts(self) -> dict[str, int]:
         """The number of steps in each state that occurs."""
@@ -199,12 +230,14 @@ class WorkflowProgress:
 def retry_step(store: SessionStore, session_id: str, number: str) -> str:
     """Let the next run repeat a step that failed, was denied or may not have run; return its call's id.
 
-    The caller decides whether it may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does
+    If the step was a run of a fleet, another run is enqueued, and the workflow waits for its end. The caller decides whether
+    the step may be repeated: its effect is not checked. Raises `WorkflowError` for a step that does
     not exist or needs no retry, and `SessionLockedError` during a run.
     """
     uses: list[ToolUse] = []
 
     def again() -> list[Event]:
+        uses.clear()
         progress = WorkflowProgress.of(events := list(store.iter_events(session_id)))
         step = progress.steps.get(number)
         if step is None:
@@ -216,9 +249,14 @@ def retry_step(store: SessionStore, session_id: str, number: str) -> str:
             raise WorkflowError(
                 f"step {number} ({step.name}) is {step.state}: only a step that has not succeeded can be retried"
             )
-        use = next(event for event in events if isinstance(event, ToolUse) and event.tool_use_id == step.call_id)
-        extras = {key: value for key, value in (use.extras or {}).items() if key != "due"}
-        uses.append(ToolUse(f"{number}_{step.attempt + 1}", use.name, use.input, extras=extras))
+        for each, due in ((step, None), (progress.wait_of(step), time.time() + LOOK_S)):
+            if each is not None:
+                use = next(
+                    event for event in events if isinstance(event, ToolUse) and event.tool_use_id == each.call_id
+                )
+                extras = {key: value for key, value in (use.extras or {}).items() if key != "due"}
+                extras |= {} if due is None else {"due": due}
+                uses.append(ToolUse(f"{each.number}_{each.attempt + 1}", use.name, use.input, extras=extras))
         return [*uses]
 
     append_signed(store, session_id, again)

@@ -22,7 +22,7 @@ from ...serialization import dumps_json
 from ...sessions.closing import IN_DOUBT
 from ...sessions.folds.view import CallRecord
 from .body import FlowBody, Promise
-from .fold import CANCELLED, StepsFold
+from .fold import CANCELLED, END_OF_STEP, StepsFold
 from .inbox import Delivered
 
 # The name of every step in permission rules, besides its own; the workflow uses it to allow its steps without a question.
@@ -211,6 +211,9 @@ def check_made(steps: StepsFold, body_steps: Mapping[str, str]) -> None:
         record = steps.find(call_id)
         assert record is not None, "it is one of ids()"
         use, branch = record.use, number.rpartition("-")[0]
+        event = str(use.input.get("event", ""))
+        if use.name == "wait_for" and event.startswith(END_OF_STEP) and steps.is_open(event.removeprefix(END_OF_STEP)):
+            continue  # the body waits for the end of that step's run once the step, which is repeated, has enqueued it
         before = [other for other in body_steps if other.rpartition("-")[0] == branch]
         behind = (
             f"after step {before[-1]} at {body_steps[before[-1]]}" if before else "from the beginning of its branch"
