@@ -29,6 +29,7 @@ from ..agents import NamedAgent, Repository, check_ref
 from ..errors import FleetError, OptionsError, StorageError, ToolError
 from ..events import Event, HookEvent, WorkspaceKept
 from ..ground.backoff import Backoff
+from ..ground.disk import remove_tree, walk
 from ..ground.frozen import frozen
 from ..ground.system import BINARY
 from ..ground.text import existing, one_line
@@ -441,7 +442,7 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 def _nested_repositories(tree: Path) -> list[str]:
     """The folders below the top of a working tree that contain a `.git` in any letter case; links are not followed."""
     repositories = []
-    for folder, folders, files in os.walk(tree):
+    for folder, folders, files in walk(str(tree)):
         is_top = folder == str(tree)
         if not is_top and any(name.lower() == ".git" for name in (*folders, *files)):
             repositories.append(os.path.relpath(folder, tree))
@@ -552,11 +553,11 @@ def _remove(folders: Iterable[Path]) -> None:
 
     for folder in folders:
         os.chmod(folder, stat.S_IRWXU)
-        for parent, names, _ in os.walk(folder):
+        for parent, names, _ in walk(str(folder)):
             for name in names:
                 if not os.path.islink(path := os.path.join(parent, name)):
                     os.chmod(path, stat.S_IRWXU)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 @contextmanager

@@ -207,11 +207,52 @@ def make_folder(disk: Disk, path: Path, *, sync: bool) -> None:
         raise
 
 
-def remove_tree(path: str | Path) -> None:
-    """Delete a folder and its contents as far as possible, without raising."""
+def remove_tree(path: str | Path, *, ignore_errors: bool = True) -> None:
+    """Delete a folder and its contents; with `ignore_errors` as far as possible, otherwise raises `OSError`."""
     import shutil  # imports every compression module
 
-    shutil.rmtree(path, ignore_errors=True)
+    try:
+        shutil.rmtree(path, ignore_errors=ignore_errors)
+    except RecursionError:  # before Python 3.13 it calls itself for each level, and a command can create any depth
+        _flatten(os.fspath(path))
+        shutil.rmtree(path, ignore_errors=ignore_errors)
+
+
+def _flatten(top: str) -> None:
+    """Move every folder of a tree to its top, so that it is as shallow as possible and no path in it is too long."""
+    waiting, moved = [top], 0
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in [entry for entry in entries if entry.is_dir(follow_symlinks=False)]:
+                moved += 1
+                place = entry.path if folder == top else os.path.join(top, f".moved-{os.getpid()}-{moved}")
+                os.rename(entry.path, place)
+                waiting.append(place)
+
+
+def walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Like `os.walk`, which before Python 3.12 calls itself for each level and so fails in a tree of a thousand levels."""
+    waiting = [top]
+    while waiting:
+        folder, folders, files = waiting.pop(), list[str](), list[str]()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    (folders if _is_folder(entry) else files).append(entry.name)
+        except OSError:
+            continue
+        yield folder, folders, files
+        # Only now, because the caller may remove names.
+        paths = [os.path.join(folder, name) for name in reversed(folders)]
+        waiting += [path for path in paths if not os.path.islink(path)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, which must not hide the other entries
+        return False
 
 
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:

@@ -109,6 +109,7 @@ def start_thread(work: Callable[[], T], name: str, *, keep: bool = False) -> asy
     """
     loop = running_loop("this call, which waits for a thread,")
     done: _ThreadOutcome[T] = _ThreadOutcome(loop=loop)
+    # With the context, so that whatever the work leaves running is named in the list of this run.
     carry = partial(_carry, partial(contextvars.copy_context().run, work), loop, done)
     keeper = _kept.get() if keep else None
     if keeper is not None and keeper.is_open and keeper.loop is loop:
@@ -193,6 +194,7 @@ async def wait_until(done: asyncio.Future[Any], timeout_s: float | None = None) 
     waiter = loop.create_future()
     timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
     wake = partial(_wake, waiter)
+    # Only one waiter can be woken directly; any others use callbacks.
     if isinstance(done, _ThreadOutcome) and (done.waiter is None or done.waiter.done()):
         done.waiter = waiter
     else:
@@ -217,6 +219,7 @@ async def settled(
 
     `on_cancel` is called for each of them.
     """
+    # `asyncio.shield` would return at the first cancellation and leave the work unobserved.
     done = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not done.done():
@@ -278,6 +281,7 @@ async def _wait_a_moment(
     waited: set[asyncio.Future[Any]] = {done} if hurried is None else {done, hurried}
     while not done.done() and (over is None or now() < over or (busy is not None and busy())):
         with contextlib.suppress(asyncio.CancelledError):
+            # Never 0: while `busy` extends the moment, this loop would spin.
             left_s = None if over is None else max(over - now(), 0.05)
             await asyncio.wait(waited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if hurried in waited and hurried.done():

@@ -34,6 +34,8 @@ class EventChannel(Generic[T]):
         *first, last = events
         for event in first:
             self._waiting.append((event, None))
+        # One future for the batch: the receiver takes events in order, so it has finished with all when it has with the
+        # last.
         self._waiting.append((last, handled))
         arrival, self._arrival = self._arrival, None
         if arrival is not None and not arrival.done():

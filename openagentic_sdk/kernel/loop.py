@@ -117,6 +117,7 @@ async def end_unbegun(run: Run) -> None:
 async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
     """Hold the conversation until it ends by itself, by a limit, a hook or an error; return how it ended."""
     try:
+        # By the clock of the event loop, which a test's clock does not move: each step also asks the deadline itself.
         async with asyncio.timeout(run.lifetime.deadline.remaining_s()) as timer:
             await _converse(run, prompt)
     except RunStopped as stopped:
@@ -139,6 +140,7 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
+    # One batch: no crash leaves a run that has begun without, for example, the skills that are active from the start.
     opening = [event for part in run.parts.at(Part.opening_events) for event in part.opening_events()]
     await run.record(_init(run), *opening)
     if run.request.part != "next":
@@ -146,6 +148,7 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
     for part in run.parts.at(Part.begin):
         await part.begin()
     is_due = run.view.requests.is_due(run.request.request_id)
+    # A prompt that is already the newest one is not stored again, so it would not supersede what waits for a person.
     await settle_open_calls(run, prompt_follows=prompt is not None and is_due)
     if prompt is None:
         if _waits_for_the_model(run):
@@ -294,6 +297,7 @@ async def _next_reply(run: Run) -> Reply:
         if message.request_id is None or message.request_id not in run.view.requests:
             await store_prompt(run, IncomingPrompt(message, message.text, message.request_id, origin="steering"))
     _check_limits(run)
+    # Only now: whatever a person sent is in the log even if a limit ends the run here.
     for part in run.parts.at(Part.before_step):
         await part.before_step()
     try:
@@ -402,6 +406,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
             except InvalidEventError as error:  # the value of a part, such as that of a workflow
                 stored_result = (await run.recorder.store(_result(run, _failure(error))))[-1]
             assert isinstance(stored_result, Result)
+            # Events are missing from the log otherwise, and a signature would attest to less than it appears to.
             if stored_result.saved:
                 for part in run.parts.at(Part.vouch):
                     await part.vouch()
@@ -419,6 +424,8 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 
     A run that finished while a background subagent waits for a person is also waiting.
     """
+    # First, because a shell or a subagent that ends now may still record events and leave calls open, which are closed
+    # below.
     for resource in run.parts.services.get(RunResources):
         if isinstance(resource, Closable):
             name = type(resource).__name__
@@ -449,6 +456,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         await run.lifetime.wait_for(hooks)
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
+    # Last, because hooks and parts may have left something running, too.
     end_events = [
         SystemNotice("left_behind", f"{name} did not end when asked to, and may still be running")
         for name in run.lifetime.left

@@ -57,6 +57,7 @@ async def ask_model(run: Run) -> Reply:
     except BaseException as error:  # also on cancellation: the text so far is recorded
         await answer.record_failure(error)
         raise
+    # Before the hooks judge it: it has been paid for, and a resume must not pay again.
     calls = await answer.record(output)
     if run.agent.hooks.are_any:
         _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hooks.context())
@@ -133,6 +134,7 @@ class AnswerRoom:
                 room, stopped = most, why
         if stopped is None:
             return piece, None
+        # The limit is in bytes and may fall inside a character, whose first part `ignore` drops.
         return piece.encode("utf-8", "surrogatepass")[: max(0, room - before)].decode("utf-8", "ignore"), stopped
 
     def take_event(self, event: wire.StreamEvent) -> str | None:
@@ -219,6 +221,7 @@ class _IncomingAnswer:
                 with suppress(RuntimeError):  # an abandoned generator that is still running cannot be closed
                     await answer.aclose()
 
+        # A guest, because a provider's stream may suppress its cancellation.
         reading = Guest(read_all, self._name)
         try:
             while (event := await pieces.receive()) is not None:

@@ -41,6 +41,7 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError`, `RequestConflictError` or `LogCorruptError`, and then nothing has
     changed. A subagent shares its parent's deadline.
     """
+    # Before a session exists: a refusal must leave nothing behind.
     _check_limits(agent, request)
     if agent.seal is None:
         agent = changed(agent, seal=Seal())
@@ -70,6 +71,7 @@ async def open_run(
     )
     recorder.patience = run.lifetime.patience
     parts = [open_part(run) for open_part in agent.parts]
+    # Before `Parts`, which requests their services at once.
     watch_foreign(parts)
     run.parts = recorder.parts = Parts(parts, {RunResources: RunResources(), **run_services(run)})
     return run
@@ -141,6 +143,7 @@ def _open_session(
             # It exists already, or another process was faster: this run continues it.
             session_id = request.session
     if request.request_id is not None:
+        # Of processes that start the same request at once, all but one find the session of the first.
         owner = store.claim_request(session_id, request.request_id)
         if owner != session_id:
             if is_new:
@@ -149,6 +152,7 @@ def _open_session(
                 raise RequestConflictError(request.request_id, owner, "in another session")
             session_id, is_new = owner, False
     writer = store.open_writer(session_id)
+    # At once: if the caller has given up meanwhile, `close_late` finds it here.
     came.append(writer)
     if is_new and not writer.last_seq:  # no other process was faster
         view = SessionView(
@@ -159,6 +163,7 @@ def _open_session(
         view, kept_view = load_view(store, session_id, agent.folds, provider=agent.provider.name, seal=agent.seal)
         if kept_view is not None:
             writer.keep_view(kept_view)
+        # An approval in a log from elsewhere must not count here.
         agent.gate.restore(session_id, filter(view.is_ours, view.events))
     except BaseException:  # after any error, release the session
         writer.close()

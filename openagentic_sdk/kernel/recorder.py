@@ -73,6 +73,7 @@ class Recorder:
         """Store the events as one batch and show them; return them as stored."""
         if not events:
             return []
+        # Not in a run that is no longer saved: there is no next write that would bring them along.
         if self.saved and any(part.may_wait(events) for part in self.parts.at(Part.may_wait)):
             return await self._hold(self._stamped(events))
         stored_events = await self.store(*events)
@@ -89,6 +90,7 @@ class Recorder:
         async with self._one_at_a_time:
             last_seq, authority = self._writer.last_seq + len(self._held), self._view.authority
             signed = events if authority is None else authority.sign(events, last_seq)
+            # As the store will number them: this run is the only writer, and the lock keeps its own events apart.
             numbered = [changed(event, seq=seq) for seq, event in enumerate(signed, start=last_seq + 1)]
             for event in numbered:
                 self._view.apply(event, made_here=True)
@@ -101,6 +103,7 @@ class Recorder:
         # Instead of `async with`, which makes two more coroutines for each event.
         await self._one_at_a_time.acquire()
         try:
+            # Inside the lock: the wait for it may last longer than the right to act.
             if self._guard is not None:
                 self._guard()
             authority, queue = self._view.authority, self._held
@@ -113,6 +116,7 @@ class Recorder:
             except BaseException as error:  # where log and view may differ, no event may follow
                 self._is_closed |= bool(queue) or (isinstance(error, StorageError) and not error.retryable)
                 raise
+            # Those of the queue have been in the view since `_hold`.
             for event in stored_events[len(queue) :]:
                 self._view.apply(event, made_here=True)
             for part in self.parts.at(Part.stored):
@@ -124,6 +128,7 @@ class Recorder:
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
                 await self.show(SystemNotice("unsigned", text))
             if self.saved and stored_events and isinstance(stored_events[-1], SessionCompacted):
+                # Inside the lock, because no event may be applied while the view is replaced.
                 cancelled = await self._let_go() or cancelled
         finally:
             self._one_at_a_time.release()

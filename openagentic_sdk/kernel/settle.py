@@ -102,6 +102,8 @@ async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
     for record in records:
         use, started = record.use, record.started
         tool = run.agent.tools.get(use.name) if use.name in run.agent.tools else None
+        # First: nothing else in a log from elsewhere may decide what happens, not even a question that it claims was
+        # asked.
         if not run.view.is_ours(use):
             await run.record(ToolResult(use.tool_use_id, **_NOT_OURS))
         elif started is not None and started.name not in run.agent.tools and use.tool_use_id in asking_ids:
@@ -110,6 +112,7 @@ async def settle_calls(run: Run, records: Iterable[CallRecord]) -> None:
             again.append(use)
         else:
             await run.record(await _end_in_doubt(run, record, tool))
+    # Last, so that the other results are in the log whatever these calls do.
     await run_calls(run, again)
 
 

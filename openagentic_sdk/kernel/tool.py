@@ -128,6 +128,7 @@ class RunResources:
         """Return the value of this class; on first use it is made by `make`, or by the class itself."""
         # Calls in threads may ask at the same time, and each must get the same value.
         with self._creation:
+            # The lock is not reentrant: `make` must not request another value.
             value = self.find(kind)
             if value is None:
                 self._by_type[kind] = value = (make or kind)()

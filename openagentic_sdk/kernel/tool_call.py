@@ -59,6 +59,7 @@ class Permitted:
             use.name,
             self.tool.effect,
             self.decision.input_sha256,
+            # The same for every attempt, so that a service can recognize a repetition.
             idempotency_key=f"{run.session_id}:{use.tool_use_id}",
             attempt=run.view.calls[use.tool_use_id].attempts + 1,
             # The log states it once: `tool.use` has it, unless a hook or a person changed it.
@@ -80,6 +81,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
             return _denied(use, "HookBlocked", reason)
         return await _permit(run, call)
     except ToolNotFoundError as error:
+        # The person's answer is for a process that has the tool: an error result here would discard it.
         if run.view.has_asked(use.tool_use_id):
             raise waits_elsewhere(run, error.name) from None
         return error_result(use.tool_use_id, error)
@@ -108,6 +110,7 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
         raise ToolError(f"{use.name} may not be called by {caller} (see its allowed_callers)")
+    # Before the hooks: they see the defaults filled in, and never an input that cannot run.
     input = tool.check_input(use.input, use.name)
     if not run.agent.hooks.are_any:
         return Proposed(use, tool, input)
@@ -204,6 +207,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
         if isinstance(permitted, Permitted):
             return permitted
         context = permitted
+    # Once: the property narrows anew each time, and the decision must be recorded with the policy that made it.
     gate = run.gate
     approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:

@@ -39,6 +39,7 @@ class Job:
         self._run = run
         self._seconds: float | None = None
         self._left: list[str] = []
+        # A tool that suppresses its cancellation must not keep the run from ending.
         self.guest: Guest[ToolOutput] = Guest(self._work, f"call {call.use.tool_use_id} of tool {call.use.name}")
 
     async def _work(self) -> ToolOutput:
@@ -115,6 +116,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
         work = [Job(run, item) if isinstance(item, Permitted) else item for item in ready]
         parked: RunStopped | None = None
         try:
+            # In the model's order although they run at the same time: the log must not depend on which ends first.
             for item in work:
                 try:
                     results.append(await _finish(run, item))
@@ -171,9 +173,11 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         await asyncio.gather(*(job.end() for job in jobs if not job.guest.is_done))
         results = [_cut_result(run, item) for item in work]
         results = [result and await store_result(run, result) for result in results]
+        # `_finish` has recorded some of them if the cancellation came later.
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
 
+    # From now on, a store that hangs delays the end by a moment only, see `Lifetime.patience`.
     run.lifetime.is_ending = True
     ending, _ = await settled(end_all())
     ending.exception()  # a store's refusal has already stopped the run; the first error carries the reason
@@ -187,6 +191,8 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     if call.use.tool_use_id in run.questions.parked or isinstance(item.guest.error, StorageError | RunStopped):
         return None
     result = item.result(cut=True)
+    # A call that may be repeated stays open and runs again when the session continues; a result would tell the model to give
+    # up.
     goes_on = run.questions.parked or run.lifetime.stopping.asked == "suspend"
     if result.outcome == "cancelled" and goes_on and call.tool.effect in REPEATABLE:
         return None
@@ -242,6 +248,7 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         decisions.append(decision)
     for decision in decisions:
         if decision is not None and decision.additional_context:
+            # Recorded before the next step: endpoints reject a message between the results of one answer's calls.
             run.notes.append(UserMessage(decision.additional_context, origin="hook"))
         if decision is not None and decision.stops:
             run.hooks.stopped_by = RunStopped("blocked:post_tool_use", decision.block_reason or "")

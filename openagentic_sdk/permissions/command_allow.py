@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..ground.disk import walk
 from ..ground.frozen import frozen
 from ..ground.patterns import regex
 from .hold.programs import BUILT_IN
@@ -384,8 +385,8 @@ class _JudgedCommand:
         """Whether a bounded search finds nothing protected in a folder, and no links unless it `may_link`."""
         looked_at = 0
         protected = self.subject.workspace.protected
-        # `os.walk` does not follow links; those that it finds are judged below.
-        for place, folders, files in os.walk(folder):
+        # Links are not followed; those that it finds are judged below.
+        for place, folders, files in walk(folder):
             looked_at += len(folders) + len(files)
             if looked_at > _MOST_IN_TREE:
                 return False

@@ -442,6 +442,7 @@ class Conversation:
         self._show(blocks)
 
     def _compact(self, event: SessionCompacted) -> None:
+        # A block across that position stays whole, because its calls need their results.
         later_blocks = [block for block in self.view if block.last_seq > event.up_to_seq]
         self._show([_summary(event, self._position), *later_blocks])
 
@@ -459,6 +460,7 @@ class Conversation:
 
     def _rewind(self, event: SessionRewound) -> None:
         if event.to_seq < self.horizon:
+            # `load_view` reads the whole log before this can happen.
             raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, where the folded events begin")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()

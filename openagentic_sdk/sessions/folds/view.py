@@ -384,6 +384,7 @@ class SessionView:
     def _spent(self, event: ModelResponse | SubagentFinished) -> None:
         if isinstance(event, ModelResponse):
             self.last_request_tokens = (event.usage or {}).get("input_tokens") or None
+            # Nothing was reported for an answer that was cut off; its unknown cost must not make the sum unknown.
             if not event.complete and event.usage is None:
                 return
         self.usage = add_usage(self.usage, event.usage)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ...ground.disk import nearest_holding
+from ...ground.disk import nearest_holding, walk
 from ...ground.patterns import regex
 from .git_settings import GitSettings, read_config
 from .protected import common_dir_of, git_dir_of, repository_of
@@ -87,7 +87,7 @@ def names_git(command: str) -> bool:
 
 def _repositories_in(roots: Iterable[str]) -> Iterator[str]:
     for root in roots:
-        for folder, folders, files in islice(os.walk(root), _MOST_FOLDERS):
+        for folder, folders, files in islice(walk(root), _MOST_FOLDERS):
             names = {*folders, *files}
             if ".git" in names:
                 if ".git" in folders:
@@ -106,7 +106,7 @@ def _configurations(top: str) -> Iterator[str]:
     for git_dir in dict.fromkeys((own, common)):
         yield from (f"{git_dir}/config", f"{git_dir}/config.worktree")
     for name in ("modules", "worktrees"):
-        for folder, folders, files in os.walk(f"{common}/{name}"):
+        for folder, folders, files in walk(f"{common}/{name}"):
             folders[:] = [each for each in folders if each not in ("objects", "refs", "logs")]
             yield from (os.path.join(folder, each) for each in files if each in ("config", "config.worktree"))
 

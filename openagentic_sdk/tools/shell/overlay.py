@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import ToolError
-from ...ground.disk import SystemDisk, remove_tree, whole_file
+from ...ground.disk import SystemDisk, remove_tree, walk, whole_file
 from ...ground.files import open_folder
 from ...ground.frozen import frozen
 
@@ -40,52 +40,67 @@ class FileEffect:
 def read_effects(folder: str, upper: str, *, times: bool = False) -> list[FileEffect]:
     """The effects of a command on `folder`, sorted by path. Writes that changed nothing are omitted.
 
-    With `times`, a file that was touched counts as changed: it is newer to `make`, whatever its content.
+    With `times`, a file that was touched counts as changed: it is newer to `make`, whatever its content. Raises `ToolError`
+    for effects that cannot be read, such as a path that is too long.
     """
-    return sorted(_effects(folder, upper, "", times), key=lambda effect: (effect.path, effect.kind))
+    effects: list[FileEffect] = []
+    waiting = [""]
+    try:
+        # Not by recursion: a command can create any depth.
+        while waiting:
+            below = waiting.pop()
+            with os.scandir(os.path.join(upper, below)) as entries:
+                for entry in entries:
+                    path = os.path.join(below, entry.name)
+                    effects += _effects_of(entry, path, os.path.join(folder, path), times)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+    except OSError as error:
+        raise ToolError(
+            f"the command's changes to {folder} were discarded, because they cannot be read ({error.strerror}: "
+            f"{error.filename!s:.200}): repeat the command without such files"
+        ) from error
+    return sorted(effects, key=lambda effect: (effect.path, effect.kind))
 
 
-def _effects(folder: str, upper: str, below: str, times: bool) -> Iterator[FileEffect]:
-    for entry in os.scandir(os.path.join(upper, below)):
-        path = os.path.join(below, entry.name)
-        status = entry.stat(follow_symlinks=False)
-        before = _status(os.path.join(folder, path))
-        is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
-        # The other form of a deletion in that document, since Linux 6.7: an empty file with this attribute.
-        is_marked = (
-            stat.S_ISREG(status.st_mode) and not status.st_size and _attribute(entry.path, "whiteout") is not None
-        )
-        if is_device or is_marked:
-            if before is not None:
-                yield FileEffect("deleted", path, stat.S_ISDIR(before.st_mode))
-        elif stat.S_ISDIR(status.st_mode):
-            yield from _folder_effects(folder, upper, path, status, before, times)
-        elif before is None:
-            yield FileEffect("created", path)
-        elif stat.S_ISDIR(before.st_mode):
-            yield FileEffect("deleted", path, is_folder=True)
-            yield FileEffect("created", path)
-        elif (times and stat.S_ISREG(status.st_mode) and status.st_mtime_ns != before.st_mtime_ns) or not _is_same(
-            entry.path, status, os.path.join(folder, path), before
-        ):
-            yield FileEffect("changed", path)
+def _effects_of(entry: os.DirEntry[str], path: str, place: str, times: bool) -> Iterator[FileEffect]:
+    """The effects that one entry of the upper layer records on its `place`, except those inside a folder."""
+    status = entry.stat(follow_symlinks=False)
+    before = _status(place)
+    is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+    # The other form of a deletion in that document, since Linux 6.7: an empty file with this attribute.
+    is_marked = stat.S_ISREG(status.st_mode) and not status.st_size and _attribute(entry.path, "whiteout") is not None
+    if is_device or is_marked:
+        if before is not None:
+            yield FileEffect("deleted", path, stat.S_ISDIR(before.st_mode))
+    elif stat.S_ISDIR(status.st_mode):
+        yield from _folder_effects(entry.path, path, place, status, before)
+    elif before is None:
+        yield FileEffect("created", path)
+    elif stat.S_ISDIR(before.st_mode):
+        yield FileEffect("deleted", path, is_folder=True)
+        yield FileEffect("created", path)
+    elif (times and stat.S_ISREG(status.st_mode) and status.st_mtime_ns != before.st_mtime_ns) or not _is_same(
+        entry.path, status, place, before
+    ):
+        yield FileEffect("changed", path)
 
 
 def _folder_effects(
-    folder: str, upper: str, path: str, status: os.stat_result, before: os.stat_result | None, times: bool
+    copy: str, path: str, place: str, status: os.stat_result, before: os.stat_result | None
 ) -> Iterator[FileEffect]:
     if before is None or not stat.S_ISDIR(before.st_mode):
         if before is not None:
             yield FileEffect("deleted", path)
         yield FileEffect("created", path, is_folder=True)
-    elif stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
+        return
+    if stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
         yield FileEffect("changed", path, is_folder=True)
-    if before is not None and stat.S_ISDIR(before.st_mode) and _attribute(os.path.join(upper, path), "opaque") == b"y":
-        upper_names = set(os.listdir(os.path.join(upper, path)))
-        for entry in os.scandir(os.path.join(folder, path)):
+    if _attribute(copy, "opaque") == b"y":
+        upper_names = set(os.listdir(copy))
+        for entry in os.scandir(place):
             if entry.name not in upper_names:
                 yield FileEffect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
-    yield from _effects(folder, upper, path, times)
 
 
 def meanwhile_changed(folder: str, upper: str, path: str, since_ns: int) -> bool:
@@ -113,7 +128,7 @@ def permitted_effects(
     dropped: set[str] = set()
     for effect in sorted(effects, key=lambda effect: effect.kind != "deleted"):
         path = os.path.join(folder, effect.path)
-        if not dropped.isdisjoint(_folders_above(folder, path)):
+        if dropped and not dropped.isdisjoint(_folders_above(folder, path)):
             continue
         why = refusal(path) or refused.get(path)
         if why is not None:
@@ -139,24 +154,30 @@ def _deletions(
     folder: str, below: str, refusal: Callable[[str], str | None]
 ) -> tuple[list[FileEffect], dict[str, str]]:
     """The deletion of a folder, or of everything in it except what must stay."""
-    whole = FileEffect("deleted", below, is_folder=True)
-    try:
-        entries = list(os.scandir(os.path.join(folder, below)))
-    except OSError:
-        return [whole], {}
-    inner: list[FileEffect] = []
     reasons: dict[str, str] = {}
-    for entry in entries:
-        path = os.path.join(below, entry.name)
-        why = refusal(entry.path)
-        if why is not None:
-            reasons[entry.path] = why
-        elif entry.is_dir(follow_symlinks=False):
-            more, stays = _deletions(folder, path, refusal)
-            inner, reasons = inner + more, reasons | stays
-        else:
-            inner.append(FileEffect("deleted", path))
-    return (inner, reasons) if reasons else ([whole], {})
+    found: list[FileEffect] = []
+    waiting = [below]
+    while waiting:
+        path = waiting.pop()
+        found.append(FileEffect("deleted", path, is_folder=True))
+        try:
+            entries = list(os.scandir(os.path.join(folder, path)))
+        except OSError:
+            continue
+        for entry in entries:
+            if (why := refusal(entry.path)) is not None:
+                reasons[entry.path] = why
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append(os.path.join(path, entry.name))
+            else:
+                found.append(FileEffect("deleted", os.path.join(path, entry.name)))
+    if not reasons:
+        return found[:1], {}
+    # The folders above what stays are kept, and everything else in them is deleted as a whole.
+    kept = {above for path in reasons for above in _folders_above(folder, path)}
+    places = {effect: os.path.join(folder, effect.path) for effect in found}
+    inner = [each for each, place in places.items() if place not in kept and os.path.dirname(place) in kept]
+    return inner, reasons
 
 
 def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
@@ -164,14 +185,12 @@ def apply_effects(folder: str, upper: str, effects: list[FileEffect]) -> None:
 
     Each file appears completely or not at all; the list as a whole can be applied in part if the disk fails.
     """
-    import shutil
-
     real = os.path.realpath(folder)
     # First, because a file may have taken the place of a folder.
     for effect in (effect for effect in effects if effect.kind == "deleted"):
         with _place(real, effect.path) as target:
             if os.path.isdir(target) and not os.path.islink(target):
-                shutil.rmtree(target)
+                remove_tree(target, ignore_errors=False)
             elif os.path.lexists(target):
                 os.unlink(target)
     for effect in (effect for effect in effects if effect.kind != "deleted"):
@@ -192,7 +211,7 @@ def touched_files(folder: str, effects: list[FileEffect]) -> list[str]:
     for effect in effects:
         path = os.path.join(os.path.realpath(folder), effect.path)
         if effect.kind == "deleted" and effect.is_folder:
-            touched.extend(os.path.join(top, name) for top, _, names in os.walk(path) for name in sorted(names))
+            touched.extend(os.path.join(top, name) for top, _, names in walk(path) for name in sorted(names))
         elif not effect.is_folder:
             touched.append(path)
     return touched

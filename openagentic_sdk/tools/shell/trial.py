@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
-from ...ground.disk import is_within
+from ...ground.disk import is_within, walk
 from ...ground.frozen import frozen
 from ...ground.patterns import regex
 from ...ground.system import user_home
@@ -180,7 +180,7 @@ def changes_of(folder: str, upper: str, effects: Sequence[FileEffect]) -> Iterat
     for effect in effects:
         path, source = os.path.join(folder, effect.path), os.path.join(upper, effect.path)
         if effect.kind == "deleted" and effect.is_folder:
-            for top, folders, names in os.walk(path):
+            for top, folders, names in walk(path):
                 for name in (*folders, *names):
                     inner = os.path.join(top, name)
                     yield Change("deleted", inner, name in folders, digest(inner), "", 0)
