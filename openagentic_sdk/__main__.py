@@ -1,8 +1,28 @@
-"""Run the command `openagentic-sdk` as `python3 -m openagentic_sdk`, without installing anything."""
+"""Run the command `openagentic-sdk`: from its script, from a bundle, or uninstalled as `python3 -m openagentic_sdk`."""
 
+import signal
 import sys
 
-from .cli.main import main
+
+def main() -> int:
+    """Run the command line; return the exit code.
+
+    Until the command is imported, and once it has ended, Ctrl-C ends the process at once and without a traceback.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if is_python_s := handler is signal.default_int_handler:  # else it is ignored, as in the background of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .cli.main import main as run_command  # here: these imports take most of the time of a short command
+
+    try:
+        signal.signal(signal.SIGINT, handler)
+        return run_command()
+    except KeyboardInterrupt:  # a second one, while the first was being reported
+        return 128 + signal.SIGINT
+    finally:
+        if is_python_s:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 if __name__ == "__main__":
     sys.exit(main())

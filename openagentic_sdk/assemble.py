@@ -57,7 +57,7 @@ from .parts.project.notices import for_a_run
 from .parts.project.plugins import PluginRegistry
 from .parts.project.project import OpenedProject, read_project
 from .parts.project.prompt import DEFAULT_BASE
-from .parts.project.settings import CommandHook, Settings
+from .parts.project.settings import CommandHook, Settings, refuse_inaccessible
 from .parts.project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable, trusted_folders
 from .parts.publishing import Publishing
 from .parts.record.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
@@ -122,8 +122,8 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     """
     check_options(options)
     cwd = options.working_dir()
-    if not cwd.is_dir():
-        raise OptionsError(f"cwd {str(cwd)!r} is not a folder: create it or pass another")
+    if not os.path.isdir(cwd):
+        raise OptionsError(f"cwd {str(cwd)!r} is not a folder that can be used: create it or pass another")
     return _Assembly(located(options), servers).agent()
 
 
@@ -351,6 +351,7 @@ class _Assembly:
     def __init__(self, options: OpenAgenticOptions, servers: ToolServers | None) -> None:
         self._options = options
         self._project = project = open_project(options)
+        refuse_inaccessible(project.settings)
         self._home = data_home()
         self._limits_path = _limits_path(options, self._home)
         rules = rules_of_settings(project.settings, project.root, project.cwd)
@@ -715,7 +716,13 @@ def _agent_mode(definition: AgentDefinition) -> PermissionMode | None:
 def _prices(prices: Mapping[str, Any] | str | None, home: Path | None) -> PriceTable:
     if prices is None:
         own = None if home is None else home / "prices.json"
-        return built_in_prices() if own is None or not own.exists() else with_prices(own)
+        try:
+            has_own = own is not None and bool(os.lstat(own))
+        except (FileNotFoundError, NotADirectoryError):
+            has_own = False
+        except OSError:  # reading it explains the error: the built-in prices could be lower
+            has_own = True
+        return with_prices(own) if own is not None and has_own else built_in_prices()
     return with_prices(prices) if isinstance(prices, str) else own_prices(prices)
 
 

@@ -58,7 +58,7 @@ from .log.folder import (
     is_session_folder,
     is_session_id,
     path_in,
-    read_cache,
+    read_if_exists,
     storage_errors,
     sweep_unfinished,
 )
@@ -268,8 +268,9 @@ class FileSessionStore(ListedFiles):
         check_text("request_id", request_id)
         path = self.root_dir / REQUESTS_NAME / json_sha256(request_id)
         self.session_dir(session_id)
-        if owner := self._request_owner(path):
-            return owner
+        with storage_errors(session_id, "cannot look up a request id"):
+            if owner := self._request_owner(path):
+                return owner
         self._refuse_when_read_only(session_id)
         with storage_errors(session_id, "cannot store a request id"):
             if not path.parent.is_dir():
@@ -282,7 +283,7 @@ class FileSessionStore(ListedFiles):
 
     def _request_owner(self, path: Path) -> str | None:
         """The session named in a request id's file; None if it was deleted."""
-        name = (read_cache(path) or b"").decode("ascii", "replace")
+        name = (read_if_exists(path) or b"").decode("ascii", "replace")
         return name if self.session_exists(name) else None
 
     def _forget_requests(self, session_id: str, folder: Path) -> None:
@@ -295,7 +296,7 @@ class FileSessionStore(ListedFiles):
         with self._guard, folder_lock(requests):
             for text in texts:
                 path = requests / json_sha256(loads_json(text.decode("ascii", "replace")))
-                if read_cache(path) == session_id.encode("ascii"):
+                if read_if_exists(path) == session_id.encode("ascii"):
                     self._disk.unlink(str(path))
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:

@@ -712,6 +712,15 @@ class Interrupting(CommandCase):
             self.assertEqual((process.returncode, err), (code, said))
             self.assertEqual([path.name for path in self.folder.iterdir() if "zip" in path.name], [])
 
+    def test_ctrl_c_before_and_after_the_command_prints_nothing(self) -> None:
+        for ignored, at_exit in ((False, False), (False, True), (True, False)):
+            with self.subTest(ignored=ignored, at_exit=at_exit):
+                arguments = [sys.executable, "-c", _INTERRUPTED_OUTSIDE, str(ignored), str(at_exit)]
+                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300)
+                self.assertEqual((ended.returncode, ended.stderr), (0 if ignored else -signal.SIGINT, ""))
+                self.assertEqual(bool(ended.stdout), ignored or at_exit)
+
     def test_an_erasure_that_is_stopped_prints_how_it_is_continued(self) -> None:
         self.command("run", "--script", self.script("first"), "--cwd", str(self.folder), "the secret word")
         session_id = self.session_ids()[0]
@@ -737,6 +746,25 @@ class Interrupting(CommandCase):
         process.wait(timeout=300)
         self.assertEqual(process.stderr.read(), "")
 
+
+# The command, interrupted while it is imported or, with the second argument, while the interpreter ends.
+_INTERRUPTED_OUTSIDE = """
+import atexit, os, runpy, signal, sys
+
+ignored, at_exit = (argument == "True" for argument in sys.argv[1:])
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+
+def interrupt(event, values):
+    if event == "import" and values[0] == "openagentic_sdk.cli.main":
+        os.kill(os.getpid(), signal.SIGINT)
+
+if at_exit:
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+else:
+    sys.addaudithook(interrupt)
+sys.argv[1:] = ["--version"]
+runpy.run_module("openagentic_sdk", run_name="__main__")
+"""
 
 # The command, stopped by the signal with the given number just before it renames or links its unfinished file.
 _STOPPED_BEFORE_RENAME = """

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import unittest
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, run_sync
+from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.parts.project.claude import claude_folders
 from openagentic_sdk.parts.project.granting import granting_files
-from openagentic_sdk.parts.project.settings import CommandHook, Settings, read_settings
+from openagentic_sdk.parts.project.settings import (
+    INACCESSIBLE,
+    CommandHook,
+    Settings,
+    read_settings,
+    refuse_inaccessible,
+)
+from openagentic_sdk.testing import ScriptedProvider
 from tests.skills.support import ProjectTestCase
 
 PLACES = {
@@ -113,6 +128,55 @@ class SettingsTest(ProjectTestCase):
             with self.subTest(text[:10]):
                 settings = self.read(project=text, user={"model": "m"})
                 self.assertEqual((settings.model, settings.diagnostics[0].code), ("m", "settings-unreadable"))
+
+    @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_no_run_begins_without_the_settings_that_cannot_be_read(self) -> None:
+        deny = {"permissions": {"deny": ["Bash"]}}
+        for scope, path in PLACES.items():
+            folder = path.rpartition("/")[0]
+            for closed in (path, folder) if scope != "managed" else (path,):
+                with self.subTest(closed), self.closed_to_us(closed, partial(self.read, **{scope: deny})):
+                    settings = self.read(sources=(scope if scope != "managed" else "user",))
+                    if scope == "user" and closed == folder:  # the home folder of another user is not this user's
+                        self.assertEqual(settings, Settings())
+                        continue
+                    self.assertEqual((settings.deny, settings.diagnostics[0].code), ((), INACCESSIBLE))
+                    with self.assertRaisesRegex(OptionsError, f"{PLACES[scope]}: .*Permission denied.*setting_sources"):
+                        refuse_inaccessible(settings)
+                    if scope == "project":
+                        options = OpenAgenticOptions(
+                            provider=ScriptedProvider([]), model="m", cwd=str(self.project), project_dir=str(self.project),
+                            setting_sources=["project"], session_store=(store := MemorySessionStore()),
+                        )  # fmt: skip
+                        with self.assertRaisesRegex(OptionsError, "no run begins"):
+                            run_sync(prompt="Remove it.", options=options)
+                        self.assertEqual(store.list_sessions(), [])
+
+    @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_a_folder_of_managed_settings_that_cannot_be_listed_is_an_error(self) -> None:
+        more = "managed/managed-settings.d"
+        with (
+            self.closed_to_us(more, lambda: self.write({f"{more}/a.json": "{}"})),
+            self.assertRaisesRegex(OptionsError, "managed-settings.d' cannot be listed: Permission denied"),
+        ):
+            self.read()
+
+    @contextmanager
+    def closed_to_us(self, name: str, write: Callable[[], object]) -> Iterator[None]:
+        """Create files, then take away every permission of one of them, or of a folder."""
+        write()
+        self.parent.chmod(0o755)
+        user, closed = os.geteuid(), self.project / name
+        before = stat.S_IMODE(closed.stat().st_mode)
+        closed.chmod(0)
+        try:
+            os.seteuid(65534 if user == 0 else user)
+            yield
+        finally:
+            os.seteuid(user)
+            closed.chmod(before)
+            for path in PLACES.values():
+                (self.project / path).unlink(missing_ok=True)
 
     def test_only_the_sources_that_were_asked_for_are_read(self) -> None:
         files = {scope: {"env": {scope: "1"}} for scope in PLACES}

@@ -18,7 +18,7 @@ from ..exits import OK
 from ..output.files import naming
 from ..output.terminal import Screen
 
-_MAIN = "import sys\n\nfrom openagentic_sdk.cli.main import main\n\nsys.exit(main())\n"
+_MAIN = "import sys\n\nfrom openagentic_sdk.__main__ import main\n\nsys.exit(main())\n"
 _SHIPPED = (".py", ".json", ".toml", ".sql", ".lua", ".typed", ".html", ".css", ".js")
 # The local time of every file in a bundle: a zip holds none before 1980, and no time zone.
 _LOCAL_TIME = (1980, 1, 2, 0, 0, 0, 0, 0, -1)

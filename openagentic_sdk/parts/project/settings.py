@@ -7,6 +7,7 @@ is used. Nothing here decides or runs anything.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,12 @@ from ...skills.ledger import row_of, word_notes, words
 from .claude import ClaudeFolders
 
 MAX_SETTINGS_BYTES = 1024 * 1024
+# The code of the diagnostic about a file that may exist and cannot be read. No run begins without what it may forbid.
+INACCESSIBLE = "settings-inaccessible"
+# The errors that mean that no file with this path can be read, now or later; any other may hide a file.
+_NO_FILE = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV}
+)
 # Modes that ask less often than the default one; only a trusted project may choose them.
 LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
 
@@ -131,7 +138,7 @@ class _File:
 
 
 def read_settings(folders: ClaudeFolders, *, trusted: bool = False, trusted_below: bool | None = None) -> Settings:
-    """Read the settings of all files in the folders.
+    """Read the settings of all files in the folders. Raises `OptionsError` for managed settings that cannot be listed.
 
     Unless the project is `trusted`, its files contribute no hooks, env, allow rules, additional folders or looser mode;
     what they forbid still applies. `trusted_below` is the same for the working directory's own files if it is a folder of
@@ -162,7 +169,8 @@ def read_settings_file(path: str) -> Settings:
         raise OptionsError(f"the settings file does not exist: {path!r}")
     settings = _read_file(_File(path, "user", None))
     assert settings is not None, "it is there"
-    broken = next((note for note in settings.diagnostics if note.code == "settings-unreadable"), None)
+    codes = ("settings-unreadable", INACCESSIBLE)
+    broken = next((note for note in settings.diagnostics if note.code in codes), None)
     if broken is not None:
         raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message}")
     return settings
@@ -172,7 +180,12 @@ def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
     """The settings files, from the highest to the lowest."""
     if folders.managed_dir is not None:
         more = os.path.join(folders.managed_dir, "managed-settings.d")
-        names = sorted(os.listdir(more), reverse=True) if os.path.isdir(more) else []
+        try:
+            names = sorted(os.listdir(more), reverse=True)
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise OptionsError(f"the managed settings in {more!r} cannot be listed: {error.strerror}") from error
+            names = []
         # files in the folder beside it are merged over the main one, in order of name
         for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
             yield _File(os.path.join(more, name), "managed", None)
@@ -189,18 +202,38 @@ def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
 
 
 def _read_file(file: _File) -> Settings | None:
-    if not os.path.lexists(file.path):
-        return None
+    try:
+        os.lstat(file.path)
+    except OSError as error:
+        is_others = isinstance(error, PermissionError) and file.scope == "user"  # the home folder of another user
+        return None if error.errno in _NO_FILE or is_others else _inaccessible(file, error)
     try:
         text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
         data = json.loads(text, object_pairs_hook=refuse_repeated_keys)
     except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, *_NO_FILE):
+            return _inaccessible(file, error)
         note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     if not isinstance(data, dict):
         note = Diagnostic("settings-unreadable", "ignored: this is not a JSON object", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     return Entries(file.path, file.scope, text).settings(data)
+
+
+def refuse_inaccessible(settings: Settings) -> None:
+    """Raise `OptionsError` if a settings file cannot be read: it may forbid what the run is about to do."""
+    for note in settings.diagnostics:
+        if note.code == INACCESSIBLE:
+            raise OptionsError(
+                f"{note.located}; no run begins without the rules and hooks that they may contain: make the file readable, "
+                "or leave its source out (--setting-sources, options.setting_sources)"
+            )
+
+
+def _inaccessible(file: _File, error: OSError) -> Settings:
+    text = f"the settings cannot be read: {error.strerror}"
+    return Settings(diagnostics=(Diagnostic(INACCESSIBLE, text, path=file.path, is_error=True),))
 
 
 def as_json_values(value: Any) -> Any:

@@ -37,6 +37,8 @@ _DEVICES = frozenset(
 )
 # The longest path in a session's folder: a blob while it is written.
 _BELOW_CHARS = len("/blobs/..0123456789ab.tmp") + 64 + 1
+# The errors that mean that nothing has this path.
+_NO_PATH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 # Opening a FIFO that somebody put in place of a cache would otherwise wait for a writer forever.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -66,14 +68,19 @@ def path_in(folder: Path, name: str) -> Path:
 def is_session_folder(folder: Path) -> bool:
     """Whether the session exists. A link in place of a folder could lead out of the store, so it is not a session.
 
-    On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session.
+    On a case-insensitive disk, `ABC` is also found as `abc`, which is not that session. Raises `StorageError` if the disk
+    does not tell: if a session were taken for missing, its prompt could run a second time.
     """
     path = os.fspath(folder)  # joined as text, because this is the most frequent query
     try:
         info = os.lstat(path)
         is_there = stat.S_ISDIR(info.st_mode) and stat.S_ISREG(os.lstat(f"{path}{os.sep}{LOG_NAME}").st_mode)
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in _NO_PATH:
+            return False
+        raise StorageError(
+            f"session {folder.name!r} cannot be found: {error.strerror}", session_id=folder.name
+        ) from error
     return is_there and not _is_spelled_otherwise(path, info)
 
 
@@ -204,6 +211,20 @@ def _fill_folder(
 
 
 # --- files beside the log ----------------------------------------------------------------------------------------------
+
+
+def read_if_exists(path: Path) -> bytes | None:
+    """The bytes of a small file that is no cache; None if it does not exist. Raises `OSError`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | BINARY | NO_FOLLOW | _NO_WAIT)
+    except OSError as error:
+        if error.errno in _NO_PATH:
+            return None
+        raise
+    try:
+        return read_open_cache(fd)
+    finally:
+        os.close(fd)
 
 
 def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:

@@ -1,0 +1,67 @@
+"""A disk that does not answer is not an empty one: a session that cannot be found is not missing, nor is a request id."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from openagentic_sdk.errors import SessionNotFoundError, StorageError
+from openagentic_sdk.sessions.store import FileSessionStore
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Every call that opens a file fails with EMFILE, as in a server with too many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class UnreadableStoreTest(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = Path(place.name)
+        self.store = FileSessionStore(self.folder / "store")
+        for name in ("a", "b"):
+            self.store.create_session(session_id=name)
+
+    def test_a_request_id_that_cannot_be_read_is_not_given_to_another_session(self) -> None:
+        self.assertEqual(self.store.claim_request("a", "order-17"), "a")
+        with no_more_files(), self.assertRaisesRegex(StorageError, "cannot look up a request id: Too many open files"):
+            self.store.claim_request("b", "order-17")
+        self.assertEqual(self.store.claim_request("b", "order-17"), "a")
+
+    @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_a_session_that_cannot_be_found_is_not_missing(self) -> None:
+        self.folder.chmod(0o755)
+        self.store.claim_request("a", "order-17")
+        user, sessions = os.geteuid(), self.folder / "store" / "sessions"
+        sessions.chmod(0)
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            for act in (self.store.session_exists, self.store.session_dir, self.store.read_events):
+                with self.assertRaisesRegex(StorageError, "'a' cannot be found: Permission denied") as caught:
+                    act("a")
+                self.assertEqual(caught.exception.session_id, "a")
+            with self.assertRaises(StorageError):
+                self.store.claim_request("b", "order-17")
+        finally:
+            os.seteuid(user)
+            sessions.chmod(0o700)
+        self.assertEqual(self.store.claim_request("b", "order-17"), "a")
+        with self.assertRaises(SessionNotFoundError):
+            self.store.read_events("c")
+        self.assertFalse(self.store.session_exists("c" * 128))
+
+
+if __name__ == "__main__":
+    unittest.main()
