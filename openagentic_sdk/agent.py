@@ -37,6 +37,7 @@ from .events import (
 from .ground.checks import COUNT, TEXTS, check_settings, shown
 from .ground.frozen import changed, frozen, values_of
 from .ground.settings import WithAdvice, advice_on
+from .ground.text import existing
 from .ground.threads import ask_callable
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
@@ -157,7 +158,7 @@ class Agent(WithAdvice, Generic[DepsT, OutputT]):
         names = self._tool_names()
         for rule in parse_rules(self.needs_approval, "ask"):
             if not (rule.tool.startswith("mcp__") or any(map(rule.covers, names))):
-                raise OptionsError(f"needs_approval: no tool is called {rule.tool!r}: the tools are {', '.join(names)}")
+                raise OptionsError(f"needs_approval: no tool is called {rule.tool!r}: {existing('tools', names)}")
 
     @classmethod
     def advice(cls, name: str) -> str:

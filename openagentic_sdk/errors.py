@@ -92,7 +92,7 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
     """The registry has no agent of this name."""
 
     def __init__(self, name: str, known: list[str]) -> None:
-        super().__init__(f"unknown agent {name!r:.100}: the agents are {', '.join(known)}")
+        super().__init__(f"unknown agent {name!r:.100}" + (f": the agents are {', '.join(known)}" if known else ""))
         self.name, self.known = name, known
 
 
@@ -102,7 +102,8 @@ class AnswerRefusedError(OptionsError):
     def __init__(self, question_id: str, answer: str | bool, choices: tuple[str, ...]) -> None:
         valid = ", ".join(f"{choice:.200}" for choice in choices)
         super().__init__(
-            f"{answer!r:.200} is not a valid answer to question {question_id!r:.200}: answer {valid or 'in your own words'}"
+            f"{answer!r:.200} is not a valid answer to question {question_id!r:.200}: "
+            + (f"choose one of {valid}" if valid else "answer in your own words")
         )
         self.question_id, self.answer, self.choices = question_id, answer, choices
 

@@ -785,7 +785,7 @@ class LogSalvaged(Event):
 @frozen
 class LogFragment(Event):
     """An event after the damage of the log from which this session was salvaged: a record, not part of the conversation.
-    `is_proved` tells whether the preceding line's checksum confirms it.
+    `is_proved` is whether the preceding line's checksum confirms it.
     """
 
     type: ClassVar[Literal["log.fragment"]] = "log.fragment"

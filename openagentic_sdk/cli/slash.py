@@ -33,7 +33,7 @@ from .stored.stores import find_session
 
 
 class Leave(Exception):
-    """The person wants to leave."""
+    """Raised to end the chat."""
 
 
 class SlashCommands:

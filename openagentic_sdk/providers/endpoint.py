@@ -136,7 +136,7 @@ class EndpointProvider(ABC):
         return other
 
     def address(self, path: str, **query: str) -> str:
-        """A URL below `base_url`, with both its query and this one."""
+        """The URL of a path below `base_url`, with the query of both."""
         parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
         return self.base_url + path + ("?" + "&".join(parts) if parts else "")
 

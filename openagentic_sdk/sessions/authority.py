@@ -49,7 +49,7 @@ def with_mac(event: Event, mac: str | None) -> Event:
 
 
 class Authority:
-    """A fold over one session's events that tells ours from others; it also signs the events that a run appends.
+    """A fold over one session's events that distinguishes ours from others; it also signs the events that a run appends.
 
     Without a usable key nothing is signed and no stored event is ours; `problem` explains why.
     """

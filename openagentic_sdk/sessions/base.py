@@ -135,7 +135,7 @@ class SessionStore(PollingStore, CheckpointingStore, Rewriting):
         return self.fold_summary(session_id)
 
     def is_held(self, session_id: str) -> bool | None:
-        """Whether a living process writes to the session; None if the store cannot tell. Raises `SessionNotFoundError`."""
+        """Whether a living process writes to the session; None if unknown. Raises `SessionNotFoundError`."""
         return None
 
     def fold_summary(self, session_id: str) -> SessionSummary:

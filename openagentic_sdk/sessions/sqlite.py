@@ -1,7 +1,7 @@
 """Sessions in one SQLite file: thousands of them, shared by threads and processes of one machine.
 
 An append is one transaction whose insert only succeeds for its writer's epoch and the expected `seq`; a writer that hung
-while another took over its session changes nothing. The operating system tells whether a holder lives: it locks a file
+while another took over its session changes nothing. The operating system shows whether a holder lives: it locks a file
 beside the database, and the lock ends with the process.
 """
 

@@ -23,7 +23,7 @@ WordState = Literal["does", "narrower", "no", "nothing", "ours"]
 class DocumentedWord:
     """One documented word of one `kind` of place.
 
-    `state` tells whether it has the same effect here, a narrower one (`how`), none (`how` tells what to do instead), none
+    `state` is whether it has the same effect here, a narrower one (`how`), none (`how` tells what to do instead), none
     in either product (`nothing`: it is for other programs, or for people), or is this library's own (`ours`). One that is
     `aside` has no effect here and does not change a run, which is silent about it. `fact` is the content of the
     documentation's `page` about it, in the version that was read; `test` names the test that shows the state.

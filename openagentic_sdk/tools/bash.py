@@ -363,7 +363,8 @@ class BashTool(BlockingTool):
     ) -> dict[str, Any]:
         if sandbox.effects is not None:
             raise ToolInputError(
-                "a shell in the background has no end at which its effects could be listed", path="command"
+                "the effects of a command are listed when it ends, so it cannot run in the background here",
+                path="command",
             )
         cwd = _working_dir(command_folder(ctx), ctx)
         with ExitStack() as stack:

@@ -756,7 +756,7 @@ class AgentsAsTools(IsolatedAsyncioTestCase):
                 await agent.run("Look.", deps=Shop(), session="s")
             (question,) = caught.exception.result.questions
             for wrong in said:
-                with self.assertRaisesRegex(AnswerRefusedError, "answer yes, no, "):
+                with self.assertRaisesRegex(AnswerRefusedError, "choose one of yes, no, "):
                     await agent.run(deps=Shop(), session="s", answers={question.question_id: wrong})
             result = await agent.run(deps=Shop(), session="s", answers={question.question_id: given})
             self.assertEqual([event.outcome for event in result.events if event.type == "tool.result"], [outcome])

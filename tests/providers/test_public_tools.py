@@ -25,7 +25,7 @@ PYTHON = os.environ.get("OPENAGENTIC_TEST_VENDORS_PYTHON")
 
 
 def public_tools(step: int = 1 if FULL else 40) -> list[ToolDefinition]:
-    """The tools of the fixture as a run would offer them; of each server, one in every few."""
+    """The tools of the fixture as a run would offer them; one in every few of each server."""
     rows: dict[str, list[Any]] = {}
     for tool in json.loads(FIXTURE.read_text())["tools"]:
         rows.setdefault(tool["server"], []).append({**tool, "description": "d" * tool["description_chars"]})

@@ -179,12 +179,12 @@ class Doors(unittest.IsolatedAsyncioTestCase):
             for body in (one, {"answers": {one["question_id"]: words}}):
                 refused = await ask(application, "POST", path, body)
                 self.assertEqual(refused.status, 400)
-                self.assertIn("answer now, never", refused.json["error"]["message"])
+                self.assertIn("choose one of now, never", refused.json["error"]["message"])
         tools = RunTools(application.desk)
         arguments = {"session_id": session_id, "question_id": question["question_id"], "answer": "approve"}
         refused = await tools.call("answer_question", arguments, Caller(Principal("", True, "user")))
         self.assertTrue(refused["isError"])
-        self.assertIn("answer now, never", refused["content"][0]["text"])
+        self.assertIn("choose one of now, never", refused["content"][0]["text"])
         for bad in ({}, {"answers": {}}, {"answers": {"q": 1}}, {"question_id": "q", "answers": {"q": "now"}}):
             self.assertEqual((await ask(application, "POST", path, bad)).status, 400)
         self.assertEqual(self.size(session_id), before)
@@ -227,7 +227,7 @@ class Doors(unittest.IsolatedAsyncioTestCase):
                 application, "POST", "/v1/ag-ui/pay", {**body, "runId": "r2", "resume": [entry], "messages": []}
             )
             self.assertIn(b"RUN_ERROR", again.body)
-            self.assertIn(b"answer yes, no", again.body)
+            self.assertIn(b"choose one of yes, no", again.body)
         self.assertEqual(self.size(session_id), before)
 
     async def test_a_form_of_a_server_names_which_answers_its_fields_take(self):

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class FaceCase(unittest.IsolatedAsyncioTestCase):
-    """A face on a separate desk; `wait_s` is long enough for every run that ends."""
+    """The server's MCP face with sessions of its own; `wait_s` is long enough for every run that ends."""
 
     async def asyncSetUp(self) -> None:
         self.gate = Gate()

@@ -113,9 +113,7 @@ class ReadResourceTool(Tool):
 
 def _seat(seats: Mapping[str, Readable], name: str) -> Readable:
     if name not in seats:
-        raise ToolInputError(
-            f"no server {name!r:.100} has resources: the servers are {', '.join(seats)}", path="server"
-        )
+        raise ToolInputError(f"no server {name!r:.100} has resources: {existing('servers', seats)}", path="server")
     return seats[name]
 
 

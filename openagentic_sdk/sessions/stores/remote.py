@@ -176,7 +176,7 @@ class RemoteStore(SumsFamilies, DatabaseStore, Generic[S]):
         return None
 
     def _claim_once(self, db: Any, at: SessionRow, holder: str) -> bool:
-        """Claim the session, and recognize a claim of ours whose answer was lost."""
+        """Claim the session, and recognize our own claim if its answer was lost."""
         if self._claim(db, at, holder):
             return True
         now = self._position_on(db, at.id)

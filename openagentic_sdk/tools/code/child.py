@@ -1,7 +1,7 @@
 """The program in the sandbox: the model's code, and the functions with which it calls tools.
 
-The text of this file is passed to a bare interpreter (`program.py`), so it imports nothing of ours. It is written for
-well-behaved code; hostile code can do anything here, and the host trusts nothing that it receives.
+The text of this file is passed to a bare interpreter (`program.py`), so it imports only the standard library. It is written
+for well-behaved code; hostile code can do anything here, and the host trusts nothing that it receives.
 
 Frames in both directions are four bytes of length (big endian) and JSON. In: first `{"code", "tools"}`, then answers
 `{"id", "value"}` or `{"id", "error": {"type", "message"}}`. Out: calls `{"id", "tool", "input"}`.

@@ -1,17 +1,17 @@
-"""The small process that starts commands and sees to it that none of their processes outlives them.
+"""The small process that starts commands and ends every process that outlives its command.
 
-It runs beside the host, is started by `process.py` and holds nothing of the host's: a service with many threads cannot
-safely fork, this can. For each command it forks a supervisor. The supervisor is a subreaper, so every process that the
-command leaves behind becomes its child, whatever session it moved to; it ends only when it has none left. When the end
-that the host holds of its socket closes, for whatever reason, the command is killed: a dying host takes its commands along.
+`process.py` starts it beside the host, with none of the host's memory or descriptors: a service with many threads cannot
+fork safely, and this process can. It forks a supervisor for each command. The supervisor is a subreaper, so every process
+that the command leaves behind becomes its child, even in another session; it exits once it has no children. If the host's
+end of the socket is closed, for any reason, the command is killed, so it never outlives the host.
 
-It is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
-(`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, so that no command has to.
+It is loaded without the package and starts within a few milliseconds: it imports no slow module (`socket`, `signal`, `json`,
+`typing`, `dataclasses`), and of this package only `sandbox`, which every command would otherwise have to import.
 
-Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
-come `taken` before anything of it runs, then `started` or `failed <reason>`, and at the end one JSON line and the kept
-output. The host may send `T` (time is up) or `K` (kill now) in between. A program that the host itself talks with (a server)
-comes with three more descriptors behind the socket: its input, its output and its errors.
+Protocol: the host sends one byte and a socket on the channel, then `<length> <marshal of the spec>` on that socket. The
+answers are `taken` before anything runs, then `started` or `failed <reason>`, and at the end one JSON line and the captured
+output. In between, the host may send `T` (time is up) or `K` (kill now). For a program that the host talks to (a server),
+three more descriptors follow the socket: its input, its output and its errors.
 """
 
 from __future__ import annotations
