@@ -86,6 +86,7 @@ class AnthropicProvider(EndpointProvider):
     """
 
     name = "anthropic"
+    operation = "/v1/messages"
     usual_url = "https://api.anthropic.com"
     url_variable: str | None = "ANTHROPIC_BASE_URL"
     key_variable: str | None = "ANTHROPIC_API_KEY"
@@ -113,7 +114,7 @@ class AnthropicProvider(EndpointProvider):
         self._thinking = thinking
 
     def url(self, model: str) -> str:
-        return self.address("/v1/messages")
+        return self.address(self.operation)
 
     def models_url(self) -> str:
         return self.address("/v1/models", limit="1000")

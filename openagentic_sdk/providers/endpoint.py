@@ -18,6 +18,7 @@ from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
+from ..ground.checks import shown
 from ..ground.loose import as_mappings, read_json
 from .base import Done, Message, ModelOutput, ProviderSession, Retrying, StreamEvent, ToolCallReady, ToolSpec
 from .bound_reasoning import without_reasoning
@@ -27,6 +28,7 @@ from .definitions.refusals import CUT_DESCRIPTIONS, HOLD_TOOL, cut_descriptions,
 from .failures import hide_secrets_in, secrets_of, unexpected
 from .keys import ApiKey, HeaderSource, KeySource, call, is_host_of
 from .token_count import TokenCount, estimate_tokens
+from .wire.connect import shown_url
 from .wire.exchange import BodyReader, ModelExchange, StreamTransport, Transport, Whole, Wire
 from .wire.http import HttpTransport
 from .wire.reading import Reading, raise_error_in
@@ -67,6 +69,8 @@ class EndpointProvider(ABC):
     url_variable: str | None = None
     key_variable: str | None = None
     hosts: tuple[str, ...] = ()
+    # The end of the address of a request, which a pasted `base_url` may contain.
+    operation = ""
     # The kinds of parts besides text that the protocol supports.
     inputs: tuple[str, ...] = ("image", "file", "audio")
     needs_key = False
@@ -77,8 +81,14 @@ class EndpointProvider(ABC):
             raise TypeError(f"{type(self).__name__} takes no argument {', '.join(sorted(unknown))}")
         variable_url = os.environ.get(self.url_variable, "").strip() if base_url is None and self.url_variable else ""
         self._is_url_of_environment = bool(variable_url)
+        if base_url is not None and not isinstance(base_url, str):
+            raise OptionsError(f"base_url must be a string, not {shown(base_url)}")
         url, _, self._query = (base_url or variable_url or self.usual_url).partition("?")
-        self.base_url = url.rstrip("/")
+        if "#" in url + self._query:
+            raise OptionsError(
+                f"base_url {shown_url(url)!r} contains a #: no server receives what follows it, so remove it"
+            )
+        self.base_url = url.rstrip("/").removesuffix(self.operation)
         self.settings = endpoint.get("settings") or RequestSettings()
         key = endpoint.get("api_key")
         self._key = KeySource(key) if key else None

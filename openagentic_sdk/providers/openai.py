@@ -21,6 +21,7 @@ class ChatProvider(EndpointProvider):
     """Any chat-completions endpoint; `quirks` are its differences from OpenAI's."""
 
     name = "chat-completions"
+    operation = "/chat/completions"
 
     def __init__(self, *, base_url: str | None, quirks: Quirks, **endpoint: Unpack[EndpointArguments]) -> None:
         super().__init__(base_url=base_url, **endpoint)
@@ -29,7 +30,7 @@ class ChatProvider(EndpointProvider):
         self.inputs = quirks.inputs
 
     def url(self, model: str) -> str:
-        return self.address("/chat/completions")
+        return self.address(self.operation)
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool

@@ -71,6 +71,7 @@ class OpenAIResponsesProvider(EndpointProvider):
     """
 
     name = "openai-responses"
+    operation = "/responses"
     usual_url = OPENAI_URL
     url_variable = "OPENAI_BASE_URL"
     key_variable = "OPENAI_API_KEY"
@@ -98,7 +99,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         self._loads_tools = loads_tools
 
     def url(self, model: str) -> str:
-        return self.address("/responses")
+        return self.address(self.operation)
 
     def loads_tools(self, model: str) -> bool:
         """Whether definitions may be placed where they were found (developers.openai.com, "Tool search", since gpt-5.4)."""

@@ -30,8 +30,10 @@ from openagentic_sdk.errors import (
     ProviderResponseError,
     ProviderTimeoutError,
 )
+from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import Done, ModelOutput, Retrying, TextDelta
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.wire.http import HttpTransport, shown_url
 from openagentic_sdk.providers.wire.timeouts import Timeouts
 from openagentic_sdk.providers.wrappers.retry import RetryingProvider, RetryPolicy
@@ -633,6 +635,48 @@ class Addresses(HostileCase):
             with self.assertRaises(OptionsError) as raised:
                 await ask(provider)
             self.assertNotIn("u:p", str(raised.exception))
+
+    async def test_a_mistyped_address_is_an_error_of_the_options(self) -> None:
+        wrong = (
+            *(
+                "htp://x/v1",
+                "localhost:8080",
+                "http:x",
+                "http:/x/v1",
+                "http//x",
+                " http://x",
+                "http://x/v1 ",
+                "http://x\\y",
+            ),
+            *(
+                "http://[::1/v1",
+                "http://::1:80/v1",
+                "http://x:0/v1",
+                "http://x:-1",
+                "http://x:y",
+                "http://a..b",
+                "http://.x",
+            ),
+            *(f"http://{'a' * 64}/v1", "http://x/v1#here", "http://x/v1?a=b#here", "https://", " "),
+        )
+        for base_url in wrong:
+            with self.subTest(base_url), self.assertRaises(OptionsError):
+                await ask(OpenAICompatibleProvider(base_url=base_url, http=HttpTransport(proxies={})))
+
+    async def test_the_address_of_a_request_is_as_good_as_the_base_url(self) -> None:
+        with Server(lambda c, r: c.stream(GOOD)) as server:
+            for path in ("/v1", "/v1/", "/v1/chat/completions", "/v1/chat/completions/", "/v1/chat/completions?a=b"):
+                base_url = f"http://127.0.0.1:{server.port}{path}"
+                answer = await ask(OpenAICompatibleProvider(base_url=base_url, http=HttpTransport(proxies={})))
+                self.assertEqual(answer.assistant_text, "Hello")
+        paths = ["/v1/chat/completions"] * 4 + ["/v1/chat/completions?a=b"]
+        self.assertEqual([request.path for request in server.requests], paths)
+        for provider, path in (
+            (AnthropicProvider(base_url="https://x/v1/messages"), "/v1/messages"),
+            (AnthropicProvider(base_url="https://x/v1"), "/v1/messages"),
+            (OpenAIResponsesProvider(base_url="https://x/v1/responses"), "/v1/responses"),
+        ):
+            self.assertEqual(provider.url("model"), f"https://x{path}")
 
     async def test_a_key_with_a_line_end_in_it_is_refused_without_being_shown(self) -> None:
         for key in ("sk-secret\r\nX-Evil: 1", "sk-secrét"):

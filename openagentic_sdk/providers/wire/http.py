@@ -365,11 +365,11 @@ def read_url(url: str) -> SplitResult:
     """The parts of a URL. Raises `OptionsError` if no request can be sent to it."""
     safe_url = shown_url(url)
     # `urlsplit` silently removes tabs and line ends, so the URL that is shown would differ from the one that is requested.
-    if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
+    if not url.isascii() or any(char <= " " or char in "\\\x7f" for char in url):
         raise OptionsError(f"the URL {safe_url!r} contains characters that a URL must not contain")
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        usable = parts.scheme in ("http", "https") and is_host(parts.hostname or "") and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
@@ -379,6 +379,11 @@ def read_url(url: str) -> SplitResult:
     if "@" in parts.netloc:
         raise OptionsError(f"{safe_url!r} contains a user: pass credentials as api_key or headers")
     return parts
+
+
+def is_host(name: str) -> bool:
+    """Whether a name can be resolved: labels of 1 to 63 characters (RFC 1035, section 2.3.4), or an IPv6 address."""
+    return ":" in name or all(0 < len(label) < 64 for label in name.removesuffix(".").split("."))
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
