@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 from .source import ROOT, package_modules
@@ -28,10 +27,10 @@ no sessions
 0
 ```
 """
-# Names of environment variables, as opposed to other constants in capitals.
-_NAME = re.compile(
-    r"(OPENAGENTIC_SDK|OPENAI|ANTHROPIC|GEMINI|AWS|AZURE|GOOGLE|OTEL|SSL_CERT)_[A-Z0-9_]*[A-Z0-9]|[A-Z]+_API_KEY|[A-Z]+_PROXY"
-    r"|NO_COLOR|TERM|COLORTERM|CLAUDE_CONFIG_DIR"
+# Quoted names of environment variables, as opposed to other constants in capitals.
+_NAMED = re.compile(
+    r"([\"'])((OPENAGENTIC_SDK|OPENAI|ANTHROPIC|GEMINI|AWS|AZURE|GOOGLE|OTEL|SSL_CERT)_[A-Z0-9_]*[A-Z0-9]|[A-Z]+_API_KEY|[A-Z]+_PROXY"
+    r"|NO_COLOR|TERM|COLORTERM|CLAUDE_CONFIG_DIR)\1"
 )
 # Set for the processes of a run and not read from the user's environment.
 _INTERNAL = {"OPENAGENTIC_SDK_CALL", "ALL_PROXY"}
@@ -144,10 +143,7 @@ def page() -> str:
 def missing() -> set[str]:
     """The variables that the package mentions and the page lacks."""
     described = {name for rows in tables().values() for names, _ in rows for name in names}
-    constants = {
-        node.value
-        for module in package_modules().values()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value)
+    named = {
+        match[2] for module in package_modules().values() for match in _NAMED.finditer(module.path.read_text("utf-8"))
     }
-    return constants - described - _INTERNAL
+    return named - described - _INTERNAL
