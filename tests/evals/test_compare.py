@@ -22,6 +22,7 @@ from openagentic_sdk.evals.compare import (
 )
 from openagentic_sdk.evals.report import to_junit
 from openagentic_sdk.events import EvalCase, EvalFinished, EvalStarted, Event
+from tests.size import full_size
 
 
 def report(
@@ -162,6 +163,7 @@ class Intervals(unittest.TestCase):
         self.assertIsNone(typical_values([1.0, 2.0, 3.0, 4.0, 5.0]))
         self.assertEqual(typical_values([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), (1.0, 6.0))
 
+    @full_size
     def test_the_intervals_hold_what_they_promise(self) -> None:
         chance = random.Random(7)
         for n, interval, times in ((8, typical_values, 100), (20, bootstrap, 12)):

@@ -17,6 +17,7 @@ from openagentic_sdk.parts.labels.rules import read_label_rules
 from openagentic_sdk.sessions.folds.features.untrusted import UntrustedFold
 from openagentic_sdk.sessions.folds.view import SessionView
 
+from ..size import full_size
 from .test_labels import Session, call, read_mail, send_money
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,7 @@ class CostTest(unittest.TestCase):
             costs.append(count_calls(judge))
         self.assertEqual(*costs)
 
+    @full_size
     def test_a_run_without_labels_imports_nothing_of_them_but_their_rules(self) -> None:
         program = (
             "import sys; from openagentic_sdk import *; from openagentic_sdk.testing import ScriptedProvider\n"

@@ -18,6 +18,7 @@ from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
 from tests.mcp.oauth.support import Place, reply
 from tests.pythons import run_python
+from tests.size import full_size
 
 SMALL = str(Path(__file__).with_name("small_server.py"))
 
@@ -188,6 +189,7 @@ class ConsentTest(McpCase):
         self.assertEqual((done.returncode, "Three." in done.stdout), (0, True), done.stdout + done.stderr)
         self.assertEqual(starts.read_text(), "started\n", done.stdout)
 
+    @full_size
     def test_a_run_without_servers_loads_nothing_of_the_room(self) -> None:
         code = (
             "import sys; from openagentic_sdk.cli.main import main; main(sys.argv[1:]); "

@@ -22,6 +22,7 @@ from openagentic_sdk.parts.mcp.session import RequestHooks
 from openagentic_sdk.parts.mcp.stdio import server_environment
 from tests.mcp.test_hostile_servers import bad_server, mark, outcome_of, processes
 from tests.pythons import Process
+from tests.size import full_size
 from tests.waiting import until, until_async
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +111,7 @@ class Environment(unittest.TestCase):
         self.assertEqual(whole["API_KEY"], "secret")
         self.assertNotIn("SHELL", whole)
 
+    @full_size
     def test_a_run_without_servers_loads_nothing_of_them(self) -> None:
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")
         command = [sys.executable, "-X", "importtime", "-m", "openagentic_sdk", "run", "--script", script, "hello"]

@@ -289,6 +289,7 @@ class LeftOutTest(unittest.TestCase):
     def setUp(self):
         self.seen_kinds = set()
 
+    @full_size
     def test_with_all_parts_each_feature_is_there(self):
         for kind, feature in FEATURES.items():
             with self.subTest(kind.__name__):

@@ -336,6 +336,7 @@ class Suggestions(Hindsight):
             set(self.suggested()), {"Bash(npm run build)", "Bash(ruff check src)", "Bash(ruff check other)"}
         )
 
+    @full_size
     def test_nothing_that_runs_other_programs_or_reaches_out_is_suggested(self) -> None:
         commands = (
             "sudo make", "env x make", "xargs rm", "sh -c 'make'", "timeout 5 make", "bash run.sh", "python3 -c '1'",

@@ -38,6 +38,7 @@ def public_tools(step: int = 1 if FULL else 40) -> list[ToolDefinition]:
 
 
 class PublicTools(unittest.TestCase):
+    @full_size
     def test_no_vendor_refuses_a_tool_of_a_public_server_and_calls_come_back_as_the_server_has_them(self) -> None:
         refused, unfit, tools = [], [], public_tools()
         for tool in tools:

@@ -94,6 +94,7 @@ class Miniatures(unittest.TestCase):
         self.assertEqual((text, found), ("Let me look.", CALLS))
         return list(checked.habits)
 
+    @full_size
     def test_each_habit_alone_is_told_and_read_as_it_was_meant(self) -> None:
         for vendor, profile in PROFILES.items():
             for habit in profile["habits"].keys() - APART:

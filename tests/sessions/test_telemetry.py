@@ -61,6 +61,7 @@ from openagentic_sdk.permissions.redact import Redactor
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.testing import ScriptedProvider
 from tests.providers.server import Server
+from tests.size import full_size
 
 CONVENTIONS = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "genai_conventions.json"
 WAIT_S = 60.0  # an upper limit, reached only on failure
@@ -442,6 +443,7 @@ class Export(unittest.TestCase):
         self.assertIn("gRPC", traces_of({"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})[0])
         self.assertEqual(traces_of({}), [])
 
+    @full_size
     def test_the_certificates_of_the_standard_variables_are_trusted_and_shown(self) -> None:
         cert, key = str(self.folder / "cert.pem"), str(self.folder / "key.pem")
         subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

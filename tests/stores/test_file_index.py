@@ -196,6 +196,7 @@ class FileIndexTest(unittest.TestCase):
         self.store.update_search(lambda done, whole: seen.append((done, whole)))
         self.assertEqual(seen, [])
 
+    @full_size
     def test_an_update_that_is_stopped_has_reported_from_its_first_sessions_on_and_keeps_them(self) -> None:
         self.fill(100)
         described: list[str] = []

@@ -41,6 +41,7 @@ from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.stores.locate import open_store
+from tests.size import full_size
 
 CALLS = (
     ModelRequest(1, 1, "", 1),
@@ -172,6 +173,7 @@ class LifecycleTest(unittest.TestCase):
 
         self.on_every_store(check)
 
+    @full_size
     def test_an_archive_that_was_made_to_fill_a_disk_is_refused_before_it_is_unpacked(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bomb.zip")

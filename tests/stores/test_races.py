@@ -20,7 +20,7 @@ from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_s
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 
-from ..size import LARGE
+from ..size import LARGE, full_size
 from .test_sharing import shared_urls
 
 NAMES = ("a", "b", "c")
@@ -125,6 +125,7 @@ def check(store: SessionStore, name: str) -> None:
 
 
 class RaceTest(unittest.TestCase):
+    @full_size
     def test_whatever_is_done_to_sessions_at_once_leaves_them_whole_or_absent(self) -> None:
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
